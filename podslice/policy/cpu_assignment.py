@@ -63,9 +63,10 @@ def assign_cpus(
         free: the CPUs that are neither reserved nor held.
         options: how to choose.
         numa_nodes: the nodes to prefer; the others supply only what these lack.
+
+    Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, allocateCPUs, and
+    cpu_assignment.go, takeByTopologyNUMAPacked, takeByTopologyNUMADistributed; KEP-2902, KEP-4800.
     """
-    # Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, allocateCPUs, and
-    # cpu_assignment.go, takeByTopologyNUMAPacked, takeByTopologyNUMADistributed; KEP-2902, KEP-4800.
     free &= topology.all
     if options.full_cores:
         if topology.is_uniform and count % topology.threads_per_core:

@@ -17,8 +17,6 @@ from podslice.errors import InputError
 from podslice.inputs.budget import Budget
 from podslice.inputs.manifest.load import format_manifest, load_text, parse_manifest
 from podslice.model.config import Config, Rules, Threshold, WeightMapping
-from podslice.model.cpu_list import format_cpus, parse_cpus
-from podslice.model.cpu_topology import CpuTopology, regular_topology
 from podslice.model.naming import Tree, scope_name, slice_of_cgroup
 from podslice.model.node import Node
 from podslice.model.node_state import Condition
@@ -42,7 +40,6 @@ from podslice.policy.aggregate import aggregate, effective
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.compare import compare_rules
 from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_from_shares
-from podslice.policy.cpu_assignment import CpuOptions, CpuRefusal, assign_cpus
 from podslice.policy.cpu_sharing import share_cpu
 from podslice.policy.decide import decide
 from podslice.policy.defaulting import default_pod
@@ -67,6 +64,7 @@ from podslice.policy.oom import oom_score_adj
 from podslice.policy.qos import classify
 from podslice.policy.tiers import tier_properties
 from podslice.policy.validate import validate
+from tests.cases.cpu_rows import run_cpu_pools, run_cpus
 from tests.cases.rows import (
     load_rows,
     normal,
@@ -524,35 +522,6 @@ def run_memory_sharing(row):
     }
 
 
-def run_cpus(row):
-    """The CPUs that a request gets on a machine, `sockets,numa,cores per socket,threads[,uncore]`."""
-    topology = machine(row["machine"], offline=row.get("offline", ""))
-    got = assign_cpus(
-        topology,
-        row["count"],
-        free=frozenset(parse_cpus(row["free"])) if "free" in row else topology.all,
-        options=CpuOptions(**dict.fromkeys(row.get("options", ()), True)),
-        numa_nodes=row.get("numa_nodes", ()),
-    )
-    if isinstance(got, CpuRefusal):
-        return {"refused": f"{got.reason}: {got.message}"}
-    return {"expect": format_cpus(got)}
-
-
-def machine(text, *, offline):
-    """A machine, `2,2,4,2`; with a fifth number, its CPUs share caches in cores of so many.
-
-    Without the CPUs that are offline. If these are threads of some cores, it is a hybrid machine.
-    """
-    sockets, numa, cores, threads, *uncore = map(int, text.split(","))
-    made = regular_topology(sockets=sockets, numa=numa, cores=cores, threads=threads)
-    online = made.all - parse_cpus(offline)
-    cpus = [cpu for cpu in made.cpus if cpu.cpu in online]
-    if uncore:
-        cpus = [replace(cpu, uncore=cpu.core // uncore[0]) for cpu in cpus]
-    return CpuTopology(cpus=tuple(cpus))
-
-
 def plain(value):
     """The value of a field as TOML can state it."""
     if isinstance(value, Threshold):
@@ -581,6 +550,7 @@ KINDS = {
     "quota": run_quota,
     "qos": run_qos,
     "cpus": run_cpus,
+    "cpu_pools": run_cpu_pools,
     "aggregate": run_aggregate,
     "effective": run_effective,
     "defaulting": run_defaulting,

@@ -1,0 +1,328 @@
+"""Which CPUs each pod has: its own ones, or the pool that all others share.
+
+No file records an assignment: the CPUs that a unit has are its own as long as they can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+
+from podslice.dataclass import dataclass
+from podslice.model.cpu_topology import Cpus, CpuTopology
+from podslice.model.desired import ContainerDecision, PodDecision, Refusal
+from podslice.model.pod import ContainerKind, Qos
+from podslice.model.unit import UnitName
+from podslice.policy.cpu_assignment import NOT_ENOUGH, CpuOptions, CpuRefusal, assign_cpus
+from podslice.policy.cpu_claim import CpuClaim, claim_cpus
+
+_NONE: Cpus = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuManager:
+    """The CPUs of a node, and how they are given to pods."""
+
+    topology: CpuTopology
+    reserved: Cpus
+    """The CPUs that no pod has for itself."""
+    options: CpuOptions = field(default_factory=CpuOptions)
+    is_strict: bool = False
+    """`strict-cpu-reservation`: other pods do not run on the reserved CPUs either."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodCpus:
+    """The CPUs that a pod has for itself."""
+
+    pod: Cpus
+    """All of them."""
+    containers: Mapping[str, Cpus]
+    """Those of the containers with CPUs of their own, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldCpus:
+    """The CPUs that units have now."""
+
+    units: Mapping[UnitName, Cpus] = field(default_factory=dict)
+    """Those of the slices of pods and of the containers that run; one without limits is absent."""
+    shared: Cpus = _NONE
+    """Those of the tiers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowedCpus:
+    """The CPUs that a unit may use."""
+
+    cpus: Cpus
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuPools:
+    """The CPUs of all pods."""
+
+    shared: Cpus
+    """Those of the pods and containers without CPUs of their own."""
+    pods: Mapping[str, PodCpus]
+    """By key."""
+    refused: tuple[Refusal, ...] = ()
+    lacking: tuple[Refusal, ...] = ()
+    """The pods in force that cannot have the CPUs which they claim: they use the shared ones."""
+
+
+NO_POOLS = CpuPools(shared=_NONE, pods={})
+"""Without a CPU manager all pods have all CPUs."""
+
+
+def pool_cpus(
+    manager: CpuManager,
+    in_force: Sequence[PodDecision],
+    candidates: Sequence[PodDecision],
+    held: HeldCpus,
+) -> CpuPools:
+    """Assign CPUs to the pods in force, then to the candidates by priority, then in their order.
+
+    A candidate replaces the pod of its name; one that is refused leaves it as it is. What one
+    candidate releases is available to all. A pod keeps what it holds.
+
+    Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, Allocate, RemoveContainer.
+    """
+    pools = _Pools(manager, held)
+    for pod in in_force:
+        pools.keep(pod)
+    for pod in sorted(in_force, key=_priority):
+        pools.supply(pod)
+    before = {pod.pod.key for pod in in_force}
+    waiting, has_more = sorted(candidates, key=_priority), True
+    refused: dict[str, CpuRefusal] = {}
+    while has_more:
+        tried, waiting, has_more = waiting, [], False
+        for pod in tried:
+            why = pools.replace(pod)
+            if why is None:
+                has_more = has_more or pod.pod.key in before
+                refused.pop(pod.pod.key, None)
+            else:
+                waiting.append(pod)
+                refused[pod.pod.key] = why
+    return CpuPools(
+        shared=pools.shared,
+        pods=pools.pods,
+        refused=tuple(_refusals(refused)),
+        lacking=tuple(_refusals(pools.lacking)),
+    )
+
+
+def allowed_cpus(pools: CpuPools, pod: PodDecision) -> Mapping[UnitName, AllowedCpus]:
+    """Return the CPUs of a pod's slice and of its containers, where these differ from the slice's.
+
+    A pod in a tier has those of its tier. The slice of a pod is limited as well, since processes can
+    be in it without being in a container; the kubelet limits containers only.
+    """
+    own = pools.pods.get(pod.pod.key)
+    shared = AllowedCpus(cpus=pools.shared, why="the CPUs that no pod has for itself")
+    if own is None:
+        return {pod.slice: shared} if pod.qos is Qos.GUARANTEED else {}
+    allowed: dict[UnitName, AllowedCpus] = {}
+    if claim_cpus(pod.pod, pod.qos).pod:
+        allowed[pod.slice] = AllowedCpus(
+            cpus=own.pod, why=f"{len(own.pod)} CPUs of its own: the pod level requests whole CPUs"
+        )
+        rest = own.pod - _union(own.containers[each.name] for each in _lasting(pod, own))
+        shared = AllowedCpus(cpus=rest or own.pod, why="the rest of the pod's own CPUs")
+    elif len(own.containers) == len(pod.scopes):
+        why = f"{len(own.pod)} CPUs of its own: all containers request whole CPUs"
+        allowed[pod.slice] = AllowedCpus(cpus=own.pod, why=why)
+    else:
+        why = f"{len(own.pod)} CPUs of its own, and those that no pod has for itself"
+        allowed[pod.slice] = AllowedCpus(cpus=own.pod | pools.shared, why=why)
+    for each in pod.scopes:
+        cpus = own.containers.get(each.name)
+        if cpus is not None:
+            why = f"{len(cpus)} CPUs of its own: it requests whole CPUs"
+            allowed[each.scope] = AllowedCpus(cpus=cpus, why=why)
+        elif shared.cpus != allowed[pod.slice].cpus:
+            allowed[each.scope] = shared
+    return allowed
+
+
+def _lasting(pod: PodDecision, own: PodCpus) -> Iterator[ContainerDecision]:
+    """Yield the containers with CPUs of their own that run together."""
+    for each in pod.containers:
+        if each.name in own.containers and each.kind is not ContainerKind.INIT:
+            yield each
+
+
+def _priority(pod: PodDecision) -> int:
+    return -pod.pod.priority
+
+
+def _refusals(refused: Mapping[str, CpuRefusal]) -> Iterator[Refusal]:
+    for key, why in sorted(refused.items()):
+        yield Refusal(pod=key, reason=why.reason, message=why.message)
+
+
+class _Pools:
+    """The CPUs of the pods so far."""
+
+    def __init__(self, manager: CpuManager, held: HeldCpus) -> None:
+        self._manager = manager
+        self._held = held
+        self.pods: dict[str, PodCpus] = {}
+        self.lacking: dict[str, CpuRefusal] = {}
+
+    @property
+    def _exclusive(self) -> Cpus:
+        return _union(each.pod for each in self.pods.values())
+
+    @property
+    def _free(self) -> Cpus:
+        return self._manager.topology.all - self._manager.reserved - self._exclusive
+
+    @property
+    def shared(self) -> Cpus:
+        """Return the CPUs that no pod has for itself."""
+        kept = self._manager.reserved if self._manager.is_strict else _NONE
+        return self._manager.topology.all - kept - self._exclusive
+
+    def keep(self, pod: PodDecision) -> None:
+        """Give a pod what its units have now, if it is what the pod claims and no other pod has it."""
+        claim = claim_cpus(pod.pod, pod.qos)
+        if not claim:
+            return
+        kept = _PodAssignment(manager=self._manager, pod=pod, claim=claim).keep(
+            self._held, self._free
+        )
+        if kept is not None:
+            self.pods[pod.pod.key] = kept
+
+    def supply(self, pod: PodDecision) -> None:
+        """Assign CPUs to a pod in force that has none."""
+        if pod.pod.key not in self.pods and (why := self._assign(pod)):
+            self.lacking[pod.pod.key] = why
+
+    def replace(self, pod: PodDecision) -> CpuRefusal | None:
+        """Assign CPUs to a candidate in place of the pod of its name, or return why not."""
+        key = pod.pod.key
+        released, lacked = self.pods.pop(key, None), self.lacking.pop(key, None)
+        self.keep(pod)
+        why = None if key in self.pods else self._assign(pod)
+        if why is not None:
+            if released is not None:
+                self.pods[key] = released
+            if lacked is not None:
+                self.lacking[key] = lacked
+        return why
+
+    def _assign(self, pod: PodDecision) -> CpuRefusal | None:
+        claim = claim_cpus(pod.pod, pod.qos)
+        if not claim:
+            return None
+        assignment = _PodAssignment(manager=self._manager, pod=pod, claim=claim)
+        found = assignment.assign(self._free)
+        if isinstance(found, CpuRefusal):
+            return found
+        if found.pod >= self.shared:
+            message = f"{len(found.pod)} CPUs are requested, and none would remain for other pods"
+            return CpuRefusal(reason=NOT_ENOUGH, message=message)
+        self.pods[pod.pod.key] = found
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PodAssignment:
+    """Divides CPUs among the containers of a pod."""
+
+    manager: CpuManager
+    pod: PodDecision
+    claim: CpuClaim
+
+    def keep(self, held: HeldCpus, free: Cpus) -> PodCpus | None:
+        """Return what the pod's units have; None if it is not what the pod claims.
+
+        A slice whose pod has containers without CPUs of their own has the shared ones, too.
+        """
+        own = held.units.get(self.pod.slice, _NONE)
+        if not self.claim.pod and self._sharing:
+            own -= held.shared
+        if len(own) != self._count or not own <= free:
+            return None
+        divided = self._divide(own, held.units)
+        return None if isinstance(divided, CpuRefusal) else PodCpus(pod=own, containers=divided)
+
+    def assign(self, free: Cpus) -> PodCpus | CpuRefusal:
+        """Return CPUs among the free ones, or why there are none."""
+        if self.claim.pod:
+            found = self._take(self.claim.pod, free)
+            if isinstance(found, CpuRefusal):
+                return found
+            free = found
+        divided = self._divide(free, {})
+        if isinstance(divided, CpuRefusal):
+            return divided
+        own = free if self.claim.pod else _union(divided.values())
+        return PodCpus(pod=own, containers=divided)
+
+    @property
+    def _count(self) -> int:
+        """Return the number of CPUs of the whole pod: init containers use those of later ones."""
+        counts = {kind: [0] for kind in ContainerKind}
+        for each in self.pod.containers:
+            counts[each.kind].append(self.claim.containers.get(each.name, 0))
+        together, alone = sum(counts[ContainerKind.APP]), max(counts[ContainerKind.INIT])
+        return self.claim.pod or sum(counts[ContainerKind.SIDECAR]) + max(together, alone)
+
+    @property
+    def _sharing(self) -> tuple[ContainerDecision, ...]:
+        """Return what has no CPUs of its own."""
+        return tuple(each for each in self.pod.scopes if each.name not in self.claim.containers)
+
+    def _take(self, count: int, free: Cpus) -> Cpus | CpuRefusal:
+        return assign_cpus(self.manager.topology, count, free=free, options=self.manager.options)
+
+    def _divide(self, free: Cpus, held: Mapping[UnitName, Cpus]) -> Mapping[str, Cpus] | CpuRefusal:
+        """Return the CPUs of each container with CPUs of its own; they keep those that are held."""
+        divided: dict[str, Cpus] = {}
+        reused = _NONE
+        for each in self._claiming(ContainerKind.SIDECAR, ContainerKind.APP):
+            count, now = self.claim.containers[each.name], held.get(each.scope, _NONE)
+            found = now if len(now) == count and now <= free else self._take(count, free)
+            if isinstance(found, CpuRefusal):
+                return found
+            divided[each.name] = found
+            free -= found
+            if each.kind is ContainerKind.APP:
+                reused |= found
+        if self._lacks_rest(free):
+            message = (
+                "its containers request all CPUs of the pod level, and others need a part of it"
+            )
+            return CpuRefusal(reason=NOT_ENOUGH, message=message)
+        for each in self._claiming(ContainerKind.INIT):
+            more = self._take(max(self.claim.containers[each.name] - len(reused), 0), free)
+            if isinstance(more, CpuRefusal):
+                return more
+            reused, free = reused | more, free - more
+            found = self._take(self.claim.containers[each.name], reused)
+            if isinstance(found, CpuRefusal):
+                return found
+            divided[each.name] = found
+        return divided
+
+    def _claiming(self, *kinds: ContainerKind) -> Iterator[ContainerDecision]:
+        return (
+            each
+            for each in self.pod.containers
+            if each.kind in kinds and each.name in self.claim.containers
+        )
+
+    def _lacks_rest(self, rest: Cpus) -> bool:
+        """Return whether containers would share the rest of a pod level of which none is left."""
+        is_sharing = any(each.kind is not ContainerKind.INIT for each in self._sharing)
+        return bool(self.claim.pod) and is_sharing and not rest
+
+
+def _union(parts: Iterable[Cpus]) -> Cpus:
+    return _NONE.union(*parts)

@@ -11,6 +11,7 @@ from podslice.model.event import Kind
 from podslice.model.naming import kube_reserved_slice, system_reserved_slice
 from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, format_amount, rounded_up
 from podslice.model.unit import UnitName, control_group_of
+from podslice.policy.allocatable import reserved_for_system
 
 _CPU_WINDOW_SEC = 10.0
 """The shortest time to average the use of CPU over."""
@@ -78,7 +79,7 @@ class ReservationMonitor:
             (
                 "system-reserved",
                 system_reserved_slice(config.system_reserved_cgroup),
-                config.system_reserved,
+                reserved_for_system(config),
             ),
         ):
             if reserved:

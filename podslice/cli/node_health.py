@@ -65,6 +65,7 @@ async def find_problems(
             pending=wanted.pending,
             unwanted=wanted.unwanted,
             unrecorded=tuple(p.key for p in state.current if p.uid not in state.digests),
+            lacking_cpus=state.desired.lacking_cpus,
             units=units,
             changes=tuple(_changes(state.plan)),
             strays=tuple(map(_stray, strays)),

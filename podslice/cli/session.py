@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,7 +11,7 @@ from podslice.cli import interrupts
 from podslice.cli.output import note
 from podslice.errors import BusUnavailable, HostError
 from podslice.kernel.host import read_node
-from podslice.model.config import Config
+from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.node import Node
 from podslice.model.resources import CPU, MEMORY
@@ -36,11 +37,16 @@ def load_node(config: Config, *, lenient: bool = False, manager: Manager = SYSTE
         HostError: the host's capacity is needed and cannot be read.
     """
     try:
-        return read_node(control_group=manager.control_group)
+        node = read_node(control_group=manager.control_group)
     except HostError:
         if lenient or {CPU, MEMORY} <= config.capacity.keys():
             return Node(capacity={})
         raise
+    if config.cpu_manager_policy is CpuManagerPolicy.NONE:
+        return node
+    from podslice.kernel.host_cpus import read_cpu_topology
+
+    return replace(node, topology=read_cpu_topology())
 
 
 def runtime_directory(manager: Manager) -> Path:

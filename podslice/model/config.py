@@ -49,6 +49,24 @@ class SwapBehavior(StrEnum):
     """A share of the node's swap for each container of a Burstable pod."""
 
 
+class CpuManagerPolicy(StrEnum):
+    """How CPUs are given to pods."""
+
+    NONE = "none"
+    """All pods share all CPUs."""
+    STATIC = "static"
+    """Containers and pods that request whole CPUs have them for themselves."""
+
+
+class CpuManagerOption(StrEnum):
+    """Options of the static policy."""
+
+    FULL_PCPUS = "full-pcpus-only"
+    STRICT = "strict-cpu-reservation"
+    DISTRIBUTE_NUMA = "distribute-cpus-across-numa"
+    ALIGN_UNCORE = "prefer-align-cpus-by-uncorecache"
+
+
 class OomPolicy(StrEnum):
     """What is stopped together with a process that the OOM killer has killed."""
 
@@ -131,6 +149,10 @@ class Config:
     cgroups_per_qos: bool = True
     cpu_cfs_quota: bool = True
     cpu_cfs_quota_period_usec: int = 100_000
+    cpu_manager_policy: CpuManagerPolicy = CpuManagerPolicy.NONE
+    cpu_manager_policy_options: frozenset[CpuManagerOption] = frozenset()
+    reserved_cpus: frozenset[int] = frozenset()
+    """The CPUs of system daemons; without any, their number follows from the reservations."""
     pod_max_pids: int | None = None
     """The most process ids of a pod; None without a limit."""
     capacity: Amounts = field(default_factory=dict)

@@ -105,6 +105,8 @@ class Desired:
     """
     pods: tuple[PodDecision, ...] = ()
     refused: tuple[Refusal, ...] = ()
+    lacking_cpus: tuple[Refusal, ...] = ()
+    """The pods in force that cannot have the CPUs which they claim for themselves."""
     allocation: Allocation = field(default_factory=lambda: Allocation(capacity={}))
     requested: Amounts = field(default_factory=dict)
     """The sum of the effective requests of all pods."""

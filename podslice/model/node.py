@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from podslice.dataclass import dataclass
+from podslice.model.cpu_topology import CpuTopology
 from podslice.model.resources import Amounts
 
 
@@ -25,6 +26,8 @@ class Node:
     """
     cpus: frozenset[int] | None = None
     """The numbers of its CPUs; None where they are not known."""
+    topology: CpuTopology | None = None
+    """Their places, read only where pods have CPUs of their own."""
     controllers: frozenset[str] | None = None
     """The controllers that systemd can use; None where they are not known."""
 

@@ -78,7 +78,7 @@ class Property:
     is_text: bool = False
     """Whether its value is that text, whatever its type on the bus."""
     of_pods: bool = False
-    """Whether it is managed on the units of pods only: on other slices administrators set it."""
+    """Whether it is managed on tiers and units of pods only: on others administrators set it."""
 
     def format(self, value: Value) -> str:
         """Return a value as text in a unit file."""
@@ -362,7 +362,7 @@ MANAGED = {
 def managed_of(unit: DesiredUnit) -> tuple[str, ...]:
     """Return the properties that podslice keeps on a unit of its own, by name."""
     names = MANAGED[unit.kind]
-    if unit.pod is None:
+    if unit.pod is None and not unit.is_tier:
         return tuple(name for name in names if not PROPERTIES[name].of_pods)
     return names
 

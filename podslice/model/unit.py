@@ -87,6 +87,8 @@ class DesiredUnit:
     owned: bool = True
     """False for a unit that podslice did not create (a reserved slice): only stated properties are
     compared."""
+    is_tier: bool = False
+    """Whether it is the slice of a QoS class."""
     structure: Mapping[str, Value] = field(default_factory=dict)
     """Further properties for its start, which do not change: a mount's type and options."""
     hugepages: Mapping[int, int] = field(default_factory=dict)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from podslice.model.annotations import ALLOWED_CPUS
+from podslice.model.cpu_list import parse_cpus
 from podslice.model.properties import PROPERTIES, managed_of
 from podslice.model.quantity import about_bytes, format_bytes, tmpfs_size_bytes
 from podslice.model.resources import hugetlb_files
@@ -95,7 +97,10 @@ def _change(new: PropertyValue, old: Value | None) -> Change:
 
 
 def _tightens(change: Change) -> bool:
-    """Return whether a limit becomes lower; no limit is infinity, above every other."""
+    """Return whether a limit becomes lower, or CPUs are lost; no limit is above every other."""
+    if change.name == ALLOWED_CPUS and change.new:
+        # without a list all CPUs are allowed
+        return not (change.old and parse_cpus(str(change.old)) <= parse_cpus(str(change.new)))
     if change.name not in _LIMITS or not isinstance(change.old, int):
         return False
     return int(change.new) < change.old

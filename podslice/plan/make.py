@@ -137,7 +137,6 @@ def _unit(
     if there is not None and not force:
         skipped += spare(unit, properties, there)
     # the limit of a tier already respects its usage; see policy.tiers
-    is_tier = unit.owned and unit.pod is None and unit.name != desired.root
-    step = step_for(unit, properties, there, reclaims=not force and not is_tier)
+    step = step_for(unit, properties, there, reclaims=not force and not unit.is_tier)
     pages, no_pages = hugepages_step(unit, there, observed.caps, starts=isinstance(step, StartUnit))
     return [each for each in (step, pages) if each], skipped + no_pages

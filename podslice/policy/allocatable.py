@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from podslice.errors import Problem
-from podslice.model.config import Config, Threshold
+from podslice.model.config import Config, CpuManagerPolicy, Threshold
+from podslice.model.cpu_list import format_cpus
 from podslice.model.node import Allocation, Node
 from podslice.model.resources import (
+    CPU,
     EPHEMERAL_STORAGE,
     MEMORY,
     Amounts,
@@ -41,19 +44,30 @@ def allocate(node: Node, config: Config) -> Allocation:
     """
     capacity = {**node.capacity, **config.capacity}
     eviction = hard_eviction(capacity, config)
-    reserved = total((config.kube_reserved, config.system_reserved))
+    system_reserved = reserved_for_system(config)
+    reserved = total((config.kube_reserved, system_reserved))
     subtract_eviction = {} if config.ignore_eviction_threshold else eviction
     set_aside = {MEMORY: sum(milli for name, milli in capacity.items() if is_hugepages(name))}
     return Allocation(
         capacity=capacity,
         kube_reserved=rounded_up(config.kube_reserved),
-        system_reserved=rounded_up(config.system_reserved),
+        system_reserved=rounded_up(system_reserved),
         eviction=eviction,
         hugepages=set_aside if set_aside[MEMORY] else {},
         counts_hugepages=counts_as_memory(node, config),
         allocatable=_subtract(capacity, total((reserved, subtract_eviction, set_aside))),
         enforced=_subtract(capacity, reserved),
     )
+
+
+def reserved_for_system(config: Config) -> ExactAmounts:
+    """Return what system daemons have: reserved CPUs count as their number.
+
+    Source: Kubernetes, cmd/kubelet/app/server.go, --reserved-cpus.
+    """
+    if not config.reserved_cpus:
+        return config.system_reserved
+    return {**config.system_reserved, CPU: len(config.reserved_cpus) * 1000}
 
 
 def unrequested(allocation: Allocation, requested: Amounts) -> dict[str, int]:
@@ -81,20 +95,52 @@ def threshold_amount(threshold: Threshold, capacity: int) -> int:
 
 
 def validate_node(node: Node, config: Config) -> list[Problem]:
-    """Return problems of reservations above the capacity."""
+    """Return problems of reservations of what the node does not have."""
     capacity = {**node.capacity, **config.capacity}
-    reserved = total((config.kube_reserved, config.system_reserved))
+    reserved = total((config.kube_reserved, reserved_for_system(config)))
     reserved = total((reserved, hard_eviction(capacity, config)))
     return [
-        Problem(
-            where="kube-reserved + system-reserved + eviction-hard",
-            message=f"{format_amount(name, math.ceil(milli))} of {name} is reserved, the node has"
-            f" {format_amount(name, capacity[name])}",
-            hint="lower the reservations",
-        )
-        for name, milli in sorted(reserved.items())
-        if name in capacity and milli > capacity[name]
+        *_check_controller(node, config),
+        *_missing(config.reserved_cpus, node_cpus(node, config)),
+        *_above(capacity, reserved),
     ]
+
+
+def _check_controller(node: Node, config: Config) -> Iterator[Problem]:
+    is_known = node.controllers is not None and "cpuset" not in node.controllers
+    if is_known and config.cpu_manager_policy is not CpuManagerPolicy.NONE:
+        yield Problem(
+            where="cpu-manager-policy",
+            message="the cpuset controller is not available",
+            hint="use cgroup v2 with this controller, and delegate it to a user manager (Delegate=)",
+        )
+
+
+def _missing(reserved: frozenset[int], cpus: frozenset[int] | None) -> Iterator[Problem]:
+    if cpus is not None and (missing := reserved - cpus):
+        yield Problem(
+            where="reserved-cpus",
+            message=f"the node does not have {format_cpus(missing)}",
+            hint=f"its CPUs are {format_cpus(cpus)}",
+        )
+
+
+def _above(capacity: Amounts, reserved: ExactAmounts) -> Iterator[Problem]:
+    for name, milli in sorted(reserved.items()):
+        if name in capacity and milli > capacity[name]:
+            amounts = (format_amount(name, each) for each in (math.ceil(milli), capacity[name]))
+            yield Problem(
+                where="kube-reserved + system-reserved + eviction-hard",
+                message="{} of {name} is reserved, the node has {}".format(*amounts, name=name),
+                hint="lower the reservations",
+            )
+
+
+def node_cpus(node: Node, config: Config) -> frozenset[int] | None:
+    """Return the CPUs of the node, with a configured capacity the first ones; None if not known."""
+    if CPU in config.capacity:
+        return frozenset(range(-(-config.capacity[CPU] // 1000)))
+    return node.cpus
 
 
 def _subtract(amounts: Amounts, less: ExactAmounts) -> dict[str, int]:

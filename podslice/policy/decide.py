@@ -32,7 +32,8 @@ from podslice.model.unit import (
     parent_slice,
 )
 from podslice.policy.aggregate import effective
-from podslice.policy.allocatable import allocate
+from podslice.policy.allocatable import allocate, node_cpus
+from podslice.policy.cpu_claim import CpuClaim, exclusive, with_quota
 from podslice.policy.defaulting import default_pod
 from podslice.policy.hugepages import (
     HugePages,
@@ -47,9 +48,9 @@ from podslice.policy.qos import classify, why_qos
 from podslice.policy.stated_properties import (
     check_possible,
     check_stated,
+    check_unmanaged,
     check_within,
     describe_stall,
-    node_cpus,
     with_period,
     with_stated,
 )
@@ -78,7 +79,8 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
     problems = validate(defaulted, pod, config, page_size=node.page_size_bytes, capacity=capacity)
     problems += _validate_names(pod, slice_)
     hugepages = pod_hugepages(counted, node.hugepage_sizes)
-    by = with_period(config, pod.properties)
+    claim = exclusive(pod, qos, config)
+    by = with_period(with_quota(config, applies=not claim), pod.properties)
     properties = pod_properties(defaulted, pod, qos, counted, by)
     in_memory = sum(hugepages.values()) if counts_as_memory(node, config) else 0
     before = init_properties(defaulted, pod, qos, by)
@@ -91,7 +93,7 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
         control_group=control_group_of(slice_),
         properties=_of_slice(properties, pod, in_memory),
         containers=tuple(
-            _decide_container(defaulted, container, qos, node, config)
+            _decide_container(defaulted, container, qos, node, config, claim)
             for container in defaulted.containers
         ),
         overhead=_decide_overhead(defaulted, qos, node, config) if pod.overhead else None,
@@ -125,11 +127,13 @@ def _judge_stated(
     cpus = node_cpus(node, config)
     found = [
         *check_possible(pod.properties, node, cpus, at),
+        *check_unmanaged(pod.properties, config, at),
         *check_stated(decision.properties, pod.properties, at),
     ]
     for container, decided in zip(pod.containers, decision.containers, strict=True):
         stated = container.properties
         found += check_possible(stated, node, cpus, at, container.name)
+        found += check_unmanaged(stated, config, at, container.name)
         found += check_stated(decided.properties, stated, at, container.name)
         found += check_within(stated, pod.properties, at, container.name)
     return replace(
@@ -176,14 +180,15 @@ def units_of(pod: PodDecision) -> Iterator[DesiredUnit]:
 
 
 def _decide_container(
-    pod: Pod, container: Container, qos: Qos, node: Node, config: Config
+    pod: Pod, container: Container, qos: Qos, node: Node, config: Config, claim: CpuClaim
 ) -> ContainerDecision:
     hugepages = container_hugepages(pod, container, config.rules, node.hugepage_sizes)
     in_memory = most_bytes(pod, hugepages) if counts_as_memory(node, config) else 0
     stated = _with_period_of(pod, container)
+    by = with_period(with_quota(config, applies=container.name not in claim.containers), stated)
     properties = settle(
         (
-            *container_properties(pod, container, qos, with_period(config, stated)),
+            *container_properties(pod, container, qos, by),
             *memory_high(pod, container, qos, node, config),
             *swap_limit(pod, container, qos, node, config),
         )
@@ -242,6 +247,8 @@ def _decide_volumes(
 def _notes(pod: Pod, qos: Qos, hugepages: HugePages, config: Config) -> Iterator[str]:
     """Yield the reason for the class, and for expected properties that are unset."""
     yield f"{qos}: {why_qos(pod, qos, config.rules)}"
+    if exclusive(pod, qos, config):
+        yield "no CPUQuotaPerSecUSec: it has CPUs of its own"
     for size, limit in hugepages.items():
         if not limit:
             continue

@@ -31,6 +31,8 @@ from podslice.model.unit import (
 from podslice.pausable import Steps, at_once, paced
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
+from podslice.policy.cpu_manager import assign, with_cpus, with_shared
+from podslice.policy.cpu_pools import NO_POOLS, CpuPools
 from podslice.policy.decide import decide
 from podslice.policy.init_phase import is_initializing
 from podslice.policy.tiers import protection, tier_properties
@@ -50,31 +52,35 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
     used_bytes: Mapping[UnitName, int] | None = None,
     progress: Mapping[str, InitProgress] | None = None,
     known: Iterable[PodDecision] = (),
+    cpus: Mapping[UnitName, str] | None = None,
     mounts: bool = True,
 ) -> Steps[Desired]:
     """Return the desired state once the candidates have joined the current pods.
 
     A candidate replaces the current pod of its name; if it is not admitted, the current one stays.
     `known` are earlier decisions for the same node and configuration; `used_bytes` is unreclaimable
-    memory per tier; `progress` is by uid. Without `mounts` volumes have no units.
+    memory per tier; `progress` is by uid; `cpus` are the CPUs that units have. Without `mounts`
+    volumes have no units.
     """
     tree = Tree(cgroup_root=config.cgroup_root)
     allocation = allocate(node, config)
     terminating = tuple(terminating)
-    removed = {pod.key for pod in terminating}
-    wanted = [decision for decision in candidates if decision.pod.key not in removed]
-    staying = (pod for pod in current if pod.key not in removed)
+    wanted, staying = _staying(candidates, current, terminating)
     in_force = yield from _deciding(staying, (*known, *wanted), node, config)
-    pods, refused = yield from _admitting(wanted, in_force, allocation, config)
+    accepted, refused = yield from _admitting(wanted, in_force, allocation, config)
+    pools = assign(in_force, accepted, node, config, cpus or {})
+    pods = yield from _joining(in_force, accepted, pools)
     initializing, in_phase = yield from _phasing(pods, progress or {}, config)
-    units = [*_node_units(tree, in_phase, allocation, node, config, used_bytes or {})]
+    outside = _node_units(tree, in_phase, allocation, node, config, used_bytes or {})
+    units = [with_shared(unit, pools) for unit in outside]
     units += yield from _listing(in_phase, mounts=mounts)
     return Desired(
         root=tree.root,
         units=tuple(units),
         unwanted=(yield from _finding_unwanted(tree, pods, in_force, terminating)),
         pods=pods,
-        refused=refused,
+        refused=(*refused, *pools.refused),
+        lacking_cpus=pools.lacking,
         allocation=allocation,
         requested=total(pod.requests for pod in pods),
         initializing=initializing,
@@ -82,6 +88,15 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
 
 
 desire = at_once(desiring)
+
+
+def _staying(
+    candidates: Iterable[PodDecision], current: Iterable[Pod], terminating: tuple[Pod, ...]
+) -> tuple[list[PodDecision], list[Pod]]:
+    """Return the candidates and the current pods that are not terminating."""
+    removed = {pod.key for pod in terminating}
+    wanted = [decision for decision in candidates if decision.pod.key not in removed]
+    return wanted, [pod for pod in current if pod.key not in removed]
 
 
 def _deciding(
@@ -103,8 +118,8 @@ def _admitting(
     in_force: list[PodDecision],
     allocation: Allocation,
     config: Config,
-) -> Steps[tuple[tuple[PodDecision, ...], tuple[Refusal, ...]]]:
-    """Return the pods that are to run, by key, and the refusals."""
+) -> Steps[tuple[list[PodDecision], tuple[Refusal, ...]]]:
+    """Return the candidates that are admitted, and the refusals."""
     changed, unchanged = _split_by_requests(wanted, in_force)
     yield
     accepted: Iterable[PodDecision] = changed
@@ -112,9 +127,26 @@ def _admitting(
     if config.admission:
         accepted, refused = admit(changed, in_force, allocation.allocatable)
     yield
-    pods = _join(in_force, [*unchanged, *accepted])
-    yield
-    return pods, refused
+    return [*unchanged, *accepted], refused
+
+
+def _joining(
+    in_force: list[PodDecision], accepted: list[PodDecision], pools: CpuPools
+) -> Steps[tuple[PodDecision, ...]]:
+    """Return the pods that are to run, by key, with their CPUs."""
+    if pools is NO_POOLS:
+        pods = _join(in_force, accepted)
+        yield
+        return pods
+    refused = {each.pod for each in pools.refused}
+    joined = _join(in_force, [pod for pod in accepted if pod.pod.key not in refused])
+    assigned: list[PodDecision] = []
+    for pod in paced(joined, _PODS_PER_STEP):
+        if pod is None:
+            yield
+        else:
+            assigned.append(with_cpus(pod, pools))
+    return tuple(assigned)
 
 
 def _phasing(
@@ -233,7 +265,7 @@ def _node_units(
             page_size=node.page_size_bytes,
             used_bytes=used_bytes.get(name),
         )
-        yield _slice(name, f"{qos} pods", properties, owned=True)
+        yield replace(_slice(name, f"{qos} pods", properties, owned=True), is_tier=True)
 
 
 def _in_phase(pod: PodDecision, initializing: frozenset[str]) -> PodDecision:

@@ -14,7 +14,7 @@ from podslice.model.annotations import (
     StatedProperties,
     describe_annotation,
 )
-from podslice.model.config import Config
+from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.node import Node
 from podslice.model.quantity import format_bytes
@@ -102,11 +102,17 @@ def check_stated(
         yield warning(at, text, "it has no effect")
 
 
-def node_cpus(node: Node, config: Config) -> frozenset[int] | None:
-    """Return the CPUs of the node, with a configured capacity the first ones; None if not known."""
-    if CPU in config.capacity:
-        return frozenset(range(-(-config.capacity[CPU] // 1000)))
-    return node.cpus
+def check_unmanaged(
+    stated: StatedProperties, config: Config, where: str, container: str = ""
+) -> Iterator[Problem]:
+    """Yield the error of CPUs that are stated while the CPU manager assigns them."""
+    if ALLOWED_CPUS in stated and config.cpu_manager_policy is not CpuManagerPolicy.NONE:
+        suffix = f".{container}" if container else ""
+        yield Problem(
+            where=f"{where}[{PREFIX}allowed-cpus{suffix}]",
+            message=f"cpu-manager-policy {config.cpu_manager_policy} assigns the CPUs of pods",
+            hint="leave it out, or set cpu-manager-policy to none",
+        )
 
 
 def check_possible(

@@ -8,6 +8,7 @@ from itertools import chain
 
 from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
+from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.kubelet import Foreign
 from podslice.model.node_state import AgentState
@@ -194,6 +195,7 @@ async def _plan_for(
             used_bytes=findings.used_bytes,
             progress=findings.records.progress,
             known=request.known,
+            cpus=_list_cpus(findings.observed),
             mounts=not world.manager.is_user,
         )
     )
@@ -219,6 +221,12 @@ async def _plan_for(
     )
     skipped = (*plan.skipped, *returning.skipped)
     return _Planned(returning=returning, observed=observed, plan=replace(plan, skipped=skipped))
+
+
+def _list_cpus(observed: Observed) -> dict[UnitName, str]:
+    """Return the lists of CPUs that units have."""
+    values = ((name, unit.properties.get(ALLOWED_CPUS)) for name, unit in observed.units.items())
+    return {name: str(text) for name, text in values if text}
 
 
 def _damaged(world: World, values: ReservedValues | None) -> Iterable[str]:

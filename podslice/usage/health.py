@@ -8,6 +8,7 @@ from enum import StrEnum
 from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
 from podslice.model.container_exit import ContainerExit
+from podslice.model.desired import Refusal
 from podslice.model.kubelet import Foreign
 from podslice.model.node_state import AgentState, Condition, ContainerFailure, PendingPod
 from podslice.model.properties import PROPERTIES, format_value
@@ -46,6 +47,8 @@ class HealthKind(StrEnum):
     """A pod without a record, recovered from its slice."""
     MISSING = "unit-missing"
     DIFFERENT = "unit-differs"
+    SHARED_CPUS = "cpus-shared"
+    """An applied pod cannot have the CPUs that it claims for itself."""
     RESTARTING = "container-restarting"
     POD_RESTARTING = "pod-restarting"
     """A pod of quadlets that cannot be created."""
@@ -132,6 +135,8 @@ class HealthFacts:
     unwanted: tuple[UnwantedPod, ...] = ()
     unrecorded: tuple[str, ...] = ()
     """The pods without a record."""
+    lacking_cpus: tuple[Refusal, ...] = ()
+    """The pods without the CPUs that they claim for themselves."""
     units: tuple[UnitStatus, ...] = ()
     changes: tuple[PlannedChange, ...] = ()
     """The steps of the plan."""
@@ -157,6 +162,7 @@ def problems_of(facts: HealthFacts) -> tuple[HealthProblem, ...]:
                 *_of_manifests(facts.manifests),
                 *_of_pods(facts),
                 *_of_restarts(facts),
+                *_of_cpus(facts),
                 # a kubelet owns the units below its root
                 *(() if facts.foreign else _of_units(facts)),
                 *facts.strays,
@@ -299,6 +305,16 @@ def _of_pods(facts: HealthFacts) -> Iterator[HealthProblem]:
             key,
             "it has no record; its values are those of its slice, without its containers",
             "apply its manifest again: podslice apply -f FILE",
+        )
+
+
+def _of_cpus(facts: HealthFacts) -> Iterator[HealthProblem]:
+    for lacking in facts.lacking_cpus:
+        yield _of_pod(
+            HealthKind.SHARED_CPUS,
+            lacking.pod,
+            f"it shares its CPUs with other pods: {lacking.message}",
+            "lower its request and apply it again, or free CPUs (reserved-cpus, other pods)",
         )
 
 

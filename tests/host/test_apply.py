@@ -162,6 +162,48 @@ def test_the_kernel_has_the_numbers_of_seed_000_and_of_annotations(clean_machine
     assert kernel(machine, made["pod3"]["control_group"], "memory.low") == str(2 * GI)
 
 
+OWN = """
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, uid: NAME}
+spec:
+  containers:
+  - {name: main, resources: {limits: {cpu: "1", memory: 64Mi}}}
+---
+"""
+SHARING = OWN.replace("NAME", "sharing").replace('cpu: "1", ', "")
+STATIC = ("--cpu-manager-policy", "static", "--reserved-cpus", "0")
+
+
+@pytest.mark.cgroup2
+def test_a_pod_has_a_cpu_for_itself(clean_machine):
+    machine = clean_machine
+    machine.put("/root/cpus.yaml", OWN.replace("NAME", "own") + SHARING)
+    memory = ("--capacity", "memory=32Gi")
+    apply(machine, "-f", "/root/cpus.yaml", *memory, *STATIC)
+    command = ("--", "grep", "-h", "^Cpus_allowed_list", "/proc/self/status")
+    for name, cpu in (("own", "1"), ("sharing", "0")):
+        ran = machine.podslice("run", name, "-c", "main", *command)
+        assert ran.stdout.split() == ["Cpus_allowed_list:", cpu]
+    assert kernel(machine, "/kubepods.slice/kubepods-burstable.slice", "cpuset.cpus") == "0"
+    own = "/kubepods.slice/kubepods-podown.slice"
+    assert kernel(machine, own, "cpuset.cpus") == "1"
+    assert kernel(machine, own, "cpu.max") == "max 100000"
+
+    # another one is refused, and the first keeps its CPU
+    machine.put("/root/more.yaml", OWN.replace("NAME", "second"))
+    options = (*memory, *STATIC, "--no-admission")
+    refused = apply(machine, "-f", "/root/more.yaml", *options, check=False)
+    assert refused.exit_code == 1
+    assert "NotEnoughCPUs: 1 CPUs are requested, and there are 0 free CPUs" in refused.stdout
+    assert kernel(machine, own, "cpuset.cpus") == "1"
+
+    # the policy ends, and with it the limits
+    apply(machine, "-f", "/root/cpus.yaml", *memory)
+    assert kernel(machine, own, "cpuset.cpus.effective") == "0-1"
+    assert kernel(machine, own, "cpu.max") == "100000 100000"
+
+
 @pytest.mark.namespace
 def test_cpus_are_refused_where_the_controller_is_missing(clean_machine):
     """Namespaces have cgroup v1, with which systemd has no cpuset controller."""

@@ -18,9 +18,10 @@ from podslice.cli.views import documents, pod_documents, tables
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import bounded, invalid
 from podslice.model.config import Config
-from podslice.model.desired import PodDecision
+from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Node
 from podslice.policy.allocatable import allocate
+from podslice.policy.cpu_assignment import NOT_ENOUGH, SMT_ALIGNMENT
 from podslice.policy.desire import desire
 from podslice.policy.volumes import unmounted
 
@@ -60,20 +61,19 @@ def explain(
         config, loaded = load_all(planning, filename, namespace)
     node = load_node(config, manager=planning.manager)
     decisions = decide_all(loaded, node, config)
-    shown = named_pods(decisions, pod, namespace)
+    desired = desire([each for each in decisions if each.is_valid], node, config)
+    # the CPUs of applied pods depend on what they have now
+    shown = named_pods(_assigned(decisions, desired) if filename else decisions, pod, namespace)
     if planning.manager.is_user:
         shown = tuple(replace(each, volumes=tuple(map(unmounted, each.volumes))) for each in shown)
     if diff_rules:
         return _emit_differences(shown, node, config, output)
-    valid = [each for each in decisions if each.is_valid]
     allocation = allocate(node, config)
-    requested = desire(valid, node, config).requested
-    for line in problem_lines(loaded.problems):
-        note(line)
+    _note(loaded, desired)
     emit(
         output,
         document=lambda: documents.document(
-            node=pod_documents.node(allocation, requested),
+            node=pod_documents.node(allocation, desired.requested),
             pods=documents.listed(shown, pod_documents.pod),
             problems=documents.listed(bounded(loaded.problems), documents.problem),
         ),
@@ -81,6 +81,21 @@ def explain(
         names=lambda: [each.pod.key for each in shown],
     )
     return code_of(all_problems(loaded, shown))
+
+
+def _assigned(decisions: tuple[PodDecision, ...], desired: Desired) -> tuple[PodDecision, ...]:
+    """Return the decisions with the CPUs of the pods."""
+    assigned = {each.pod.key: each for each in desired.pods}
+    return tuple(assigned.get(each.pod.key, each) for each in decisions)
+
+
+def _note(loaded: LoadedPods, desired: Desired) -> None:
+    """Note the problems of the files, and the pods that cannot have CPUs of their own."""
+    for line in problem_lines(loaded.problems):
+        note(line)
+    for refusal in desired.refused:
+        if refusal.reason in {NOT_ENOUGH, SMT_ALIGNMENT}:
+            note(f"pod {refusal.pod} would be refused ({refusal.reason}): {refusal.message}")
 
 
 def _load_applied(

@@ -10,6 +10,7 @@ from podslice.cli.views.layout import Column, Shorten, fold, table
 from podslice.dataclass import dataclass
 from podslice.model.quantity import about_bytes, format_milli
 from podslice.model.resources import CPU, MEMORY, format_amount, rounded_up
+from podslice.policy.allocatable import reserved_for_system
 from podslice.policy.proposal import format_age
 from podslice.policy.reservation_recommendation import SliceUsage, recommend_reservation
 
@@ -52,7 +53,7 @@ class Reservations:
         config = self.config
         yield "kube-reserved", rounded_up(config.kube_reserved), recommend_reservation(self.kube)
         system = recommend_reservation(self.system)
-        yield "system-reserved", rounded_up(config.system_reserved), system
+        yield "system-reserved", rounded_up(reserved_for_system(config)), system
 
 
 def lines(found: Reservations, display: Display) -> Iterator[str]:

@@ -9,12 +9,13 @@ from podslice.model.config import (
     DEFAULT_MANIFESTS,
     Config,
     Containers,
+    CpuManagerPolicy,
     Enforce,
     PodsFrom,
     Threshold,
 )
 from podslice.model.naming import KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE
-from podslice.model.resources import MEMORY, PIDS
+from podslice.model.resources import CPU, MEMORY, PIDS
 
 
 def validate_config(config: Config, unread: Collection[str] = ()) -> tuple[Problem, ...]:
@@ -33,6 +34,7 @@ def validate_config(config: Config, unread: Collection[str] = ()) -> tuple[Probl
         *_check_roots(config),
         *_check_eviction(config),
         *_check_oomd(config),
+        *_check_cpus(config),
         *_check_pods_from(config),
     )
     return tuple(problem for problem in found if not {*problem.keys} & {*unread})
@@ -139,6 +141,45 @@ def _check_oomd(config: Config) -> Iterator[Problem]:
             "oomd-tiers is empty",
             "add a tier to oomd-tiers, or leave this out",
             other_keys=("oomd-tiers",),
+        )
+
+
+def _check_cpus(config: Config) -> Iterator[Problem]:
+    """Check the CPU manager: some CPU remains for pods that share.
+
+    Source: Kubernetes, pkg/kubelet/cm/cpumanager/cpu_manager.go, NewManager;
+    cmd/kubelet/app/server.go, --reserved-cpus, which overrides the amounts without an error.
+    """
+    stated = [
+        key
+        for key, reserved in (
+            ("kube-reserved", config.kube_reserved),
+            ("system-reserved", config.system_reserved),
+        )
+        if reserved.get(CPU)
+    ]
+    if config.reserved_cpus:
+        for key in stated:
+            yield _problem(
+                key,
+                "cpu and reserved-cpus exclude each other",
+                "leave cpu out: reserved-cpus is what system daemons have",
+                other_keys=("reserved-cpus",),
+            )
+    if config.cpu_manager_policy is CpuManagerPolicy.STATIC:
+        if not (config.reserved_cpus or stated):
+            yield _problem(
+                "cpu-manager-policy",
+                "static requires reserved CPUs",
+                "set reserved-cpus to 0, for example",
+                other_keys=("reserved-cpus", "kube-reserved", "system-reserved"),
+            )
+    elif config.cpu_manager_policy_options:
+        yield _problem(
+            "cpu-manager-policy-options",
+            "they are options of the policy static",
+            "set cpu-manager-policy to static, or leave them out",
+            other_keys=("cpu-manager-policy",),
         )
 
 

@@ -15,6 +15,7 @@ from podslice.inputs.options.agent_values import (
     read_tiers,
 )
 from podslice.inputs.options.cgroup_values import read_cgroup, read_root
+from podslice.inputs.options.cpu_values import read_cpu_options, read_cpus
 from podslice.inputs.options.values import (
     Reader,
     choose,
@@ -37,6 +38,7 @@ from podslice.inputs.options.values import (
 )
 from podslice.model.config import (
     Containers,
+    CpuManagerPolicy,
     MemoryProtection,
     OomPolicy,
     PodsFrom,
@@ -215,6 +217,28 @@ OPTIONS = (
         read=read_period,
         metavar="DURATION",
         help="Period of CPU quotas, 1ms to 1s.",
+    ),
+    ConfigOption(
+        key="cpu-manager-policy",
+        field="cpu_manager_policy",
+        read=choose(CpuManagerPolicy),
+        metavar="none|static",
+        help="Whether containers and pods that request whole CPUs have them for themselves.",
+    ),
+    ConfigOption(
+        key="cpu-manager-policy-options",
+        field="cpu_manager_policy_options",
+        read=read_cpu_options,
+        metavar="OPTION=true,…",
+        help="Options of the policy static: full-pcpus-only, strict-cpu-reservation,"
+        " distribute-cpus-across-numa, prefer-align-cpus-by-uncorecache.",
+    ),
+    ConfigOption(
+        key="reserved-cpus",
+        field="reserved_cpus",
+        read=read_cpus,
+        metavar="CPU,…",
+        help="CPUs reserved for system daemons, such as 0-1; empty for none.",
     ),
     ConfigOption(
         key="cpu-weight-mapping",

@@ -216,7 +216,7 @@ def read_percents(value: object) -> dict[str, int]:
             raise invalid(f"must be a percentage, not {describe(text)}", "write 0% to 100%")
         return int(match[1])
 
-    return _read_map(value, "=", read)
+    return read_map(value, "=", read)
 
 
 def read_thresholds(value: object) -> dict[str, Threshold]:
@@ -224,7 +224,7 @@ def read_thresholds(value: object) -> dict[str, Threshold]:
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseThresholdStatement.
     """
-    thresholds: dict[str, Threshold | None] = _read_map(_flat(value), "<", _read_threshold)
+    thresholds: dict[str, Threshold | None] = read_map(_flat(value), "<", _read_threshold)
     return {name: threshold for name, threshold in thresholds.items() if threshold is not None}
 
 
@@ -240,7 +240,7 @@ def read_reclaims(value: object) -> dict[str, Threshold]:
             return Threshold(percent_milli=_read_percent(text))
         return Threshold(amount=read_amount(text))
 
-    return _read_map(_flat(value), "=", read)
+    return read_map(_flat(value), "=", read)
 
 
 def read_grace_periods(value: object) -> dict[str, int]:
@@ -253,7 +253,7 @@ def read_grace_periods(value: object) -> dict[str, int]:
         _check_signal(signal)
         return read_duration(text)
 
-    return _read_map(_flat(value), "=", read)
+    return read_map(_flat(value), "=", read)
 
 
 def read_duration(value: object) -> int:
@@ -339,10 +339,10 @@ def _read_amounts(
             )
         return read_one(text)
 
-    return _read_map(value, "=", read)
+    return read_map(value, "=", read)
 
 
-def _read_map(value: object, operator: str, read: Callable[[str, object], Any]) -> dict[str, Any]:
+def read_map(value: object, operator: str, read: Callable[[str, object], Any]) -> dict[str, Any]:
     """Read every entry of a table, or of a string such as `cpu=1,memory=1Gi`."""
     result: dict[str, Any] = {}
     problems: list[Problem] = []

@@ -21,6 +21,7 @@ from podslice.errors import BusUnavailable
 from podslice.inputs.options.config_files import read_as, read_files
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.kubelets import find_kubelets
+from podslice.model.cpu_topology import regular_topology
 from podslice.processes import quadlet_services, runtimes
 from podslice.systemd import bus
 from podslice.systemd.find_manager import find_manager
@@ -70,6 +71,8 @@ def here(tmp_path, monkeypatch, journal):
     root = tmp_path / "machine"
     host = node("cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768")
     monkeypatch.setattr(session, "read_node", lambda **_: host)
+    cpus = regular_topology(sockets=1, numa=1, cores=8, threads=1)
+    monkeypatch.setattr("podslice.kernel.host_cpus.read_cpu_topology", lambda: cpus)
     monkeypatch.setattr(
         session, "runtime_directory", lambda manager: root / f"run-{manager.is_user}"
     )

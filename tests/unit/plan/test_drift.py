@@ -54,9 +54,10 @@ def test_a_value_that_is_not_stated_is_unset(name):
     assert only(plan).changes[0].why == "not requested by any manifest"
 
 
-def test_cpus_are_kept_on_the_units_of_pods_only():
+@pytest.mark.parametrize("fields", [{"pod": "default/web"}, {"is_tier": True}])
+def test_cpus_are_kept_on_tiers_and_units_of_pods_only(fields):
     """Administrators may limit all pods to some CPUs by hand."""
-    unit = replace(slice_unit(ROOT), pod="default/web")
+    unit = replace(slice_unit(ROOT), **fields)
     there = observed(seen(ROOT, values={"AllowedCPUs": "0-3"}))
     assert not make_plan(desired(slice_unit(ROOT)), there)
     assert only(make_plan(desired(unit), there)).changes == (change("AllowedCPUs", "0-3", ""),)

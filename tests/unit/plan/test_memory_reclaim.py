@@ -1,5 +1,7 @@
 """Memory limits below the current usage."""
 
+from dataclasses import replace
+
 import pytest
 
 from podslice.plan import (
@@ -50,7 +52,8 @@ def test_other_changes_of_a_full_unit_need_no_reclaim():
 
 
 def test_the_limit_of_a_tier_regards_what_is_in_use():
-    assert lowered(slice_unit(BURSTABLE, MemoryMax=100), used=150).reclaim_bytes is None
+    tier = replace(slice_unit(BURSTABLE, MemoryMax=100), is_tier=True)
+    assert lowered(tier, used=150).reclaim_bytes is None
 
 
 @pytest.mark.parametrize(

@@ -188,3 +188,18 @@ def test_the_order_of_the_input_does_not_matter(seed):
     assert expected.refused
     assert expected.skipped
     assert make_plan(*shuffled(wanted, there, seed)) == expected
+
+
+OWN = "kubepods-podown.slice"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_first"),
+    [("0-3", "0-1", True), ("0-3", "2-5", True), ("", "0", True), ("0-1", "0-3", False)],
+)
+def test_cpus_that_a_tier_loses_are_free_before_a_pod_gets_them(old, new, is_first):
+    tier = replace(slice_unit(BURSTABLE, AllowedCPUs=new), is_tier=True)
+    pod = slice_unit(OWN, pod="default/own", AllowedCPUs="7")
+    there = observed(seen(BURSTABLE, values={"AllowedCPUs": old}))
+    steps = [step.name for step in make_plan(desired(tier, pod), there).steps]
+    assert steps == ([BURSTABLE, OWN] if is_first else [OWN, BURSTABLE])

@@ -273,6 +273,21 @@ def pod_restarting(machine):
     machine.unit("batch-pod.service")
 
 
+def cpus_shared(machine):
+    """The CPUs of an applied pod are reserved now."""
+    limits = {"limits": {"cpu": "4", "memory": "1Gi"}}
+    pod = {
+        "metadata": {"name": "own"},
+        "spec": {"containers": [{"name": "c", "resources": limits}]},
+    }
+    make_files(machine.directory, {"own.yaml": json.dumps({"kind": "Pod", **pod})})
+    by_hand(machine)
+    policy = 'admission = false\ncpu-manager-policy = "static"\nreserved-cpus = "0-6"\n'
+    make_files(machine.here, {"etc/podslice/podslice.toml": policy})
+    machine.put("web", {"cpu": "500m"})
+    by_hand(machine)
+
+
 def elsewhere(machine):
     kept_by_the_agent(machine)
     machine.runtimes_hold.append(
@@ -339,6 +354,7 @@ SITUATIONS = [
     (stuck, ["pod-stuck default/batch"]),
     (container_restarting, ["container-restarting default/web"]),
     (pod_restarting, ["pod-restarting default/web"]),
+    (cpus_shared, ["cpus-shared default/own"]),
     (elsewhere, ["processes-elsewhere default/web"]),
     (orphan, ["orphan kubepods-podforeign.slice"]),
     (damaged_record, ["damaged-record other.json"]),

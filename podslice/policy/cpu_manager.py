@@ -1,0 +1,126 @@
+"""The CPU manager of a node: which CPUs it gives to pods, and to which pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from podslice.model.annotations import ALLOWED_CPUS
+from podslice.model.config import Config, CpuManagerOption, CpuManagerPolicy
+from podslice.model.cpu_list import format_cpus, parse_cpus
+from podslice.model.cpu_topology import Cpus, CpuTopology, regular_topology
+from podslice.model.desired import ContainerDecision, PodDecision
+from podslice.model.naming import Tree
+from podslice.model.node import Node
+from podslice.model.pod import Qos
+from podslice.model.resources import CPU, total
+from podslice.model.unit import DesiredUnit, PropertyValue, UnitName
+from podslice.policy.allocatable import reserved_for_system
+from podslice.policy.cpu_assignment import CpuOptions, assign_cpus
+from podslice.policy.cpu_pools import (
+    NO_POOLS,
+    AllowedCpus,
+    CpuManager,
+    CpuPools,
+    HeldCpus,
+    allowed_cpus,
+    pool_cpus,
+)
+from podslice.policy.decide import units_of
+
+
+def cpu_manager(node: Node, config: Config) -> CpuManager | None:
+    """Return what gives CPUs to pods; None by the policy `none`, or if the CPUs are not known.
+
+    With a configured capacity the CPUs are cores of one thread each. CPUs that are reserved by
+    their number are the first of as few places as possible.
+
+    Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, NewStaticPolicy.
+    """
+    topology = node_topology(node, config)
+    if config.cpu_manager_policy is CpuManagerPolicy.NONE or topology is None:
+        return None
+    chosen = config.cpu_manager_policy_options
+    reserved = config.reserved_cpus & topology.all or _reserve(topology, config)
+    return CpuManager(
+        topology=topology,
+        reserved=reserved,
+        options=CpuOptions(
+            full_cores=CpuManagerOption.FULL_PCPUS in chosen,
+            distribute_numa=CpuManagerOption.DISTRIBUTE_NUMA in chosen,
+            align_uncore=CpuManagerOption.ALIGN_UNCORE in chosen,
+        ),
+        is_strict=CpuManagerOption.STRICT in chosen,
+    )
+
+
+def node_topology(node: Node, config: Config) -> CpuTopology | None:
+    """Return the CPUs of the node; None if they are not known."""
+    if CPU not in config.capacity:
+        return node.topology
+    cores = max(-(-config.capacity[CPU] // 1000), 1)
+    return regular_topology(sockets=1, numa=1, cores=cores, threads=1)
+
+
+def _reserve(topology: CpuTopology, config: Config) -> Cpus:
+    reserved = total((config.kube_reserved, reserved_for_system(config))).get(CPU, 0)
+    count = min(int(-(-reserved // 1000)), len(topology.all))
+    found = assign_cpus(topology, count, free=topology.all, options=CpuOptions())
+    return found if isinstance(found, frozenset) else topology.all
+
+
+def assign(
+    in_force: Sequence[PodDecision],
+    candidates: Sequence[PodDecision],
+    node: Node,
+    config: Config,
+    now: Mapping[UnitName, str],
+) -> CpuPools:
+    """Return the CPUs of all pods. `now` are the CPUs that units have."""
+    manager = cpu_manager(node, config)
+    if manager is None:
+        return NO_POOLS
+    units = {name: frozenset(parse_cpus(text)) for name, text in now.items()}
+    tier = Tree(cgroup_root=config.cgroup_root).tier(Qos.BURSTABLE)
+    held = HeldCpus(units=units, shared=units.get(tier, frozenset()))
+    return pool_cpus(manager, in_force, candidates, held)
+
+
+def with_cpus(pod: PodDecision, pools: CpuPools) -> PodDecision:
+    """Return a decision with the CPUs of the pod's units; it is the same if it has them already."""
+    allowed = allowed_cpus(pools, pod)
+    slice_ = allowed.get(pod.slice)
+    before = pod.init_properties
+    decided = replace(
+        pod,
+        properties=_replace_cpus(pod.properties, slice_),
+        init_properties=None if before is None else _replace_cpus(before, slice_),
+        containers=tuple(_with_own(each, allowed) for each in pod.containers),
+        overhead=None if pod.overhead is None else _with_own(pod.overhead, allowed),
+    )
+    return pod if decided == pod else replace(decided, units=tuple(units_of(decided)))
+
+
+def _with_own(
+    container: ContainerDecision, allowed: Mapping[UnitName, AllowedCpus]
+) -> ContainerDecision:
+    cpus = allowed.get(container.scope)
+    return replace(container, properties=_replace_cpus(container.properties, cpus))
+
+
+def with_shared(unit: DesiredUnit, pools: CpuPools) -> DesiredUnit:
+    """Return a unit outside of pods; a tier has the CPUs that no pod has for itself."""
+    if pools is NO_POOLS or not unit.is_tier:
+        return unit
+    cpus = AllowedCpus(cpus=pools.shared, why="the CPUs that no pod has for itself")
+    return replace(unit, properties=_replace_cpus(unit.properties, cpus))
+
+
+def _replace_cpus(
+    properties: tuple[PropertyValue, ...], allowed: AllowedCpus | None
+) -> tuple[PropertyValue, ...]:
+    others = tuple(each for each in properties if each.name != ALLOWED_CPUS)
+    if allowed is None:
+        return others
+    value = format_cpus(allowed.cpus)
+    return (PropertyValue(name=ALLOWED_CPUS, value=value, why=allowed.why), *others)

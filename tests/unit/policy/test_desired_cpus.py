@@ -1,0 +1,195 @@
+"""The desired state where pods have CPUs of their own."""
+
+from dataclasses import replace
+
+import pytest
+
+from podslice.model.annotations import ALLOWED_CPUS
+from podslice.model.config import Config, CpuManagerOption, CpuManagerPolicy
+from podslice.model.cpu_topology import regular_topology
+from podslice.model.node import Node
+from podslice.model.pod import ContainerKind, InitProgress, Qos
+from podslice.model.resources import Resources
+from podslice.policy.allocatable import allocate, validate_node
+from podslice.policy.cpu_manager import cpu_manager
+from podslice.policy.decide import decide
+from podslice.policy.desire import desire
+from tests.unit.policy.desired_worlds import BESTEFFORT, BURSTABLE, GI
+from tests.unit.policy.worlds import container, pod
+
+OWN = Resources(limits={"cpu": 2000, "memory": GI})
+TOPOLOGY = regular_topology(sockets=1, numa=1, cores=4, threads=2)
+NODE = Node(capacity={"cpu": 8000, "memory": 32 * GI}, cpus=frozenset(range(8)), topology=TOPOLOGY)
+STATIC = Config(
+    eviction_hard={},
+    cpu_manager_policy=CpuManagerPolicy.STATIC,
+    reserved_cpus=frozenset({0, 4}),
+)
+
+
+def wanted(*pods, node=NODE, config=STATIC, **more):
+    return desire([decide(each, node, config) for each in pods], node, config, **more)
+
+
+def cpus(desired):
+    """The CPUs of units, by name."""
+    found = {unit.name: unit.values.get(ALLOWED_CPUS) for unit in desired.units}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+A, B = pod(container(OWN), name="a"), pod(container(BURSTABLE), name="b")
+
+
+def test_tiers_and_pods_have_their_cpus():
+    desired = wanted(A, B)
+    shared = "0,2-4,6-7"
+    assert cpus(desired) == {
+        "kubepods-burstable.slice": shared,
+        "kubepods-besteffort.slice": shared,
+        "kubepods-poda.slice": "1,5",
+        "podslice-poda-container0.scope": "1,5",
+    }
+    assert desired.refused == desired.lacking_cpus == ()
+
+
+def test_no_quota_throttles_what_has_cpus_of_its_own():
+    values = {unit.name: unit.values for unit in wanted(A, B).units}
+    assert "CPUQuotaPerSecUSec" not in values["kubepods-poda.slice"]
+    assert "CPUQuotaPerSecUSec" not in values["podslice-poda-container0.scope"]
+    both = pod(container(OWN), container(Resources(limits={"cpu": 500, "memory": GI}), 1), name="c")
+    values = {unit.name: unit.values for unit in wanted(both).units}
+    assert "CPUQuotaPerSecUSec" not in values["kubepods-podc.slice"]
+    assert values["podslice-podc-container1.scope"]["CPUQuotaPerSecUSec"] == 500_000
+
+
+def test_the_init_phase_has_the_same_cpus():
+    level = Resources(requests={"cpu": 2000, "memory": GI}, limits={"cpu": 2000, "memory": GI})
+    init = container(BESTEFFORT, 1, ContainerKind.INIT)
+    initializing = wanted(pod(container(BESTEFFORT), init, name="a", resources=level))
+    assert initializing.initializing == {"default/a"}
+    assert cpus(initializing)["kubepods-poda.slice"] == "1,5"
+    over = wanted(
+        *(each.pod for each in initializing.pods), progress={"a": InitProgress(over=True)}
+    )
+    assert cpus(over) == cpus(initializing)
+
+
+def test_cpus_stay_where_they_are():
+    now = {"kubepods-poda.slice": "3,7"}
+    before = wanted(A, B, cpus=now)
+    assert cpus(before)["kubepods-poda.slice"] == "3,7"
+    after = wanted(current=[A, B], known=before.pods, cpus=now)
+    assert after.pods == before.pods
+    assert all(now is then for now, then in zip(after.pods, before.pods, strict=True))
+
+
+def test_a_pod_beside_shared_cpus_keeps_its_own():
+    other = container(Resources(limits={"cpu": 500, "memory": GI}), 1)
+    shared = "0-2,4-6"
+    now = {"kubepods-poda.slice": "0-7", "kubepods-burstable.slice": shared}
+    found = cpus(wanted(pod(container(OWN), other, name="a"), cpus=now))
+    assert found["podslice-poda-container0.scope"] == "3,7"
+    assert found["kubepods-burstable.slice"] == shared
+
+
+def test_helpers_share():
+    helped = pod(container(OWN), name="a", overhead={"cpu": 10})
+    found = cpus(wanted(helped))
+    assert found["kubepods-poda.slice"] == "0-7"
+    assert found["podslice-poda-overhead.scope"] == "0,2-4,6-7"
+
+
+def test_a_pod_without_enough_cpus_is_refused_and_an_applied_one_shares():
+    large = pod(container(Resources(limits={"cpu": 8000, "memory": GI})), name="a")
+    config = replace(STATIC, admission=False)
+    refused = wanted(large, config=config)
+    assert [(each.pod, each.reason) for each in refused.refused] == [("default/a", "NotEnoughCPUs")]
+    assert refused.pods == ()
+    applied = wanted(config=config, current=[large])
+    assert [each.pod for each in applied.lacking_cpus] == ["default/a"]
+    assert cpus(applied)["kubepods-poda.slice"] == "0-7"
+
+
+@pytest.mark.parametrize(
+    ("node", "config"),
+    [
+        (NODE, Config(eviction_hard={})),
+        (replace(NODE, topology=None), STATIC),
+    ],
+    ids=["without the policy", "without known CPUs"],
+)
+def test_there_are_no_pools(node, config):
+    assert cpus(wanted(A, B, node=node, config=config)) == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reserved"),
+    [
+        ({}, {0, 4}),
+        ({"reserved_cpus": frozenset(), "kube_reserved": {"cpu": 500}}, {0}),
+        (
+            {
+                "reserved_cpus": frozenset(),
+                "kube_reserved": {"cpu": 500},
+                "system_reserved": {"cpu": 1000},
+            },
+            {0, 4},
+        ),
+        ({"reserved_cpus": frozenset(), "kube_reserved": {"cpu": 99_000}}, set(range(8))),
+        ({"reserved_cpus": frozenset({1}), "capacity": {"cpu": 1500}}, {1}),
+    ],
+)
+def test_reserved_cpus(fields, reserved):
+    manager = cpu_manager(NODE, replace(STATIC, **fields))
+    assert manager.reserved == reserved
+
+
+def test_a_configured_capacity_has_cores_of_one_thread():
+    manager = cpu_manager(Node(capacity={}), replace(STATIC, capacity={"cpu": 1500}))
+    assert manager.topology == regular_topology(sockets=1, numa=1, cores=2, threads=1)
+
+
+def test_options_of_the_policy():
+    manager = cpu_manager(NODE, STATIC)
+    chosen = manager.options
+    given = (chosen.full_cores, chosen.distribute_numa, chosen.align_uncore, manager.is_strict)
+    assert given == (False, False, False, False)
+    config = replace(STATIC, cpu_manager_policy_options=frozenset(CpuManagerOption))
+    manager = cpu_manager(NODE, config)
+    chosen = manager.options
+    given = (chosen.full_cores, chosen.distribute_numa, chosen.align_uncore, manager.is_strict)
+    assert given == (True, True, True, True)
+
+
+def test_reserved_cpus_count_as_reserved():
+    assert allocate(NODE, STATIC).system_reserved == {"cpu": 2000}
+    assert allocate(NODE, STATIC).allocatable["cpu"] == 6000
+
+
+def test_problems_of_the_node():
+    config = replace(STATIC, reserved_cpus=frozenset({7, 8}))
+    assert [str(each) for each in validate_node(NODE, config)] == [
+        "reserved-cpus: the node does not have 8; its CPUs are 0-7"
+    ]
+    without = replace(NODE, controllers=frozenset({"cpu"}))
+    assert [each.where for each in validate_node(without, STATIC)] == ["cpu-manager-policy"]
+    assert validate_node(without, Config(eviction_hard={})) == []
+    assert validate_node(replace(NODE, controllers=frozenset({"cpuset"})), STATIC) == []
+
+
+def test_annotated_cpus_are_refused():
+    stated = pod(container(BURSTABLE), name="b", properties={ALLOWED_CPUS: "1"})
+    (problem,) = decide(stated, NODE, STATIC).problems
+    assert problem.message == "cpu-manager-policy static assigns the CPUs of pods"
+    inside = replace(container(BURSTABLE), properties={ALLOWED_CPUS: "1"})
+    (problem,) = decide(pod(inside, name="b"), NODE, STATIC).problems
+    assert "[podslice.io/allowed-cpus.container0]" in problem.where
+    assert decide(stated, NODE, Config(eviction_hard={})).problems == ()
+
+
+def test_the_class_decides():
+    assert wanted(A).pods[0].qos is Qos.GUARANTEED
+    assert cpus(wanted(pod(container(Resources(requests={"cpu": 2000})), name="d"))) == {
+        "kubepods-burstable.slice": "0-7",
+        "kubepods-besteffort.slice": "0-7",
+    }

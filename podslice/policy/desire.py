@@ -57,27 +57,24 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
 ) -> Steps[Desired]:
     """Return the desired state once the candidates have joined the current pods.
 
-    A candidate replaces the current pod of its name; if it is not admitted, the current one stays.
-    `known` are earlier decisions for the same node and configuration; `used_bytes` is unreclaimable
-    memory per tier; `progress` is by uid; `cpus` are the CPUs that units have. Without `mounts`
-    volumes have no units.
+    A candidate replaces the current pod of its name, which stays if the candidate is not admitted.
+    `known` are earlier decisions for the same node and configuration, `used_bytes` is unreclaimable
+    memory per tier, `progress` is by uid, `cpus` are those of units; `mounts`: volumes have units.
     """
     tree = Tree(cgroup_root=config.cgroup_root)
     allocation = allocate(node, config)
-    terminating = tuple(terminating)
-    wanted, staying = _staying(candidates, current, terminating)
+    wanted, staying, leaving = _staying(candidates, current, terminating)
     in_force = yield from _deciding(staying, (*known, *wanted), node, config)
     accepted, refused = yield from _admitting(wanted, in_force, allocation, config)
     pools = assign(in_force, accepted, node, config, cpus or {})
     pods = yield from _joining(in_force, accepted, pools)
     initializing, in_phase = yield from _phasing(pods, progress or {}, config)
-    outside = _node_units(tree, in_phase, allocation, node, config, used_bytes or {})
-    units = [with_shared(unit, pools) for unit in outside]
+    units = [*_node_units(in_phase, pools, allocation, node, config, used_bytes or {})]
     units += yield from _listing(in_phase, mounts=mounts)
     return Desired(
         root=tree.root,
         units=tuple(units),
-        unwanted=(yield from _finding_unwanted(tree, pods, in_force, terminating)),
+        unwanted=(yield from _finding_unwanted(tree, pods, in_force, leaving)),
         pods=pods,
         refused=(*refused, *pools.refused),
         lacking_cpus=pools.lacking,
@@ -91,12 +88,13 @@ desire = at_once(desiring)
 
 
 def _staying(
-    candidates: Iterable[PodDecision], current: Iterable[Pod], terminating: tuple[Pod, ...]
-) -> tuple[list[PodDecision], list[Pod]]:
-    """Return the candidates and the current pods that are not terminating."""
-    removed = {pod.key for pod in terminating}
+    candidates: Iterable[PodDecision], current: Iterable[Pod], terminating: Iterable[Pod]
+) -> tuple[list[PodDecision], list[Pod], tuple[Pod, ...]]:
+    """Return the candidates and the current pods that are not terminating, and those that are."""
+    leaving = tuple(terminating)
+    removed = {pod.key for pod in leaving}
     wanted = [decision for decision in candidates if decision.pod.key not in removed]
-    return wanted, [pod for pod in current if pod.key not in removed]
+    return wanted, [pod for pod in current if pod.key not in removed], leaving
 
 
 def _deciding(
@@ -243,14 +241,15 @@ def _unwanted_volumes(
 
 
 def _node_units(
-    tree: Tree,
     pods: tuple[PodDecision, ...],
+    pools: CpuPools,
     allocation: Allocation,
     node: Node,
     config: Config,
     used_bytes: Mapping[UnitName, int],
 ) -> Iterator[DesiredUnit]:
     """Return the units outside of pods, parents before children."""
+    tree = Tree(cgroup_root=config.cgroup_root)
     yield from _reserved_units(allocation, config)
     root = _root_properties(allocation, pods, config, page_size=node.page_size_bytes)
     yield _slice(tree.root, "Pods on this node", root, owned=True)
@@ -265,7 +264,8 @@ def _node_units(
             page_size=node.page_size_bytes,
             used_bytes=used_bytes.get(name),
         )
-        yield replace(_slice(name, f"{qos} pods", properties, owned=True), is_tier=True)
+        tier = replace(_slice(name, f"{qos} pods", properties, owned=True), is_tier=True)
+        yield with_shared(tier, pools)
 
 
 def _in_phase(pod: PodDecision, initializing: frozenset[str]) -> PodDecision:

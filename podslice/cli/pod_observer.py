@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podslice.cli import overview, session
+from podslice.cli import overview
 from podslice.cli.overview import Overview
+from podslice.cli.recorded_usage import RecordedUsage
 from podslice.cli.views import status_lines, usage_table
 from podslice.cli.views.pod_detail import PodDetail
 from podslice.dataclass import dataclass
-from podslice.errors import HostError, PodsliceError
+from podslice.errors import PodsliceError
 from podslice.model.desired import PodDecision
 from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress, Pod
-from podslice.policy.recommendation import REQUEST_PERCENTILE, UsedAmounts, used_amounts
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
-from podslice.store.usage_files import UsageFiles
 from podslice.usage import stats
 from podslice.usage.health import HealthProblem
 from podslice.usage.stats import NodeStats
@@ -61,7 +57,7 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
         init_containers=_init_containers(decision.pod, progress),
         source=state.sources.get(decision.pod.uid),
         node_conditions=tuple(state.agent.conditions) if state.agent else (),
-        recorded=_read_recorded(world, key),
+        recorded=RecordedUsage(world).read(key),
         events=events,
         events_problem=events_problem,
     )
@@ -102,19 +98,6 @@ def _phase(key: str, state: Assessment) -> str:
 def _init_containers(pod: Pod, progress: InitProgress) -> tuple[tuple[str, bool], ...]:
     containers = pod.of_kind(ContainerKind.INIT)
     return tuple((each.name, each.name in progress.done) for each in containers)
-
-
-def _read_recorded(world: LiveWorld, key: str) -> UsedAmounts | None:
-    """Return the 90th percentile of a pod's recorded usage; None without a valid history."""
-    directory = session.usage_directory(world.config, world.manager)
-    if not directory:
-        return None
-    files = UsageFiles(Path(directory))
-    with suppress(HostError):  # recommend reports it
-        history = files.read(files.pod_path(key))
-        if history is not None and history.pod.samples:
-            return used_amounts(history.pod, int(time.time()), REQUEST_PERCENTILE)
-    return None
 
 
 def _read_events(world: LiveWorld, key: str) -> tuple[tuple[Entry, ...], str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from podslice.cli import overview
 from podslice.cli.arguments import PodFilter
+from podslice.cli.recorded_usage import RecordedUsage
 from podslice.cli.views import usage_table
 from podslice.cli.views.usage_table import NodeSummary, NodeUsage
 from podslice.dataclass import dataclass
@@ -42,6 +43,7 @@ class UsageObserver:
         self._shown = shown
         self._client = CachingClient(world.client, world.cgroups)
         self._world = replace(world, client=self._client)
+        self._recorded = RecordedUsage(world)
         self._assessment: Assessment | None = None
         self._before: NodeStats | None = None
         self._forget_at = 0.0
@@ -77,7 +79,9 @@ class UsageObserver:
         before, self._before = self._before or found, found
         if self._world.origin.problems:
             problems.append("the configuration files are invalid, see: podslice status")
-        usage = usage_table.measure(found, before, _limits(assessment))
+        keys = [pod.decision.pod.key for pod in found.pods]
+        recorded = {key: self._recorded.read(key) for key in keys if self._is_shown(key)}
+        usage = usage_table.measure(found, before, _limits(assessment), recorded)
         pods = tuple(pod for pod in usage.pods if self._is_shown(pod.name))
         return ObservedUsage(
             usage=replace(usage, pods=pods),

@@ -10,8 +10,9 @@ from podslice.cli.views import exits, layout
 from podslice.cli.views.layout import Align, Column, Shorten
 from podslice.cli.views.pod_detail import used_bytes
 from podslice.cli.views.status_lines import OTHER, state
-from podslice.cli.views.style import Role, Styled, bar
+from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.tables import human_bytes
+from podslice.cli.views.use_bars import MARKS, marks_of, use_bar
 from podslice.errors import printable
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.resources import cpu_milli, format_amounts, memory_bytes
@@ -67,24 +68,14 @@ _EVENTS = (
 )
 
 
-_MARKS = {"R": "requested", "P": "90th percentile"}
-"""The marks of a bar, where there is recorded usage to compare a request with."""
-
-
 def _cpu_marks(detail: PodDetail) -> dict[str, int]:
     recorded = detail.recorded.cpu_milli if detail.recorded else None
-    return _marks(cpu_milli(detail.decision.requests), recorded)
+    return marks_of(cpu_milli(detail.decision.requests), recorded)
 
 
 def _memory_marks(detail: PodDetail) -> dict[str, int]:
     recorded = detail.recorded.memory_bytes if detail.recorded else None
-    return _marks(memory_bytes(detail.decision.requests), recorded)
-
-
-def _marks(requested: int | None, recorded: int | None) -> dict[str, int]:
-    if recorded is None:
-        return {}
-    return {"R": requested, "P": recorded} if requested is not None else {"P": recorded}
+    return marks_of(memory_bytes(detail.decision.requests), recorded)
 
 
 def pod_page(detail: PodDetail, display: Display) -> Iterator[str]:
@@ -169,13 +160,8 @@ def _bar(
     of = f" of {text(limit)}" if limit is not None else ""
     unit = " CPUs" if text is _cpus else ""
     words = f"{text(used)}{of}{unit}{', no limit' * (not of)}"
-    words += "".join(f"; {mark}: {_MARKS[mark]} {text(marks[mark])}" for mark in marks)
-    if limit is not None:
-        return bar(used, limit, width=width, marks=marks), words
-    if not marks:
-        return "", words
-    shown = bar(used, max(used, *marks.values()), width=width, marks=marks)
-    return Styled(shown.text, Role.GOOD), words
+    words += "".join(f"; {mark}: {MARKS[mark]} {text(marks[mark])}" for mark in marks)
+    return use_bar(used, limit, marks, width=width), words
 
 
 def _counters(sample: Sample) -> Iterator[tuple[str, Cell]]:

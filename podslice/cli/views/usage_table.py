@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from podslice.cli.arguments import Sort
@@ -11,15 +12,19 @@ from podslice.cli.views import layout
 from podslice.cli.views.layout import Align, Column, Shorten, text_of
 from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.tables import human_bytes
+from podslice.cli.views.use_bars import marks_of, use_bar
 from podslice.dataclass import dataclass
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample
 from podslice.model.quantity import format_bytes
+from podslice.model.resources import cpu_milli, memory_bytes
 from podslice.model.unit import UnitName
 
 if TYPE_CHECKING:
     from podslice.cli.views.documents import Document
     from podslice.cli.views.style import Cell, Display
+    from podslice.model.desired import PodDecision
+    from podslice.policy.recommendation import UsedAmounts
     from podslice.usage.stats import NodeStats, PodStats
 
 NODE = UnitName("")
@@ -39,6 +44,10 @@ class UsageRow:
     throttled_percent: int | None = None
     """Share of CPU quota periods that were throttled between the two measurements."""
     limit_bytes: int | None = None
+    cpu_limit_milli: int | None = None
+    cpu_marks: Mapping[str, int] = field(default_factory=dict)
+    """The marks of the bar of its CPU, see `use_bars`."""
+    memory_marks: Mapping[str, int] = field(default_factory=dict)
     containers: tuple[UsageRow, ...] = ()
 
     @property
@@ -82,8 +91,16 @@ class NodeSummary:
     """One line each."""
 
 
-def measure(now: NodeStats, before: NodeStats, limits: Mapping[UnitName, int]) -> NodeUsage:
-    """Return the usage between two measurements, pods by name; `limits` are memory limits."""
+def measure(
+    now: NodeStats,
+    before: NodeStats,
+    limits: Mapping[UnitName, int],
+    recorded: Mapping[str, UsedAmounts | None] = MappingProxyType({}),
+) -> NodeUsage:
+    """Return the usage between two measurements, pods by name.
+
+    `limits` are memory limits of units, and `recorded` is what pods have used, by their key.
+    """
     elapsed = now.uptime_usec - before.uptime_usec
     earlier = dict(_samples(before))
 
@@ -101,10 +118,9 @@ def measure(now: NodeStats, before: NodeStats, limits: Mapping[UnitName, int]) -
 
     def pod(each: PodStats) -> UsageRow:
         containers = (row(c.name, c.unit, c.sample) for c in each.containers)
-        decision = each.decision
-        made = _sorted(containers, Sort.NAME)
-        key, qos = decision.pod.key, decision.qos.value
-        return row(key, decision.slice, each.sample, qos=qos, containers=made)
+        decision, made = each.decision, _sorted(containers, Sort.NAME)
+        more = _fields_of(decision, recorded.get(decision.pod.key))
+        return row(decision.pod.key, decision.slice, each.sample, containers=made, **more)
 
     groups = {each.unit: each for each in now.groups}
     limits = {NODE: now.memory_capacity_bytes, **limits}
@@ -115,6 +131,17 @@ def measure(now: NodeStats, before: NodeStats, limits: Mapping[UnitName, int]) -
         stats=now,
         interval_usec=elapsed,
     )
+
+
+def _fields_of(decision: PodDecision, used: UsedAmounts | None) -> dict[str, object]:
+    """Return the fields of a pod's row that are not of its use."""
+    used_milli, used_bytes = (used.cpu_milli, used.memory_bytes) if used else (None, None)
+    return {
+        "qos": decision.qos.value,
+        "cpu_limit_milli": cpu_milli(decision.limits),
+        "cpu_marks": marks_of(cpu_milli(decision.requests), used_milli),
+        "memory_marks": marks_of(memory_bytes(decision.requests), used_bytes),
+    }
 
 
 def _samples(stats: NodeStats) -> Iterator[tuple[UnitName, Sample]]:
@@ -157,10 +184,14 @@ def _sorted(rows: Iterable[UsageRow], by: Sort) -> tuple[UsageRow, ...]:
     return tuple(replace(row, containers=_sorted(row.containers, by)) for row in ordered)
 
 
+_BAR_WIDTH = 10
+_BAR = Column(title="", drop=0)
 _COLUMNS = (
     Column(title="NAME", min_width=20, shorten=Shorten.MIDDLE),
     Column(title="CPU", align=Align.RIGHT),
+    _BAR,
     Column(title="MEM", align=Align.RIGHT),
+    _BAR,
     Column(title="MEM%", drop=6, align=Align.RIGHT),
     Column(title="THROTTLED", drop=4, align=Align.RIGHT),
     Column(title="TASKS", drop=3, align=Align.RIGHT),
@@ -190,17 +221,29 @@ def rows(usage: NodeUsage, display: Display, *, plain: str = "") -> Iterator[tup
     The rows of the pod `plain` have no colors, so that they can be highlighted.
     """
     wide = display.wide
-    columns = (*(_WIDE_COLUMNS if wide else _COLUMNS), _PRESSURE)
-    if display.width is not None:
-        columns = tuple(replace(each, width=_STEADY.get(each.title, 0)) for each in columns)
+    columns: Sequence[Column] = (*(_WIDE_COLUMNS if wide else _COLUMNS), _PRESSURE)
     made = [("", _cells(row, "", display)) for row in (usage.node, *usage.groups)]
     for pod in usage.pods:
         made.append((pod.name, _cells(pod, "", display)))
         containers = pod.containers if wide else ()
         made += [(pod.name, _cells(each, "  ", display)) for each in containers]
+    shown = [index for index, each in enumerate(columns) if _is_shown(each, index, made, display)]
+    columns = [columns[index] for index in shown]
+    made = [(pod, [row[index] for index in shown]) for pod, row in made]
+    if display.width is not None:
+        columns = [replace(each, width=_STEADY.get(each.title, 0)) for each in columns]
     cells = (list(map(text_of, row)) if plain and pod == plain else row for pod, row in made)
     lines = layout.table(columns, cells, display)
     return zip(("", *(pod for pod, _ in made)), lines, strict=True)
+
+
+def _is_shown(
+    column: Column, index: int, made: Sequence[tuple[str, Sequence[Cell]]], display: Display
+) -> bool:
+    """Return whether a column is shown: bars are on terminals, where there are any."""
+    if column is not _BAR:
+        return True
+    return display.width is not None and any(text_of(row[index]) for _, row in made)
 
 
 def _cells(row: UsageRow, indent: str, display: Display) -> list[Cell]:
@@ -210,7 +253,9 @@ def _cells(row: UsageRow, indent: str, display: Display) -> list[Cell]:
     return [
         indent + row.name,
         "-" if row.cpu_milli is None else f"{row.cpu_milli / 1000:.2f}",
+        use_bar(row.cpu_milli or 0, row.cpu_limit_milli, row.cpu_marks, width=_BAR_WIDTH),
         "-" if used is None else format_memory(used),
+        use_bar(used or 0, row.limit_bytes, row.memory_marks, width=_BAR_WIDTH),
         _level(_number(row.memory_percent, "%"), row.memory_percent),
         _warned(
             _number(row.throttled_percent, "%"),

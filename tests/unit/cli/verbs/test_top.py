@@ -16,8 +16,12 @@ from podslice.errors import BusUnavailable, HostError, Problem
 from podslice.kernel.cgroup import Pressure, Sample, Waited
 from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.model.unit import UnitName
+from podslice.model.usage_history import PodHistory
+from podslice.policy.recommendation import UsedAmounts
+from podslice.store.usage_files import UsageFiles
 from podslice.usage import stats
 from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats
+from tests.cases.usage_rows import to_history
 from tests.unit.builders import burstable, decisions, guaranteed, manifest, world
 
 MI = 2**20
@@ -144,6 +148,25 @@ def test_a_terminal_has_bars():
     assert text(usage_head.head(USAGE, ABOUT, Display(width=80))) == GAUGES
     assert text(usage_head.head(USAGE, ABOUT, Display(width=60))) == NARROW_GAUGES
     assert "█" * 8 + "░" * 2 in text(usage_head.head(USAGE, ABOUT, Display(width=200)))
+
+
+# without a limit the bar of A ends at the largest amount; that of the CPU gives way first
+BARS = """\
+NAME              CPU                   MEM              MEM%  THROTTLED  TASKS  PRESSURE
+node             1.50               768 MiB  ████████░░   75%          -    120  -
+kubepods.slice   0.00               576 MiB                 -          -      1  -
+default/a        0.50  █████R░░░P    64 MiB  ██P██░░░░R   50%        25%      1  none
+default/b        0.01  █░░░░░░░░░   512 MiB                 -          -      1  memory 12% cpu 3%
+"""
+
+
+def test_a_wide_terminal_compares_use_with_requests_and_recorded_usage():
+    recorded = {A.pod.key: UsedAmounts(cpu_milli=1000, memory_bytes=32 * MI), B.pod.key: None}
+    usage = measure(NOW, BEFORE, LIMITS, recorded)
+    assert text(usage_table.table(usage, Display(width=100))) == BARS
+    narrow = [*usage_table.table(usage, Display(width=80))]
+    assert narrow[3].startswith("default/a        0.50    64 MiB  ██P██░░░░R   50%")
+    assert text(usage_table.table(usage, Display())) == TABLE
 
 
 def test_problems_are_above_the_table():
@@ -365,6 +388,29 @@ def test_a_lost_bus_is_reported_and_usage_is_still_shown(eyes, memory, monkeypat
     again = asyncio.run(looking.observe())
     assert again.summary.problems == ["units as of the last update: the bus is gone"]
     assert again.usage.node.cpu_milli == 1500
+
+
+def test_recorded_usage_is_read_again_when_the_agent_has_written(eyes, here, monkeypatch):
+    files, read = UsageFiles(here / "usage"), []
+    path = files.pod_path(A.pod.key)
+    history, end_sec = to_history({"series": [{"hours": 1, "cpu": 100, "memory": 40}]})
+    monkeypatch.setattr("podslice.cli.recorded_usage.time.time", lambda: end_sec)
+    original = UsageFiles.read
+    monkeypatch.setattr(UsageFiles, "read", lambda *each: read.append(each) or original(*each))
+    looking = eyes()
+
+    def marks():
+        usage = asyncio.run(looking.observe()).usage
+        return {pod.name: (pod.cpu_marks, pod.memory_marks) for pod in usage.pods}
+
+    assert marks() == {A.pod.key: ({}, {}), B.pod.key: ({}, {})}
+    files.write(path, PodHistory(pod=history))
+    expected = {"R": 500, "P": 110}, {"R": 256 * MI, "P": 43_101_250}
+    assert marks()[A.pod.key] == marks()[A.pod.key] == expected
+    assert len(read) == 1
+    path.write_text("{")
+    assert marks()[A.pod.key] == ({}, {})
+    assert len(read) == 2
 
 
 def test_a_bus_that_was_never_there_is_an_error(eyes, memory, monkeypatch):

@@ -1,4 +1,7 @@
-"""Recommendations for three programs whose needs are known, from the counters of a real kernel."""
+"""Recommendations for three programs whose needs are known, from the counters of a real kernel.
+
+The same machine shows what becomes of the slices beside the pods.
+"""
 
 import json
 
@@ -59,6 +62,10 @@ asyncio.run(record(int(sys.argv[1])))
 """
 
 
+GUESTS = "/run/systemd/system/guests.slice"
+LIMITS = "[Slice]\nCPUWeight=300\nCPUQuota=50%\nAllowedCPUs=1\n"
+
+
 @pytest.mark.cgroup2
 def test_three_programs_whose_needs_are_known(clean_machine):
     machine = clean_machine
@@ -78,3 +85,53 @@ def test_three_programs_whose_needs_are_known(clean_machine):
     # 64 MiB were not enough: 100 MiB more
     assert found["killed"]["oom_kills"] >= 1
     assert 180 * MI <= found["killed"]["memory_request"]["computed_bytes"] <= 210 * MI
+    check_reservations(machine)
+    check_simulation(machine)
+
+
+def check_reservations(machine):
+    """Check the proposal for the daemons of this machine, which were recorded, too."""
+    found = json.loads(machine.podslice("node", "recommend", "-o", "json").stdout)
+    slices = {each["unit"]: each for each in found["slices"]}
+    assert [*slices] == ["podruntime.slice", "system.slice", "user.slice"]
+    system, runtimes = slices["system.slice"], slices["podruntime.slice"]
+    # the journal and the bus use a CPU now and then, and a few MiB
+    assert system["samples"] >= 1
+    assert system["cpu_peak_milli"] >= 10
+    assert 10 * MI <= system["memory_peak_bytes"] <= 2**30
+    # there is no container runtime
+    assert (runtimes["samples"], runtimes["memory_peak_bytes"]) == (0, None)
+    reservations = found["reservations"]
+    assert reservations["kube-reserved"]["recommended"] is None
+    proposed = reservations["system-reserved"]["recommended"]
+    assert proposed["memory_bytes"] >= 1.15 * system["memory_peak_bytes"]
+    assert proposed["cpu_milli"] >= 1.15 * system["cpu_p99_milli"]
+
+
+def check_simulation(machine):
+    """Check that slices with processes count with the weight, the quota and the CPUs of the kernel."""
+    machine.put(GUESTS, LIMITS)
+    machine.run("systemctl", "daemon-reload")
+    try:
+        machine.run(
+            *("systemd-run", "--quiet", "--unit=guest", "--slice=guests.slice"),
+            *("sleep", "infinity"),
+        )
+        found = json.loads(machine.podslice("simulate", "-o", "json").stdout)
+        units = {unit["name"]: unit for unit in found["units"]}
+        guests, system = units["guests.slice"], units["system.slice"]
+        assert (guests["weight"], guests["quota_cpu_milli"]) == (300, 500)
+        assert guests["allowed_cpus"] == [1]
+        # half of its CPU: without a quota it would have more
+        assert guests["cpu_milli"] == 500
+        assert (system["weight"], system["quota_cpu_milli"]) == (100, None)
+        tops = [unit["cpu_milli"] for unit in found["units"] if unit["parent"] is None]
+        assert sum(tops) == pytest.approx(1000 * found["cpus"], abs=len(tops))
+        idle = ("--idle=guests.slice", "--idle=system.slice")
+        found = json.loads(machine.podslice("simulate", "-o", "json", *idle).stdout)
+        units = {unit["name"]: unit["cpu_milli"] for unit in found["units"]}
+        assert (units["guests.slice"], units["system.slice"]) == (0, 0)
+    finally:
+        machine.run("systemctl", "stop", "guest.service", "guests.slice", check=False)
+        machine.run("rm", GUESTS)
+        machine.run("systemctl", "daemon-reload")

@@ -78,7 +78,9 @@ class Property:
     is_text: bool = False
     """Whether its value is that text, whatever its type on the bus."""
     of_pods: bool = False
-    """Whether it is managed on tiers and units of pods only: on others administrators set it."""
+    """Whether it is managed on the units of pods only: on other slices administrators set it."""
+    of_tiers: bool = False
+    """Whether it is managed on tiers as well."""
 
     def format(self, value: Value) -> str:
         """Return a value as text in a unit file."""
@@ -311,6 +313,7 @@ _ROWS = (
         codec=CPUS,
         is_text=True,
         of_pods=True,
+        of_tiers=True,
     ),
     # what systemd-oomd may do below: `kill` or `auto`, which leaves it to the slices above
     Property(
@@ -362,9 +365,10 @@ MANAGED = {
 def managed_of(unit: DesiredUnit) -> tuple[str, ...]:
     """Return the properties that podslice keeps on a unit of its own, by name."""
     names = MANAGED[unit.kind]
-    if unit.pod is None and not unit.is_tier:
-        return tuple(name for name in names if not PROPERTIES[name].of_pods)
-    return names
+    if unit.pod is not None:
+        return names
+    rows = (PROPERTIES[name] for name in names)
+    return tuple(row.name for row in rows if not row.of_pods or (row.of_tiers and unit.is_tier))
 
 
 MEMORY_PROPERTIES = (

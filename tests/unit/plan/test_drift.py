@@ -65,6 +65,12 @@ def test_cpus_are_kept_on_tiers_and_units_of_pods_only(fields):
     assert only(make_plan(desired(stated), there)).changes == (change("AllowedCPUs", "0-3", "1"),)
 
 
+def test_a_weight_of_io_stays_on_a_tier():
+    there = observed(seen(ROOT, values={"IOWeight": 50}))
+    assert not make_plan(desired(replace(slice_unit(ROOT), is_tier=True)), there)
+    assert make_plan(desired(replace(slice_unit(ROOT), pod="default/web")), there)
+
+
 def test_a_property_that_systemd_does_not_report_is_not_compared():
     unit = replace(seen(ROOT), properties={})
     assert not make_plan(desired(slice_unit(ROOT, MemoryMax=1)), observed(unit))

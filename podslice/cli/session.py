@@ -42,7 +42,7 @@ def load_node(config: Config, *, lenient: bool = False, manager: Manager = SYSTE
         if lenient or {CPU, MEMORY} <= config.capacity.keys():
             return Node(capacity={})
         raise
-    if config.cpu_manager_policy is CpuManagerPolicy.NONE:
+    if config.cpu_manager_policy is CpuManagerPolicy.NONE or CPU in config.capacity:
         return node
     from podslice.kernel.host_cpus import read_cpu_topology
 

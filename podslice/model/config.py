@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from podslice.dataclass import dataclass
 from podslice.errors import Problem
+from podslice.model.cpu_topology import CpuTopology
 from podslice.model.pod import Qos
 from podslice.model.resources import Amounts, ExactAmounts
 
@@ -157,6 +158,8 @@ class Config:
     """The most process ids of a pod; None without a limit."""
     capacity: Amounts = field(default_factory=dict)
     """Stated instead of the host's, per resource."""
+    cpu_topology: CpuTopology | None = None
+    """The CPUs of another machine; the capacity has their number."""
     memory_hugetlb_accounting: bool | None = None
     """Stated instead of the host's mount option of cgroup v2; see `Node`."""
     kube_reserved: ExactAmounts = field(default_factory=dict)

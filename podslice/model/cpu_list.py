@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 _RANGE = re.compile("([0-9]{1,5})(?:-([0-9]{1,5}))?")
-_CPUS_MAX = 2**13
+CPUS_MAX = 2**13
 """The maximum of any kernel. Source: Linux, arch/x86/Kconfig, NR_CPUS_RANGE_END."""
 
 
@@ -24,7 +24,7 @@ def parse_cpus(text: str) -> set[int]:
         if part:
             found = _RANGE.fullmatch(part)
             first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-            if not first <= last < _CPUS_MAX:
+            if not first <= last < CPUS_MAX:
                 raise ValueError(f"{part:.64} is not a range of CPUs")
             mask |= (1 << last + 1) - (1 << first)
     return {cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1}

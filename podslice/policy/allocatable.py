@@ -138,6 +138,8 @@ def _above(capacity: Amounts, reserved: ExactAmounts) -> Iterator[Problem]:
 
 def node_cpus(node: Node, config: Config) -> frozenset[int] | None:
     """Return the CPUs of the node, with a configured capacity the first ones; None if not known."""
+    if config.cpu_topology is not None:
+        return config.cpu_topology.all
     if CPU in config.capacity:
         return frozenset(range(-(-config.capacity[CPU] // 1000)))
     return node.cpus

@@ -56,8 +56,8 @@ def cpu_manager(node: Node, config: Config) -> CpuManager | None:
 
 def node_topology(node: Node, config: Config) -> CpuTopology | None:
     """Return the CPUs of the node; None if they are not known."""
-    if CPU not in config.capacity:
-        return node.topology
+    if config.cpu_topology is not None or CPU not in config.capacity:
+        return config.cpu_topology or node.topology
     cores = max(-(-config.capacity[CPU] // 1000), 1)
     return regular_topology(sockets=1, numa=1, cores=cores, threads=1)
 

@@ -18,6 +18,7 @@ from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.inputs.scalars import Number, extend_path, quote
 from podslice.inputs.source import read_bytes
 from podslice.model.config import Config
+from podslice.model.resources import CPU
 
 CONFIG_NAME = "podslice.toml"
 CONFIG_DIRECTORIES = ("etc", "run", "usr/lib")
@@ -176,7 +177,15 @@ def _build(stated: Mapping[str, _Stated], problems: list[Problem]) -> tuple[Conf
         else:
             if each.option.field is not None:
                 fields[each.option.field] = value
-    return Config(**fields), frozenset(failed)
+    return _with_cpus(Config(**fields)), frozenset(failed)
+
+
+def _with_cpus(config: Config) -> Config:
+    """Return the configuration with the number of the CPUs of a stated topology as capacity."""
+    if config.cpu_topology is None or CPU in config.capacity:
+        return config
+    cpus = {CPU: len(config.cpu_topology.cpus) * 1000}
+    return replace(config, capacity={**config.capacity, **cpus})
 
 
 def _directories(root: Path) -> list[Path]:

@@ -145,7 +145,7 @@ def _check_oomd(config: Config) -> Iterator[Problem]:
 
 
 def _check_cpus(config: Config) -> Iterator[Problem]:
-    """Check the CPU manager: some CPU remains for pods that share.
+    """Check the CPUs, and that of the CPU manager some remain for pods that share.
 
     Source: Kubernetes, pkg/kubelet/cm/cpumanager/cpu_manager.go, NewManager;
     cmd/kubelet/app/server.go, --reserved-cpus, which overrides the amounts without an error.
@@ -158,6 +158,14 @@ def _check_cpus(config: Config) -> Iterator[Problem]:
         )
         if reserved.get(CPU)
     ]
+    topology = config.cpu_topology
+    if topology is not None and config.capacity.get(CPU) != len(topology.cpus) * 1000:
+        yield _problem(
+            "capacity",
+            f"cpu is not the number of CPUs of cpu-topology, {len(topology.cpus)}",
+            "leave cpu out",
+            other_keys=("cpu-topology",),
+        )
     if config.reserved_cpus:
         for key in stated:
             yield _problem(

@@ -15,7 +15,7 @@ from podslice.inputs.options.agent_values import (
     read_tiers,
 )
 from podslice.inputs.options.cgroup_values import read_cgroup, read_root
-from podslice.inputs.options.cpu_values import read_cpu_options, read_cpus
+from podslice.inputs.options.cpu_values import read_cpu_options, read_cpus, read_topology
 from podslice.inputs.options.values import (
     Reader,
     choose,
@@ -84,6 +84,13 @@ OPTIONS = (
         read=read_capacity,
         metavar="RESOURCE=QUANTITY,…",
         help="Capacity of the node; resources not listed are taken from this host.",
+    ),
+    ConfigOption(
+        key="cpu-topology",
+        field="cpu_topology",
+        read=read_topology,
+        metavar="sockets=NUMBER,…|FILE",
+        help="CPUs of another machine to plan for: their numbers, or a JSON file; empty for this host's.",
     ),
     ConfigOption(
         key="memory-hugetlb-accounting",

@@ -149,6 +149,14 @@ def test_a_configured_capacity_has_cores_of_one_thread():
     assert manager.topology == regular_topology(sockets=1, numa=1, cores=2, threads=1)
 
 
+def test_the_cpus_of_another_machine():
+    other = regular_topology(sockets=2, numa=2, cores=2, threads=1)
+    config = replace(STATIC, cpu_topology=other, capacity={"cpu": 4000})
+    assert cpu_manager(NODE, config).topology is other
+    config = replace(config, reserved_cpus=frozenset({4}))
+    assert [each.where for each in validate_node(NODE, config)] == ["reserved-cpus"]
+
+
 def test_options_of_the_policy():
     manager = cpu_manager(NODE, STATIC)
     chosen = manager.options

@@ -18,6 +18,7 @@ from podslice.model.config import (
     Threshold,
     WeightMapping,
 )
+from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
 from podslice.model.naming import Tree
 from podslice.model.pod import Qos, default_uid
 from podslice.model.unit import UNIT_NAME_MAX
@@ -126,6 +127,18 @@ def test_every_field_has_one_option_and_every_option_its_field():
         ("memory-swap-behavior", "", None),
         ("reserved-cpus", "0-1, 8", frozenset({0, 1, 8})),
         ("reserved-cpus", "", frozenset()),
+        ("cpu-topology", "", None),
+        (
+            "cpu-topology",
+            "sockets=2,cores=4, threads=2,numa=2",
+            regular_topology(sockets=2, numa=2, cores=4, threads=2),
+        ),
+        ("cpu-topology", {"cores": 4}, regular_topology(sockets=1, numa=1, cores=4, threads=1)),
+        (
+            "cpu-topology",
+            [{"cpu": 1, "core": 7, "socket": 1, "numa": 2, "uncore": 3}, {"cpu": 0, "core": 0}],
+            CpuTopology(cpus=(Cpu(cpu=0, core=0), Cpu(cpu=1, core=7, socket=1, numa=2, uncore=3))),
+        ),
         ("pod-max-pids", 4096, 4096),
         ("pod-max-pids", "1", 1),
         ("pod-max-pids", -1, None),
@@ -178,6 +191,14 @@ def test_value(key, value, expect):
         ("memory-throttling-factor", "1.001", "--memory-throttling-factor: must be a number above 0 and at most 1, not the string '1.001'; write 0.9"),
         ("memory-throttling-factor", "90%", "--memory-throttling-factor: must be a number above 0 and at most 1, not the string '90%'; write 0.9"),
         ("memory-swap-behavior", "noswap", "--memory-swap-behavior: must be one of unlimited, NoSwap, LimitedSwap, not the string 'noswap'; write NoSwap"),
+        ("cpu-topology", 4, "--cpu-topology: must be a topology, not the number 4; write sockets=2,numa=2,cores=4,threads=2, or the path of a JSON file"),
+        ("cpu-topology", "/nonexistent", "--cpu-topology: '/nonexistent': no such file or directory; write sockets=2,numa=2,cores=4,threads=2, or the path of a JSON file"),
+        ("cpu-topology", "cores=0", "--cpu-topology.cores: must be a whole number above 0, not the string '0'"),
+        ("cpu-topology", "core=1", "--cpu-topology.core: 'core' is not a part; write one of sockets, numa, cores, threads"),
+        ("cpu-topology", "numa=3", "--cpu-topology: 3 NUMA nodes cannot divide 1 sockets with 1 cores each evenly; use a multiple or a divisor of the sockets, or a JSON file with each CPU"),
+        ("cpu-topology", "sockets=8192,cores=2", "--cpu-topology: it has more than 8192 CPUs; write sockets=2,numa=2,cores=4,threads=2, or the path of a JSON file"),
+        ("cpu-topology", [], "--cpu-topology: must be a list of 1 to 8192 CPUs; write {\"cpu\": 0, \"core\": 0, \"socket\": 0, \"numa\": 0, \"uncore\": 0}, for example"),
+        ("cpu-topology", [{"cpu": 0, "core": 0}, {"cpu": 0, "core": 1}], "--cpu-topology: a CPU is listed twice; list each CPU once"),
         ("reserved-cpus", 1, "--reserved-cpus: must be a list of CPUs, not the number 1; write '0-1,8', for example"),
         ("reserved-cpus", "2-1", "--reserved-cpus: must be a list of CPUs, not the string '2-1'; write 0-1,8, for example"),
         ("cpu-manager-policy", "statik", "--cpu-manager-policy: must be one of none, static, not the string 'statik'; write static"),
@@ -480,3 +501,34 @@ def test_pods_of_a_kubelet_must_be_allowed_and_are_the_only_ones():
         " manifests"
         for key in others
     ]
+
+
+def test_the_cpus_of_another_machine_are_a_json_file(tmp_path):
+    file = tmp_path / "cpus.json"
+    file.write_text('[{"cpu": 0, "core": 0}, {"cpu": 1, "core": 1}]')
+    config = load(cpu_topology=str(file))
+    assert config.cpu_topology == CpuTopology(cpus=(Cpu(cpu=0, core=0), Cpu(cpu=1, core=1)))
+    assert config.capacity == {"cpu": 2000}
+    assert load(cpu_topology=str(file), capacity="cpu=2").capacity == {"cpu": 2000}
+    with pytest.raises(InputError, match="cpu is not the number of CPUs of cpu-topology, 2"):
+        load(cpu_topology=str(file), capacity="cpu=3")
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("{", ["is not a JSON file"]),
+        ("5", ["must be a list of 1 to 8192 CPUs"]),
+        ('[{"cpu": 0}, 5]', ["[0] must be an object", "[1] must be an object"]),
+        ('[{"cpu": 0, "core": -1, "numa": true}]', ["[0].core must be", "[0].numa must be"]),
+        ('[{"cpu": 0, "core": 0, "node": 1}]', ["[0] must be an object with cpu and core"]),
+    ],
+)
+def test_problems_of_a_list_of_cpus(tmp_path, text, problems):
+    file = tmp_path / "cpus.json"
+    file.write_text(text)
+    with pytest.raises(InputError) as raised:
+        load(cpu_topology=str(file))
+    assert len(raised.value.problems) == len(problems)
+    for found, message in zip(raised.value.problems, problems, strict=True):
+        assert message in found.message

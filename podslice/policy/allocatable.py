@@ -107,8 +107,9 @@ def validate_node(node: Node, config: Config) -> list[Problem]:
 
 
 def _check_controller(node: Node, config: Config) -> Iterator[Problem]:
-    is_known = node.controllers is not None and "cpuset" not in node.controllers
-    if is_known and config.cpu_manager_policy is not CpuManagerPolicy.NONE:
+    """Yield the error of a policy that this host cannot apply; it may plan for another one."""
+    is_own = config.cpu_topology is None and config.cpu_manager_policy is not CpuManagerPolicy.NONE
+    if is_own and node.controllers is not None and "cpuset" not in node.controllers:
         yield Problem(
             where="cpu-manager-policy",
             message="the cpuset controller is not available",

@@ -92,6 +92,13 @@ def test_a_pod_beside_shared_cpus_keeps_its_own():
     assert found["kubepods-burstable.slice"] == shared
 
 
+def test_many_pods_are_assigned_in_steps():
+    many = [pod(container(BESTEFFORT), name=f"pod-{number}") for number in range(101)]
+    desired = wanted(A, *many)
+    assert cpus(desired)["kubepods-poda.slice"] == "1,5"
+    assert len(desired.pods) == 102
+
+
 def test_helpers_share():
     helped = pod(container(OWN), name="a", overhead={"cpu": 10})
     found = cpus(wanted(helped))
@@ -182,6 +189,8 @@ def test_problems_of_the_node():
     without = replace(NODE, controllers=frozenset({"cpu"}))
     assert [each.where for each in validate_node(without, STATIC)] == ["cpu-manager-policy"]
     assert validate_node(without, Config(eviction_hard={})) == []
+    other = replace(STATIC, cpu_topology=TOPOLOGY, capacity={"cpu": 8000})
+    assert validate_node(without, other) == []
     assert validate_node(replace(NODE, controllers=frozenset({"cpuset"})), STATIC) == []
 
 

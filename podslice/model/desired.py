@@ -105,6 +105,8 @@ class Desired:
     """
     pods: tuple[PodDecision, ...] = ()
     refused: tuple[Refusal, ...] = ()
+    own_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """The CPUs that pods have for themselves, by the pod's key."""
     lacking_cpus: tuple[Refusal, ...] = ()
     """The pods in force that cannot have the CPUs which they claim for themselves."""
     allocation: Allocation = field(default_factory=lambda: Allocation(capacity={}))

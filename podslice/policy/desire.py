@@ -66,8 +66,7 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
     wanted, staying, leaving = _staying(candidates, current, terminating)
     in_force = yield from _deciding(staying, (*known, *wanted), node, config)
     accepted, refused = yield from _admitting(wanted, in_force, allocation, config)
-    pools = assign(in_force, accepted, node, config, cpus or {})
-    pods = yield from _joining(in_force, accepted, pools)
+    pods, pools = yield from _joining(in_force, accepted, node, config, cpus or {})
     initializing, in_phase = yield from _phasing(pods, progress or {}, config)
     units = [*_node_units(in_phase, pools, allocation, node, config, used_bytes or {})]
     units += yield from _listing(in_phase, mounts=mounts)
@@ -77,6 +76,7 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
         unwanted=(yield from _finding_unwanted(tree, pods, in_force, leaving)),
         pods=pods,
         refused=(*refused, *pools.refused),
+        own_cpus={key: each.pod for key, each in pools.pods.items()},
         lacking_cpus=pools.lacking,
         allocation=allocation,
         requested=total(pod.requests for pod in pods),
@@ -129,13 +129,18 @@ def _admitting(
 
 
 def _joining(
-    in_force: list[PodDecision], accepted: list[PodDecision], pools: CpuPools
-) -> Steps[tuple[PodDecision, ...]]:
+    in_force: list[PodDecision],
+    accepted: list[PodDecision],
+    node: Node,
+    config: Config,
+    cpus: Mapping[UnitName, str],
+) -> Steps[tuple[tuple[PodDecision, ...], CpuPools]]:
     """Return the pods that are to run, by key, with their CPUs."""
+    pools = assign(in_force, accepted, node, config, cpus)
     if pools is NO_POOLS:
         pods = _join(in_force, accepted)
         yield
-        return pods
+        return pods, pools
     refused = {each.pod for each in pools.refused}
     joined = _join(in_force, [pod for pod in accepted if pod.pod.key not in refused])
     assigned: list[PodDecision] = []
@@ -144,7 +149,7 @@ def _joining(
             yield
         else:
             assigned.append(with_cpus(pod, pools))
-    return tuple(assigned)
+    return tuple(assigned), pools
 
 
 def _phasing(

@@ -190,6 +190,8 @@ def test_a_pod_has_a_cpu_for_itself(clean_machine):
     assert kernel(machine, own, "cpuset.cpus") == "1"
     assert kernel(machine, own, "cpu.max") == "max 100000"
 
+    assert "a  1     default/own\n" in machine.podslice("node", *memory, *STATIC).stdout
+
     # another one is refused, and the first keeps its CPU
     machine.put("/root/more.yaml", OWN.replace("NAME", "second"))
     options = (*memory, *STATIC, "--no-admission")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from podslice.cli import configuration
@@ -9,11 +11,19 @@ from podslice.cli.arguments import DONE, Output, code_of
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import load_node, recorded_pods
-from podslice.cli.views import documents, pod_documents, tables
+from podslice.cli.views import cpu_map, documents, pod_documents, tables
 from podslice.cli.views.node_bars import node_bars
 from podslice.cli.views.problem_lines import problem_lines
+from podslice.model.config import CpuManagerPolicy
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.desire import desire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from podslice.cli.views.cpu_map import NodeCpus
+    from podslice.model.node import Node
+    from podslice.model.pod import Pod
 
 
 @planning_options
@@ -26,9 +36,10 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
         return DONE
     planning = configuration.tolerate(planning)
     config = planning.config
-    host = load_node(config)
-    allocation = allocate(host, config)
-    requested = desire((), host, config, current=recorded_pods(planning)).requested
+    host = load_node(config, manager=planning.manager)
+    allocation, pods = allocate(host, config), recorded_pods(planning)
+    requested = desire((), host, config, current=pods).requested
+    cpus = _find_cpus(planning, host, pods)
     problems = validate_node(host, config)
     for line in problem_lines(problems):
         note(line)
@@ -40,13 +51,25 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
             else documents.document(
                 **configuration.document(planning.origin),
                 **pod_documents.node(allocation, requested),
+                **({"cpus": cpu_map.cpu_document(cpus)} if cpus else {}),
             )
         ),
         lines=lambda display: (
             *tables.node(allocation, requested, display),
             "",
             *node_bars(allocation, requested, display),
+            *(("", *cpu_map.cpu_map(cpus, display)) if cpus else ()),
         ),
         names=lambda: sorted(allocation.capacity),
     )
     return code_of(problems)
+
+
+def _find_cpus(planning: Planning, host: Node, pods: Iterable[Pod]) -> NodeCpus | None:
+    """Return the CPUs, if pods can have some for themselves."""
+    if planning.config.cpu_manager_policy is CpuManagerPolicy.NONE:
+        return None
+    from podslice.cli.node_cpus import find_cpus
+    from podslice.kernel.cgroup import CgroupFs
+
+    return find_cpus(host, planning.config, pods, planning.manager, CgroupFs())

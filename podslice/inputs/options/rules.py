@@ -34,6 +34,7 @@ def validate_config(config: Config, unread: Collection[str] = ()) -> tuple[Probl
         *_check_roots(config),
         *_check_eviction(config),
         *_check_oomd(config),
+        *_check_topology(config),
         *_check_cpus(config),
         *_check_pods_from(config),
     )
@@ -144,8 +145,19 @@ def _check_oomd(config: Config) -> Iterator[Problem]:
         )
 
 
+def _check_topology(config: Config) -> Iterator[Problem]:
+    topology = config.cpu_topology
+    if topology is not None and config.capacity.get(CPU) != len(topology.cpus) * 1000:
+        yield _problem(
+            "capacity",
+            f"cpu is not the number of CPUs of cpu-topology, {len(topology.cpus)}",
+            "leave cpu out",
+            other_keys=("cpu-topology",),
+        )
+
+
 def _check_cpus(config: Config) -> Iterator[Problem]:
-    """Check the CPUs, and that of the CPU manager some remain for pods that share.
+    """Check the CPU manager: some CPU remains for pods that share.
 
     Source: Kubernetes, pkg/kubelet/cm/cpumanager/cpu_manager.go, NewManager;
     cmd/kubelet/app/server.go, --reserved-cpus, which overrides the amounts without an error.
@@ -158,14 +170,6 @@ def _check_cpus(config: Config) -> Iterator[Problem]:
         )
         if reserved.get(CPU)
     ]
-    topology = config.cpu_topology
-    if topology is not None and config.capacity.get(CPU) != len(topology.cpus) * 1000:
-        yield _problem(
-            "capacity",
-            f"cpu is not the number of CPUs of cpu-topology, {len(topology.cpus)}",
-            "leave cpu out",
-            other_keys=("cpu-topology",),
-        )
     if config.reserved_cpus:
         for key in stated:
             yield _problem(

@@ -219,7 +219,7 @@ def test_the_configuration_file_is_read_and_flags_win(podslice, files, here):
 
 
 def test_an_interruption_is_reported_without_a_traceback(podslice, monkeypatch):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise typer.Abort
 
     monkeypatch.setattr(node, "load_node", interrupt)
@@ -227,7 +227,7 @@ def test_an_interruption_is_reported_without_a_traceback(podslice, monkeypatch):
 
 
 def test_an_interruption_by_hand(podslice, monkeypatch):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(node, "load_node", interrupt)

@@ -38,7 +38,7 @@ def ended(main, capsys):
 
 @pytest.mark.parametrize(("number", "code", "word"), CODES)
 def test_before_anything_has_changed(ended, monkeypatch, number, code, word):
-    monkeypatch.setattr(node, "load_node", lambda *_: signal.raise_signal(number))
+    monkeypatch.setattr(node, "load_node", lambda *_, **__: signal.raise_signal(number))
     assert ended("node") == (code, "", f"{word}: nothing was changed\n")
 
 

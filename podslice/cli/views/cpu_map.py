@@ -1,0 +1,75 @@
+"""The CPUs of a node, with a character for the pod that has each. Pure: values in, lines out."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from podslice.cli.views.layout import Column, table
+from podslice.cli.views.text_width import folded
+from podslice.dataclass import dataclass
+from podslice.model.cpu_list import format_cpus
+from podslice.model.cpu_topology import Cpus
+
+if TYPE_CHECKING:
+    from podslice.cli.views.documents import Document
+    from podslice.cli.views.style import Display
+    from podslice.model.cpu_topology import CpuTopology
+
+_RESERVED, _SHARED, _OTHER = "▓", "░", "+"
+_GAP = "  "
+_COLUMNS = (Column(title=""), Column(title="CPUS"), Column(title="USED BY"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCpus:
+    """The CPUs of a node, and which pods have some for themselves."""
+
+    topology: CpuTopology
+    reserved: Cpus
+    own: Mapping[str, Cpus]
+    """Those of pods, by key."""
+    shared: Cpus
+    """Those of all other pods; the reserved ones are among them unless no pod may use them."""
+
+
+def cpu_map(cpus: NodeCpus, display: Display) -> Iterator[str]:
+    """Yield a line for each NUMA node, in which the threads of a core are together, and a legend."""
+    letters = dict(zip(sorted(cpus.own), string.ascii_letters, strict=False))
+    marks = dict.fromkeys(cpus.topology.all, _SHARED) | dict.fromkeys(cpus.reserved, _RESERVED)
+    for pod, own in cpus.own.items():
+        marks |= dict.fromkeys(own, letters.get(pod, _OTHER))
+    labels = {node: f"NUMA node {node}" for node in cpus.topology.numa_nodes}
+    indent = max(map(len, labels.values())) + len(_GAP)
+    for node, members in cpus.topology.numa_nodes.items():
+        cores = (core & members for core in cpus.topology.cores.values())
+        drawn = " ".join("".join(marks[cpu] for cpu in sorted(core)) for core in cores if core)
+        lines = [drawn] if display.width is None else folded(drawn, display.width - indent)
+        for number, line in enumerate(lines):
+            yield ("" if number else labels[node]).ljust(indent) + line
+    yield ""
+    rows = [(_RESERVED, format_cpus(cpus.reserved), _of_reserved(cpus))]
+    rows += [
+        (letters.get(pod, _OTHER), format_cpus(cpus.own[pod]), pod) for pod in sorted(cpus.own)
+    ]
+    rows.append((_SHARED, format_cpus(cpus.shared - cpus.reserved), "all other pods"))
+    yield from table(_COLUMNS, rows, display)
+
+
+def _of_reserved(cpus: NodeCpus) -> str:
+    is_strict = cpus.reserved.isdisjoint(cpus.shared)
+    return "no pod: reserved" if is_strict else "all other pods: reserved"
+
+
+def cpu_document(cpus: NodeCpus) -> Document:
+    """Return the CPUs as lists."""
+    return {
+        "reserved": format_cpus(cpus.reserved),
+        "shared": format_cpus(cpus.shared),
+        "pods": [
+            {"namespace": namespace, "name": name, "cpus": format_cpus(own)}
+            for key, own in sorted(cpus.own.items())
+            for namespace, _, name in [key.partition("/")]
+        ],
+    }

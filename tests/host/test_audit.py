@@ -138,7 +138,7 @@ LV, AN, OW = (
     "kubepods-burstable-pod0000_ow.slice",
 )
 INSIDE, OUTSIDE = "a" * 64, "b" * 64
-"""Containers of runc: one in its pod, and one elsewhere."""
+"""Containers of containerd: one in its pod, and one elsewhere."""
 RUNC_POD = {
     **pod("rc", SMALL, SMALL),
     "status": {
@@ -234,16 +234,24 @@ ROOTFS = """
 mkdir -p /rootfs/bin /rootfs/proc
 cp /usr/bin/busybox /rootfs/bin/sleep
 """
-RUNC = (
-    "runc --systemd-cgroup run --detach --bundle=/bundle/{id} {id} < /dev/null > /bundle/log 2>&1"
+CONTAINERD_CONFIGURATION = """
+version = 2
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+"""
+CONTAINERD = "containerd.service"
+RUN = (
+    "ctr run --detach --runc-systemd-cgroup --cgroup={group} --config={config} {id}"
+    " < /dev/null > /bundle/log 2>&1 || {{ cat /bundle/log >&2; exit 1; }}"
 )
 
 
 @pytest.fixture
 def containers(follower):
-    """The machine with two containers of a pod that runc has started as containerd does."""
+    """The machine with two containers of a pod that containerd and runc have started."""
     machine = follower
-    extras.unpack(machine, DEFAULT_SUITE, ("runc",))
+    extras.unpack(machine, DEFAULT_SUITE, ("containerd",))
+    machine.put("/etc/containerd/config.toml", CONTAINERD_CONFIGURATION)
+    machine.run("systemctl", "start", CONTAINERD)
     machine.run("sh", "-ec", ROOTFS)
     for id_, parent in ((INSIDE, RC), (OUTSIDE, "system.slice")):
         config = {
@@ -257,13 +265,15 @@ def containers(follower):
                 "resources": RESOURCES,
             },
         }
-        machine.put(f"/bundle/{id_}/config.json", json.dumps(config))
-        run = RUNC.format(id=id_)
-        machine.run("sh", "-c", f"{run} || {{ cat /bundle/log >&2; exit 1; }}")
+        path = f"/bundle/{id_}.json"
+        machine.put(path, json.dumps(config))
+        group = config["linux"]["cgroupsPath"]
+        machine.run("sh", "-c", RUN.format(group=group, config=path, id=id_))
     yield machine
     for id_ in (INSIDE, OUTSIDE):
-        machine.run("runc", "--systemd-cgroup", "delete", "--force", id_)
-    machine.run("rm", "-r", "/bundle", "/rootfs")
+        machine.run("ctr", "task", "kill", "--signal=SIGKILL", id_)
+    machine.run("systemctl", "stop", CONTAINERD)
+    machine.run("rm", "-r", "/bundle", "/rootfs", "/var/lib/containerd", "/etc/containerd")
 
 
 def plant(machine, scope):
@@ -299,7 +309,7 @@ def level_files(machine, tier, unit):
 def test_the_kernel_has_what_an_audit_compares_and_what_the_agent_sets(containers):
     machine = containers
     found, scopes = audit(machine)
-    # runc's own container inside is as expected
+    # the container inside is as expected
     known = {
         ("pod-level-ignored", "default/lv", None),
         ("container-outside", f"cri-containerd-{OUTSIDE}.scope", None),

@@ -6,6 +6,8 @@ policy may then state it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from podslice.dataclass import dataclass
 from podslice.model.codec import (
     AMOUNT,
@@ -355,6 +357,16 @@ OBSERVED = {
     for kind in UnitKind
 }
 """The properties that are observed, by the unit's kind."""
+
+NEWER: Mapping[UnitKind, Mapping[str, Value]] = {
+    kind: {
+        row.name: row.unset
+        for row in _ROWS
+        if row.name in names and row.since > 252 and row.unset is not None
+    }
+    for kind, names in OBSERVED.items()
+}
+"""The observed properties that systemd 252 lacks, the oldest: there they count as unset."""
 
 MANAGED = {
     kind: tuple(sorted(row.name for row in _ROWS if kind in row.managed)) for kind in UnitKind

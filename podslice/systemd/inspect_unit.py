@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from podslice.model.further_settings import FURTHER_SETTINGS, format_setting
 from podslice.model.inspected_unit import InspectedUnit
-from podslice.model.properties import OBSERVED, PROPERTIES
+from podslice.model.properties import NEWER, OBSERVED, PROPERTIES
 from podslice.model.unit import INFINITY, ObservedUnit, UnitKind, UnitName
 from podslice.systemd.call_checks import kind_of
 from podslice.systemd.dbus.wire import Wire
@@ -27,13 +27,13 @@ async def inspect_unit(name: UnitName, calls: ManagerCalls) -> InspectedUnit | N
 
 def _observed(name: UnitName, kind: UnitKind, found: Mapping[str, Wire]) -> ObservedUnit:
     is_loaded = found["LoadState"] == "loaded"
-    properties = {key: value for key, value in found.items() if key in OBSERVED[kind]}
+    shown = {key: value for key, value in found.items() if key in OBSERVED[kind]}
     return ObservedUnit(
         name=name,
         description=found.get("Description", ""),
         load_state=found["LoadState"],
         active_state=found["ActiveState"],
-        properties=properties if is_loaded else {},
+        properties={**NEWER[kind], **shown} if is_loaded else {},
         control_group=found.get("ControlGroup", ""),
         transient=found["Transient"],
         # that of a transient unit is systemd's own

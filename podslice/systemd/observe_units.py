@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from podslice.errors import NoSuchUnit
-from podslice.model.properties import OBSERVED
+from podslice.model.properties import NEWER, OBSERVED
 from podslice.model.unit import INFINITY, ListedUnit, ObservedUnit, UnitName
 from podslice.systemd.call_checks import kind_of
 from podslice.systemd.dbus.wire import Wire
@@ -60,13 +60,14 @@ async def _observe_unit(unit: ListedUnit, calls: ManagerCalls) -> ObservedUnit |
             return None
         fragment_path = found["FragmentPath"]
     found = {**_NO_GROUP, **found}
-    observed = OBSERVED[kind_of(unit.name)]
+    kind = kind_of(unit.name)
+    shown = {key: _shared(value) for key, value in found.items() if key in OBSERVED[kind]}
     return ObservedUnit(
         name=unit.name,
         description=unit.description,
         load_state=unit.load_state,
         active_state=unit.active_state,
-        properties={key: _shared(value) for key, value in found.items() if key in observed},
+        properties={**NEWER[kind], **shown},
         control_group=found["ControlGroup"],
         transient=transient,
         fragment_path=fragment_path,

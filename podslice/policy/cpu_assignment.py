@@ -86,10 +86,10 @@ def assign_cpus(
 
 
 def _lacking(count: int, free: Cpus, options: CpuOptions) -> CpuRefusal:
-    what = "CPUs in whole free cores" if options.full_cores else "free CPUs"
+    what = "in whole free cores" if options.full_cores else "free"
     return CpuRefusal(
         reason=SMT_ALIGNMENT if options.full_cores else NOT_ENOUGH,
-        message=f"{count} CPUs are requested, and there are {len(free)} {what}"
+        message=f"requested CPUs: {count}; {what}: {len(free)}"
         f"{f' ({format_cpus(free)})' if free else ''}",
     )
 

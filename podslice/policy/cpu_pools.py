@@ -128,20 +128,20 @@ def allowed_cpus(pools: CpuPools, pod: PodDecision) -> Mapping[UnitName, Allowed
     allowed: dict[UnitName, AllowedCpus] = {}
     if claim_cpus(pod.pod, pod.qos).pod:
         allowed[pod.slice] = AllowedCpus(
-            cpus=own.pod, why=f"{len(own.pod)} CPUs of its own: the pod level requests whole CPUs"
+            cpus=own.pod, why="the pod's own: its level requests whole CPUs"
         )
         rest = own.pod - _union(own.containers[each.name] for each in _lasting(pod, own))
         shared = AllowedCpus(cpus=rest or own.pod, why="the rest of the pod's own CPUs")
     elif len(own.containers) == len(pod.scopes):
-        why = f"{len(own.pod)} CPUs of its own: all containers request whole CPUs"
+        why = "the pod's own: all containers request whole CPUs"
         allowed[pod.slice] = AllowedCpus(cpus=own.pod, why=why)
     else:
-        why = f"{len(own.pod)} CPUs of its own, and those that no pod has for itself"
+        why = "the pod's own, and those that no pod has for itself"
         allowed[pod.slice] = AllowedCpus(cpus=own.pod | pools.shared, why=why)
     for each in pod.scopes:
         cpus = own.containers.get(each.name)
         if cpus is not None:
-            why = f"{len(cpus)} CPUs of its own: it requests whole CPUs"
+            why = "its own: it requests whole CPUs"
             allowed[each.scope] = AllowedCpus(cpus=cpus, why=why)
         elif shared.cpus != allowed[pod.slice].cpus:
             allowed[each.scope] = shared
@@ -225,7 +225,7 @@ class _Pools:
         if isinstance(found, CpuRefusal):
             return found
         if found.pod >= self.shared:
-            message = f"{len(found.pod)} CPUs are requested, and none would remain for other pods"
+            message = f"requested CPUs: {len(found.pod)}; none would remain for other pods"
             return CpuRefusal(reason=NOT_ENOUGH, message=message)
         self.pods[pod.pod.key] = found
         return None

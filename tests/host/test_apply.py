@@ -197,7 +197,7 @@ def test_a_pod_has_a_cpu_for_itself(clean_machine):
     options = (*memory, *STATIC, "--no-admission")
     refused = apply(machine, "-f", "/root/more.yaml", *options, check=False)
     assert refused.exit_code == 1
-    assert "NotEnoughCPUs: 1 CPUs are requested, and there are 0 free CPUs" in refused.stdout
+    assert "NotEnoughCPUs: requested CPUs: 1; free: 0" in refused.stdout
     assert kernel(machine, own, "cpuset.cpus") == "1"
 
     # the policy ends, and with it the limits

@@ -22,6 +22,7 @@ _V2 = {
     "MemorySwapMax": "memory.swap.max",
     "TasksMax": "pids.max",
     "AllowedCPUs": "cpuset.cpus",
+    "AllowedMemoryNodes": "cpuset.mems",
 }
 """The file in which the kernel has each property. Source: Linux, admin-guide/cgroup-v2.rst."""
 

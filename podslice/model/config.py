@@ -68,6 +68,26 @@ class CpuManagerOption(StrEnum):
     ALIGN_UNCORE = "prefer-align-cpus-by-uncorecache"
 
 
+class TopologyManagerPolicy(StrEnum):
+    """The NUMA nodes on which pods and containers have CPUs for themselves."""
+
+    NONE = "none"
+    """Any."""
+    BEST_EFFORT = "best-effort"
+    """As few as possible."""
+    RESTRICTED = "restricted"
+    """As few as on an idle machine."""
+    SINGLE_NUMA_NODE = "single-numa-node"
+    """One."""
+
+
+class TopologyManagerScope(StrEnum):
+    """What is placed as a whole."""
+
+    CONTAINER = "container"
+    POD = "pod"
+
+
 class OomPolicy(StrEnum):
     """What is stopped together with a process that the OOM killer has killed."""
 
@@ -152,6 +172,8 @@ class Config:
     cpu_cfs_quota_period_usec: int = 100_000
     cpu_manager_policy: CpuManagerPolicy = CpuManagerPolicy.NONE
     cpu_manager_policy_options: frozenset[CpuManagerOption] = frozenset()
+    topology_manager_policy: TopologyManagerPolicy = TopologyManagerPolicy.NONE
+    topology_manager_scope: TopologyManagerScope = TopologyManagerScope.CONTAINER
     reserved_cpus: frozenset[int] = frozenset()
     """The CPUs of system daemons; without any, their number follows from the reservations."""
     pod_max_pids: int | None = None

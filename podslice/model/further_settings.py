@@ -57,7 +57,7 @@ _ROWS = (
         unset=0,
     ),
     *_settings(
-        *("StartupAllowedCPUs", "AllowedMemoryNodes", "StartupAllowedMemoryNodes"),
+        *("StartupAllowedCPUs", "StartupAllowedMemoryNodes"),
         *("IODeviceWeight", "IODeviceLatencyTargetUSec"),
         unset=(),
     ),
@@ -73,7 +73,7 @@ FURTHER_SETTINGS: Mapping[UnitKind, Mapping[str, FurtherSetting]] = {
 }
 """The settings by the kind of the unit and their name on the bus."""
 
-_BIT_MASKS = frozenset(row.name for row in _ROWS if row.name.startswith(("Allowed", "StartupAll")))
+_BIT_MASKS = frozenset(row.name for row in _ROWS if row.name.startswith("StartupAllowed"))
 _SHARES = frozenset({"ManagedOOMMemoryPressureLimit"})
 _WHOLE_PERCENTS = {share_of_percent(percent): percent for percent in range(101)}
 

@@ -305,36 +305,33 @@ _ROWS = (
         minimum=1,
         codec=AMOUNT,
     ),
-    Property(
-        name="AllowedCPUs",
-        key="AllowedCPUs",
-        signature="ay",
-        since=244,
-        unset="",
-        managed=LIMITED,
-        codec=CPUS,
-        is_text=True,
-        of_pods=True,
-        of_tiers=True,
+    *(
+        Property(
+            name=name,
+            key=name,
+            signature="ay",
+            since=244,
+            unset="",
+            managed=LIMITED,
+            codec=CPUS,
+            is_text=True,
+            of_pods=True,
+            of_tiers=name == "AllowedCPUs",
+        )
+        for name in ("AllowedCPUs", "AllowedMemoryNodes")
     ),
     # what systemd-oomd may do below: `kill` or `auto`, which leaves it to the slices above
-    Property(
-        name="ManagedOOMSwap",
-        key="ManagedOOMSwap",
-        signature="s",
-        kinds=SLICE,
-        since=247,
-        unset="auto",
-        managed=SLICE,
-    ),
-    Property(
-        name="ManagedOOMMemoryPressure",
-        key="ManagedOOMMemoryPressure",
-        signature="s",
-        kinds=SLICE,
-        since=247,
-        unset="auto",
-        managed=SLICE,
+    *(
+        Property(
+            name=name,
+            key=name,
+            signature="s",
+            kinds=SLICE,
+            since=247,
+            unset="auto",
+            managed=SLICE,
+        )
+        for name in ("ManagedOOMSwap", "ManagedOOMMemoryPressure")
     ),
     Property(
         name="ManagedOOMMemoryPressureLimit",

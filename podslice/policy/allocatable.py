@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator
 
 from podslice.errors import Problem
-from podslice.model.config import Config, CpuManagerPolicy, Threshold
+from podslice.model.config import Config, CpuManagerPolicy, Threshold, TopologyManagerPolicy
 from podslice.model.cpu_list import format_cpus
+from podslice.model.cpu_topology import CpuTopology
 from podslice.model.node import Allocation, Node
 from podslice.model.resources import (
     CPU,
@@ -21,6 +22,9 @@ from podslice.model.resources import (
     total,
 )
 from podslice.policy.hugepages import counts_as_memory
+
+_NUMA_NODES_MAX = 8
+"""Source: Kubernetes, topologymanager/policy_options.go, defaultMaxAllowableNUMANodes."""
 
 _EVICTION_RESOURCE = {"memory.available": MEMORY, "nodefs.available": EPHEMERAL_STORAGE}
 """The thresholds that are subtracted from Allocatable.
@@ -102,6 +106,7 @@ def validate_node(node: Node, config: Config) -> list[Problem]:
     return [
         *_check_controller(node, config),
         *_missing(config.reserved_cpus, node_cpus(node, config)),
+        *_check_numa_nodes(config.cpu_topology or node.topology, config),
         *_above(capacity, reserved),
     ]
 
@@ -114,6 +119,18 @@ def _check_controller(node: Node, config: Config) -> Iterator[Problem]:
             where="cpu-manager-policy",
             message="the cpuset controller is not available",
             hint="use cgroup v2 with this controller, and delegate it to a user manager (Delegate=)",
+        )
+
+
+def _check_numa_nodes(topology: CpuTopology | None, config: Config) -> Iterator[Problem]:
+    """Yield the error of a topology manager on too many NUMA nodes: it tries all combinations."""
+    is_aligning = config.topology_manager_policy is not TopologyManagerPolicy.NONE
+    count = len(topology.numa_nodes) if topology else 0
+    if is_aligning and count > _NUMA_NODES_MAX:
+        yield Problem(
+            where="topology-manager-policy",
+            message=f"the node has {count} NUMA nodes, more than {_NUMA_NODES_MAX}",
+            hint="set it to none",
         )
 
 

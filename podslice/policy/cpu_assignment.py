@@ -67,15 +67,13 @@ def assign_cpus(
     Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, allocateCPUs, and
     cpu_assignment.go, takeByTopologyNUMAPacked, takeByTopologyNUMADistributed; KEP-2902, KEP-4800.
     """
-    free &= topology.all
-    if options.full_cores:
-        if topology.is_uniform and count % topology.threads_per_core:
-            return CpuRefusal(
-                reason=SMT_ALIGNMENT,
-                message=f"{count} CPUs are not a multiple of the {topology.threads_per_core} threads "
-                "of a core, and full-pcpus-only is set",
-            )
-        free = _in_whole_cores(topology, free)
+    if options.full_cores and topology.is_uniform and count % topology.threads_per_core:
+        return CpuRefusal(
+            reason=SMT_ALIGNMENT,
+            message=f"{count} CPUs are not a multiple of the {topology.threads_per_core} threads "
+            "of a core, and full-pcpus-only is set",
+        )
+    free = usable_cpus(topology, free, options)
     if count > len(free):
         return _lacking(count, free, options)
     preferred = _union(free & topology.numa_nodes.get(node, frozenset()) for node in numa_nodes)
@@ -83,6 +81,14 @@ def assign_cpus(
         chosen = _take(topology, min(count, len(preferred)), preferred, options)
         return chosen | _take(topology, count - len(chosen), free - chosen, options)
     return _combine_cores(topology, count, free, preferred)
+
+
+def usable_cpus(topology: CpuTopology, free: Cpus, options: CpuOptions) -> Cpus:
+    """Return the free CPUs that the options allow to take: all, or those of whole free cores."""
+    free &= topology.all
+    if not options.full_cores:
+        return free
+    return _union(core for core in topology.cores.values() if core <= free)
 
 
 def _lacking(count: int, free: Cpus, options: CpuOptions) -> CpuRefusal:
@@ -243,10 +249,6 @@ class _Chosen:
             return len(places[place] & free), place
 
         return sorted((place for place in places if places[place] & free), key=free_cpus)
-
-
-def _in_whole_cores(topology: CpuTopology, free: Cpus) -> Cpus:
-    return _union(core for core in topology.cores.values() if core <= free)
 
 
 def _cores_of(topology: CpuTopology, cpus: Cpus) -> list[int]:

@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from podslice.model.annotations import ALLOWED_CPUS
-from podslice.model.config import Config, CpuManagerOption, CpuManagerPolicy
+from podslice.model.config import (
+    Config,
+    CpuManagerOption,
+    CpuManagerPolicy,
+    TopologyManagerScope,
+)
 from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.cpu_topology import Cpus, CpuTopology, regular_topology
 from podslice.model.desired import ContainerDecision, PodDecision
@@ -27,6 +32,9 @@ from podslice.policy.cpu_pools import (
     pool_cpus,
 )
 from podslice.policy.decide import units_of
+
+_MEMORY_NODES = "AllowedMemoryNodes"
+_WHY_NODES = "the NUMA nodes of its own CPUs"
 
 
 def cpu_manager(node: Node, config: Config) -> CpuManager | None:
@@ -51,6 +59,8 @@ def cpu_manager(node: Node, config: Config) -> CpuManager | None:
             align_uncore=CpuManagerOption.ALIGN_UNCORE in chosen,
         ),
         is_strict=CpuManagerOption.STRICT in chosen,
+        alignment=config.topology_manager_policy,
+        aligns_pods=config.topology_manager_scope is TopologyManagerScope.POD,
     )
 
 
@@ -119,8 +129,12 @@ def with_shared(unit: DesiredUnit, pools: CpuPools) -> DesiredUnit:
 def _replace_cpus(
     properties: tuple[PropertyValue, ...], allowed: AllowedCpus | None
 ) -> tuple[PropertyValue, ...]:
-    others = tuple(each for each in properties if each.name != ALLOWED_CPUS)
+    others = tuple(each for each in properties if each.name not in {ALLOWED_CPUS, _MEMORY_NODES})
     if allowed is None:
         return others
     value = format_cpus(allowed.cpus)
-    return (PropertyValue(name=ALLOWED_CPUS, value=value, why=allowed.why), *others)
+    cpus = PropertyValue(name=ALLOWED_CPUS, value=value, why=allowed.why)
+    if not allowed.memory_nodes:
+        return (cpus, *others)
+    nodes = format_cpus(allowed.memory_nodes)
+    return (cpus, PropertyValue(name=_MEMORY_NODES, value=nodes, why=_WHY_NODES), *others)

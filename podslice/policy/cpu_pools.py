@@ -9,12 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from podslice.dataclass import dataclass
+from podslice.model.config import TopologyManagerPolicy
 from podslice.model.cpu_topology import Cpus, CpuTopology
 from podslice.model.desired import ContainerDecision, PodDecision, Refusal
 from podslice.model.pod import ContainerKind, Qos
 from podslice.model.unit import UnitName
-from podslice.policy.cpu_assignment import NOT_ENOUGH, CpuOptions, CpuRefusal, assign_cpus
+from podslice.policy.cpu_assignment import NOT_ENOUGH, CpuOptions, CpuRefusal
 from podslice.policy.cpu_claim import CpuClaim, claim_cpus
+from podslice.policy.numa_alignment import align_cpus, numa_nodes_of
 
 _NONE: Cpus = frozenset()
 
@@ -29,6 +31,15 @@ class CpuManager:
     options: CpuOptions = field(default_factory=CpuOptions)
     is_strict: bool = False
     """`strict-cpu-reservation`: other pods do not run on the reserved CPUs either."""
+    alignment: TopologyManagerPolicy = TopologyManagerPolicy.NONE
+    """The NUMA nodes of a pod's or container's own CPUs; its memory follows them."""
+    aligns_pods: bool = False
+    """Whether all containers of a pod are on the same NUMA nodes."""
+
+    @property
+    def is_aligning(self) -> bool:
+        """Return whether NUMA nodes count."""
+        return self.alignment is not TopologyManagerPolicy.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +68,8 @@ class AllowedCpus:
 
     cpus: Cpus
     why: str
+    memory_nodes: frozenset[int] = frozenset()
+    """The NUMA nodes of its memory; empty for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +80,8 @@ class CpuPools:
     """Those of the pods and containers without CPUs of their own."""
     pods: Mapping[str, PodCpus]
     """By key."""
+    numa_nodes: Mapping[int, Cpus] = field(default_factory=dict)
+    """The NUMA nodes where memory follows a pod's own CPUs; none without a topology manager."""
     refused: tuple[Refusal, ...] = ()
     lacking: tuple[Refusal, ...] = ()
     """The pods in force that cannot have the CPUs which they claim: they use the shared ones."""
@@ -110,6 +125,7 @@ def pool_cpus(
     return CpuPools(
         shared=pools.shared,
         pods=pools.pods,
+        numa_nodes=manager.topology.numa_nodes if manager.is_aligning else {},
         refused=tuple(_refusals(refused)),
         lacking=tuple(_refusals(pools.lacking)),
     )
@@ -127,14 +143,13 @@ def allowed_cpus(pools: CpuPools, pod: PodDecision) -> Mapping[UnitName, Allowed
         return {pod.slice: shared} if pod.qos is Qos.GUARANTEED else {}
     allowed: dict[UnitName, AllowedCpus] = {}
     if claim_cpus(pod.pod, pod.qos).pod:
-        allowed[pod.slice] = AllowedCpus(
-            cpus=own.pod, why="the pod's own: its level requests whole CPUs"
-        )
+        why = "the pod's own: its level requests whole CPUs"
+        allowed[pod.slice] = _own(pools, own.pod, why)
         rest = own.pod - _union(own.containers[each.name] for each in _lasting(pod, own))
         shared = AllowedCpus(cpus=rest or own.pod, why="the rest of the pod's own CPUs")
     elif len(own.containers) == len(pod.scopes):
         why = "the pod's own: all containers request whole CPUs"
-        allowed[pod.slice] = AllowedCpus(cpus=own.pod, why=why)
+        allowed[pod.slice] = _own(pools, own.pod, why)
     else:
         why = "the pod's own, and those that no pod has for itself"
         allowed[pod.slice] = AllowedCpus(cpus=own.pod | pools.shared, why=why)
@@ -142,10 +157,17 @@ def allowed_cpus(pools: CpuPools, pod: PodDecision) -> Mapping[UnitName, Allowed
         cpus = own.containers.get(each.name)
         if cpus is not None:
             why = "its own: it requests whole CPUs"
-            allowed[each.scope] = AllowedCpus(cpus=cpus, why=why)
+            allowed[each.scope] = _own(pools, cpus, why)
         elif shared.cpus != allowed[pod.slice].cpus:
             allowed[each.scope] = shared
     return allowed
+
+
+def _own(pools: CpuPools, cpus: Cpus, why: str) -> AllowedCpus:
+    """Return CPUs of one's own with their memory, which is not limited if they are on all nodes."""
+    nodes = numa_nodes_of(pools.numa_nodes, cpus)
+    is_limit = nodes != pools.numa_nodes.keys()
+    return AllowedCpus(cpus=cpus, why=why, memory_nodes=nodes if is_limit else frozenset())
 
 
 def _lasting(pod: PodDecision, own: PodCpus) -> Iterator[ContainerDecision]:
@@ -249,17 +271,18 @@ class _PodAssignment:
             own -= held.shared
         if len(own) != self._count or not own <= free:
             return None
-        divided = self._divide(own, held.units)
+        divided = self._divide(own, held.units, self._inside)
         return None if isinstance(divided, CpuRefusal) else PodCpus(pod=own, containers=divided)
 
     def assign(self, free: Cpus) -> PodCpus | CpuRefusal:
         """Return CPUs among the free ones, or why there are none."""
-        if self.claim.pod:
-            found = self._take(self.claim.pod, free)
+        policy = self.manager.alignment
+        if self.claim.pod or self.manager.aligns_pods:
+            found = self._take(self._count, free, policy)
             if isinstance(found, CpuRefusal):
                 return found
-            free = found
-        divided = self._divide(free, {})
+            free, policy = found, self._inside
+        divided = self._divide(free, {}, policy)
         if isinstance(divided, CpuRefusal):
             return divided
         own = free if self.claim.pod else _union(divided.values())
@@ -279,16 +302,31 @@ class _PodAssignment:
         """Return what has no CPUs of its own."""
         return tuple(each for each in self.pod.scopes if each.name not in self.claim.containers)
 
-    def _take(self, count: int, free: Cpus) -> Cpus | CpuRefusal:
-        return assign_cpus(self.manager.topology, count, free=free, options=self.manager.options)
+    @property
+    def _inside(self) -> TopologyManagerPolicy:
+        """Return the policy for the containers of a pod whose CPUs were accepted."""
+        is_aligning = self.manager.is_aligning
+        return TopologyManagerPolicy.BEST_EFFORT if is_aligning else TopologyManagerPolicy.NONE
 
-    def _divide(self, free: Cpus, held: Mapping[UnitName, Cpus]) -> Mapping[str, Cpus] | CpuRefusal:
-        """Return the CPUs of each container with CPUs of its own; they keep those that are held."""
+    def _take(self, count: int, free: Cpus, policy: TopologyManagerPolicy) -> Cpus | CpuRefusal:
+        manager = self.manager
+        return align_cpus(
+            manager.topology, count, free=free, options=manager.options, policy=policy
+        )
+
+    def _divide(
+        self, free: Cpus, held: Mapping[UnitName, Cpus], policy: TopologyManagerPolicy
+    ) -> Mapping[str, Cpus] | CpuRefusal:
+        """Return the CPUs of each container with CPUs of its own; they keep those that are held.
+
+        Init containers use those of later ones, and are never refused because of NUMA nodes.
+        """
         divided: dict[str, Cpus] = {}
         reused = _NONE
         for each in self._claiming(ContainerKind.SIDECAR, ContainerKind.APP):
             count, now = self.claim.containers[each.name], held.get(each.scope, _NONE)
-            found = now if len(now) == count and now <= free else self._take(count, free)
+            is_kept = len(now) == count and now <= free
+            found = now if is_kept else self._take(count, free, policy)
             if isinstance(found, CpuRefusal):
                 return found
             divided[each.name] = found
@@ -301,11 +339,12 @@ class _PodAssignment:
             )
             return CpuRefusal(reason=NOT_ENOUGH, message=message)
         for each in self._claiming(ContainerKind.INIT):
-            more = self._take(max(self.claim.containers[each.name] - len(reused), 0), free)
+            count = self.claim.containers[each.name]
+            more = self._take(max(count - len(reused), 0), free, self._inside)
             if isinstance(more, CpuRefusal):
                 return more
             reused, free = reused | more, free - more
-            found = self._take(self.claim.containers[each.name], reused)
+            found = self._take(count, reused, self._inside)
             if isinstance(found, CpuRefusal):
                 return found
             divided[each.name] = found

@@ -90,7 +90,7 @@ def settings_of(unit: InspectedUnit) -> PresentSettings:
 
 
 _NAMED = (
-    *("AllowedCPUs", "CPUQuotaPeriodUSec", "IOWeight"),
+    *("AllowedCPUs", "AllowedMemoryNodes", "CPUQuotaPeriodUSec", "IOWeight"),
     *("IOReadBandwidthMax", "IOWriteBandwidthMax", "IOReadIOPSMax", "IOWriteIOPSMax"),
     *("MemoryHigh", "MemorySwapMax", "MemoryZSwapMax"),
 )

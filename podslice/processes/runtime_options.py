@@ -72,6 +72,11 @@ class Parent:
         return str(self.properties.get(ALLOWED_CPUS, ""))
 
     @property
+    def memory_nodes(self) -> str:
+        """The NUMA nodes whose memory the container may use; empty for all."""
+        return str(self.properties.get("AllowedMemoryNodes", ""))
+
+    @property
     def quota(self) -> tuple[int, int] | None:
         """Quota and period in µs, as runtimes take them.
 
@@ -115,6 +120,9 @@ def docker_options(parent: Parent) -> list[str]:
     for name, text in parent.labels.items():
         options += ["--label", f"{name}={text}"]
     options += [f"{option}={value}" for option, _, value in _limits(parent)]
+    # compose has no key for it
+    if parent.memory_nodes:
+        options.append(f"--cpuset-mems={parent.memory_nodes}")
     return options
 
 
@@ -231,8 +239,8 @@ def _oci(parent: Parent) -> Iterator[str]:
 
     Their scope gets the name and the properties of the container's own scope, and replaces it.
     Properties are annotations, since resources would result in others: with a quota, crun also sets
-    the period. CPUs are a resource, which both convert to AllowedCPUs. Without a container there is
-    no scope.
+    the period. CPUs are a resource, which both convert to AllowedCPUs, as NUMA nodes to
+    AllowedMemoryNodes. Without a container there is no scope.
 
     Source: runc, docs/systemd.md, "Auxiliary properties"; crun 1.21,
     src/libcrun/cgroup-systemd.c, SYSTEMD_PROPERTY_PREFIX.
@@ -246,7 +254,9 @@ def _oci(parent: Parent) -> Iterator[str]:
         "CollectMode": "'inactive-or-failed'",
         "TimeoutStopUSec": f"uint64 {grace_usec}",
     }
-    resources = {"resources": {"cpu": {"cpus": parent.cpus}}} if parent.cpus else {}
+    places = {"cpus": parent.cpus, "mems": parent.memory_nodes}
+    cpu = {name: text for name, text in places.items() if text}
+    resources = {"resources": {"cpu": cpu}} if cpu else {}
     config = {
         "process": {"oomScoreAdj": parent.container.oom_score_adj},
         "annotations": {f"org.systemd.property.{of}": text for of, text in properties.items()},

@@ -882,13 +882,16 @@ async def test_oomd_properties_survive_a_reload_and_can_be_unset(
 async def test_cpus_survive_a_reload_and_can_be_changed_and_unset(
     client: Client, root: UnitName, world: World
 ) -> None:
-    await client.start(slice_(root, AllowedCPUs="0,2-3,130"))
+    names = ("AllowedCPUs", "AllowedMemoryNodes")
+    await client.start(slice_(root, AllowedCPUs="0,2-3,130", AllowedMemoryNodes="0-1"))
     world.reload()
-    assert (await look(client, root)).properties["AllowedCPUs"] == "0,2-3,130"
-    for cpus in ("1", ""):
-        await client.set_properties(root, {"AllowedCPUs": cpus})
+    found = (await look(client, root)).properties
+    assert [found[name] for name in names] == ["0,2-3,130", "0-1"]
+    for text in ("1", ""):
+        await client.set_properties(root, dict.fromkeys(names, text))
         world.reload()
-        assert (await look(client, root)).properties["AllowedCPUs"] == cpus
+        found = (await look(client, root)).properties
+        assert [found[name] for name in names] == [text, text]
 
 
 async def test_limits_of_devices_survive_a_reload_and_are_replaced(

@@ -31,7 +31,7 @@ FILE = {
 FURTHER = {
     "StartupIOWeight": Variant("t", 50),
     "StartupCPUWeight": Variant("t", INFINITY),
-    "AllowedMemoryNodes": Variant("ay", b"\x0f\x01"),
+    "StartupAllowedMemoryNodes": Variant("ay", b"\x0f\x01"),
     "StartupAllowedCPUs": Variant("ay", b""),
     "IODeviceWeight": Variant("a(st)", [["/dev/sda", 50]]),
     "ManagedOOMPreference": Variant("s", "avoid"),
@@ -72,7 +72,7 @@ async def test_an_inactive_service_has_its_settings(bus: ScriptedBus) -> None:
     assert (found.observed.active_state, found.observed.control_group) == ("inactive", "")
     assert found.observed.fragment_path == "/etc/systemd/system/web.service"
     assert found.further == {
-        "AllowedMemoryNodes": "0-3,8",
+        "StartupAllowedMemoryNodes": "0-3,8",
         "IODeviceWeight": "",
         "StartupIOWeight": "50",
         "ManagedOOMPreference": "avoid",

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
-from podslice.model.config import Config
+from podslice.model.config import Config, TopologyManagerPolicy
 from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.cpu_topology import CpuTopology, regular_topology
 from podslice.model.node import Node
 from podslice.policy.cpu_assignment import CpuOptions, CpuRefusal, assign_cpus
 from podslice.policy.cpu_pools import CpuManager, HeldCpus, allowed_cpus, pool_cpus
 from podslice.policy.decide import decide
+from podslice.policy.numa_alignment import align_cpus
 from tests.cases.rows import to_pod
 
 STRICT = "strict"
@@ -29,10 +30,25 @@ def run_cpus(row):
     return {"expect": format_cpus(got)}
 
 
+def run_numa_alignment(row):
+    """The CPUs that a request gets by a policy of the topology manager, on a machine as above."""
+    topology = machine(row["machine"], offline=row.get("offline", ""))
+    got = align_cpus(
+        topology,
+        row["count"],
+        free=to_cpus(row["free"]) if "free" in row else topology.all,
+        options=CpuOptions(**dict.fromkeys(row.get("options", ()), True)),
+        policy=TopologyManagerPolicy(row["policy"]),
+    )
+    if isinstance(got, CpuRefusal):
+        return {"refused": f"{got.reason}: {got.message}"}
+    return {"expect": format_cpus(got)}
+
+
 def run_cpu_pools(row):
     """The CPUs of units, as `pod` or `pod/container`, and the `shared` ones; CPU 0 is reserved.
 
-    `held` is what units have now, with the same names.
+    `held` is what units have now, with the same names; `memory` is their NUMA nodes.
     """
     options = set(row.get("options", ()))
     manager = CpuManager(
@@ -40,6 +56,8 @@ def run_cpu_pools(row):
         reserved=to_cpus(row.get("reserved", "0")),
         options=CpuOptions(**dict.fromkeys(options - {STRICT}, True)),
         is_strict=STRICT in options,
+        alignment=TopologyManagerPolicy(row.get("policy", "none")),
+        aligns_pods=row.get("scope") == "pod",
     )
     before, after = (to_decisions(row.get(key, ())) for key in ("in_force", "pods"))
     names = dict(each for pod in (*before, *after) for each in names_of(pod))
@@ -55,12 +73,11 @@ def run_cpu_pools(row):
     refused = {each.pod: f"{each.reason}: {each.message}" for each in found.refused}
     pods = {pod.pod.key: pod for pod in before}
     pods |= {pod.pod.key: pod for pod in after if pod.pod.key not in refused}
-    allowed = {
-        names[unit]: format_cpus(each.cpus)
-        for pod in pods.values()
-        for unit, each in allowed_cpus(found, pod).items()
-    }
+    units = [each for pod in pods.values() for each in allowed_cpus(found, pod).items()]
+    allowed = {names[unit]: format_cpus(each.cpus) for unit, each in units}
+    nodes = {names[unit]: format_cpus(each.memory_nodes) for unit, each in units}
     return {
+        "memory": {name: text for name, text in nodes.items() if text},
         "expect": {**allowed, "shared": format_cpus(found.shared)},
         "refused": refused,
         "lacking": {each.pod: f"{each.reason}: {each.message}" for each in found.lacking},

@@ -64,7 +64,7 @@ from podslice.policy.oom import oom_score_adj
 from podslice.policy.qos import classify
 from podslice.policy.tiers import tier_properties
 from podslice.policy.validate import validate
-from tests.cases.cpu_rows import run_cpu_pools, run_cpus
+from tests.cases.cpu_rows import run_cpu_pools, run_cpus, run_numa_alignment
 from tests.cases.rows import (
     load_rows,
     normal,
@@ -551,6 +551,7 @@ KINDS = {
     "qos": run_qos,
     "cpus": run_cpus,
     "cpu_pools": run_cpu_pools,
+    "numa_alignment": run_numa_alignment,
     "aggregate": run_aggregate,
     "effective": run_effective,
     "defaulting": run_defaulting,

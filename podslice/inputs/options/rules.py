@@ -13,6 +13,8 @@ from podslice.model.config import (
     Enforce,
     PodsFrom,
     Threshold,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
 )
 from podslice.model.naming import KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE
 from podslice.model.resources import CPU, MEMORY, PIDS
@@ -36,6 +38,7 @@ def validate_config(config: Config, unread: Collection[str] = ()) -> tuple[Probl
         *_check_oomd(config),
         *_check_topology(config),
         *_check_cpus(config),
+        *_check_alignment(config),
         *_check_pods_from(config),
     )
     return tuple(problem for problem in found if not {*problem.keys} & {*unread})
@@ -192,6 +195,28 @@ def _check_cpus(config: Config) -> Iterator[Problem]:
             "they are options of the policy static",
             "set cpu-manager-policy to static, or leave them out",
             other_keys=("cpu-manager-policy",),
+        )
+
+
+def _check_alignment(config: Config) -> Iterator[Problem]:
+    """Check the topology manager, which places CPUs that the CPU manager assigns, and nothing else.
+
+    Source: Kubernetes, pkg/kubelet/cm/topologymanager/topology_manager.go, NewManager.
+    """
+    if config.topology_manager_policy is not TopologyManagerPolicy.NONE:
+        if config.cpu_manager_policy is not CpuManagerPolicy.STATIC:
+            yield _problem(
+                "topology-manager-policy",
+                f"{config.topology_manager_policy} has no CPUs to place",
+                "set cpu-manager-policy to static, or this to none",
+                other_keys=("cpu-manager-policy",),
+            )
+    elif config.topology_manager_scope is not TopologyManagerScope.CONTAINER:
+        yield _problem(
+            "topology-manager-scope",
+            "the policy none has no scope",
+            "set topology-manager-policy to best-effort, or leave this out",
+            other_keys=("topology-manager-policy",),
         )
 
 

@@ -43,6 +43,8 @@ from podslice.model.config import (
     OomPolicy,
     PodsFrom,
     Rules,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
     WeightMapping,
 )
 from podslice.model.naming import KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE
@@ -239,6 +241,21 @@ OPTIONS = (
         metavar="OPTION=true,…",
         help="Options of the policy static: full-pcpus-only, strict-cpu-reservation,"
         " distribute-cpus-across-numa, prefer-align-cpus-by-uncorecache.",
+    ),
+    ConfigOption(
+        key="topology-manager-policy",
+        field="topology_manager_policy",
+        read=choose(TopologyManagerPolicy),
+        metavar="POLICY",
+        help="The NUMA nodes on which pods have CPUs for themselves: none (any), best-effort (as few"
+        " as possible), restricted (as few as on an idle machine) or single-numa-node.",
+    ),
+    ConfigOption(
+        key="topology-manager-scope",
+        field="topology_manager_scope",
+        read=choose(TopologyManagerScope),
+        metavar="container|pod",
+        help="Whether each container or the whole pod is placed on these NUMA nodes.",
     ),
     ConfigOption(
         key="reserved-cpus",

@@ -20,7 +20,7 @@ from podslice.model.unit import INFINITY, UnitKind
         ("ManagedOOMMemoryPressureLimit", share_of_percent(60), "60%"),
         ("ManagedOOMMemoryPressureLimit", 7, ""),
         ("OOMScoreAdjust", -900, "-900"),
-        ("AllowedMemoryNodes", (0b1111, 0b1), "0-3,8"),
+        ("StartupAllowedMemoryNodes", (0b1111, 0b1), "0-3,8"),
         ("StartupAllowedCPUs", (0b101, 0, 0b110), "0,2,17-18"),
         ("StartupAllowedMemoryNodes", (1,), "0"),
         ("IODeviceWeight", (("/dev/sda", 50),), ""),

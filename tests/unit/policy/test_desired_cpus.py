@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 
 from podslice.model.annotations import ALLOWED_CPUS
-from podslice.model.config import Config, CpuManagerOption, CpuManagerPolicy
+from podslice.model.config import (
+    Config,
+    CpuManagerOption,
+    CpuManagerPolicy,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
+)
 from podslice.model.cpu_topology import regular_topology
 from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, InitProgress, Qos
@@ -106,6 +112,23 @@ def test_helpers_share():
     assert found["podslice-poda-overhead.scope"] == "0,2-4,6-7"
 
 
+def test_memory_is_on_the_numa_nodes_of_the_cpus():
+    numa = regular_topology(sockets=2, numa=2, cores=4, threads=1)
+    node = replace(NODE, topology=numa)
+    config = replace(STATIC, topology_manager_policy=TopologyManagerPolicy.SINGLE_NUMA_NODE)
+    values = {unit.name: unit.values for unit in wanted(A, B, node=node, config=config).units}
+    for unit in ("kubepods-poda.slice", "podslice-poda-container0.scope"):
+        assert (values[unit][ALLOWED_CPUS], values[unit]["AllowedMemoryNodes"]) == ("1-2", "0")
+    assert "AllowedMemoryNodes" not in values["kubepods-burstable.slice"]
+    # the policy ends, and the pod keeps its CPUs
+    before = wanted(A, B, node=node, config=config)
+    after = wanted(
+        current=[A, B], known=before.pods, node=node, cpus={"kubepods-poda.slice": "1-2"}
+    )
+    assert all("AllowedMemoryNodes" not in unit.values for unit in after.units)
+    assert cpus(after) == cpus(before)
+
+
 def test_a_pod_without_enough_cpus_is_refused_and_an_applied_one_shares():
     large = pod(container(Resources(limits={"cpu": 8000, "memory": GI})), name="a")
     config = replace(STATIC, admission=False)
@@ -169,11 +192,18 @@ def test_options_of_the_policy():
     chosen = manager.options
     given = (chosen.full_cores, chosen.distribute_numa, chosen.align_uncore, manager.is_strict)
     assert given == (False, False, False, False)
-    config = replace(STATIC, cpu_manager_policy_options=frozenset(CpuManagerOption))
+    assert (manager.alignment, manager.aligns_pods) == (TopologyManagerPolicy.NONE, False)
+    config = replace(
+        STATIC,
+        cpu_manager_policy_options=frozenset(CpuManagerOption),
+        topology_manager_policy=TopologyManagerPolicy.RESTRICTED,
+        topology_manager_scope=TopologyManagerScope.POD,
+    )
     manager = cpu_manager(NODE, config)
     chosen = manager.options
     given = (chosen.full_cores, chosen.distribute_numa, chosen.align_uncore, manager.is_strict)
     assert given == (True, True, True, True)
+    assert (manager.alignment, manager.aligns_pods) == (TopologyManagerPolicy.RESTRICTED, True)
 
 
 def test_reserved_cpus_count_as_reserved():
@@ -192,6 +222,24 @@ def test_problems_of_the_node():
     other = replace(STATIC, cpu_topology=TOPOLOGY, capacity={"cpu": 8000})
     assert validate_node(without, other) == []
     assert validate_node(replace(NODE, controllers=frozenset({"cpuset"})), STATIC) == []
+
+
+@pytest.mark.parametrize("nodes", [8, 9])
+@pytest.mark.parametrize("is_stated", [False, True])
+def test_a_topology_manager_has_at_most_8_numa_nodes(nodes, is_stated):
+    large = regular_topology(sockets=1, numa=nodes, cores=nodes, threads=1)
+    node = replace(NODE, topology=None if is_stated else large)
+    config = replace(
+        STATIC,
+        cpu_topology=large if is_stated else None,
+        topology_manager_policy=TopologyManagerPolicy.BEST_EFFORT,
+    )
+    expected = [f"topology-manager-policy: the node has {nodes} NUMA nodes, more than 8"] * (
+        nodes > 8
+    )
+    assert [str(each).partition(";")[0] for each in validate_node(node, config)] == expected
+    assert validate_node(replace(NODE, topology=large), STATIC) == []
+    assert validate_node(replace(NODE, topology=None), replace(config, cpu_topology=None)) == []
 
 
 def test_annotated_cpus_are_refused():

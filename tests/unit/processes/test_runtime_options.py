@@ -310,6 +310,18 @@ def test_cpus_are_an_option_of_every_runtime():
     assert made["annotations"]["org.systemd.property.IOWeight"] == "uint64 50"
 
 
+def test_numa_nodes_are_an_option_of_most_runtimes():
+    before = parent(ON_SOME, "main")
+    nodes = PropertyValue(name="AllowedMemoryNodes", value="1", why="")
+    changed = replace(before.container, properties=(*before.container.properties, nodes))
+    after = replace(before, container=changed)
+    for options in (podman_options, docker_options):
+        assert [each for each in options(after) if "mems" in each] == ["--cpuset-mems=1"]
+        assert not [each for each in options(before) if "mems" in each]
+    (made,) = FORMATTERS[Form.OCI](after)
+    assert json.loads(made)["linux"]["resources"] == {"cpu": {"cpus": "0-1,3", "mems": "1"}}
+
+
 def test_limits_of_devices_are_lines_of_a_unit():
     expected = ["AllowedCPUs=0-1,3", "IOReadIOPSMax=/dev/sda 5", "IOReadIOPSMax=/srv 7"]
     for form in (Form.SYSTEMD, Form.QUADLET):

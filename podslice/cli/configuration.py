@@ -64,7 +64,8 @@ def _substitute(planning: Planning, error: InputError) -> tuple[Config, Origin]:
     for source, settings in ((Source.LAST_VALID, recorded), (Source.DEFAULT, {})):
         if settings is not None:
             with suppress(InputError):
-                config = make_config(restore(settings), planning.flags)
+                is_user = planning.manager.is_user
+                config = make_config(restore(settings), planning.flags, is_user=is_user)
                 return config, Origin(source=source, problems=error.problems)
     raise error
 

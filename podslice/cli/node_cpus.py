@@ -37,6 +37,7 @@ def find_cpus(
         reserved=found.reserved,
         own=own,
         shared=found.topology.all.difference(*own.values(), kept),
+        for_host=found.for_host,
     )
 
 

@@ -59,7 +59,8 @@ class Planning:
             files = read_as(self.config_file, self.place)
         else:
             files = read_files(file=self.config_file)
-        return make_config(files, self.flags), Origin(options=files.options)
+        config = make_config(files, self.flags, is_user=self.manager.is_user)
+        return config, Origin(options=files.options)
 
     @property
     def arguments(self) -> list[str]:

@@ -88,6 +88,15 @@ class TopologyManagerScope(StrEnum):
     POD = "pod"
 
 
+class ExclusiveFor(StrEnum):
+    """What does not run on the CPUs that a pod has for itself."""
+
+    PODS = "pods"
+    """Other pods."""
+    HOST = "host"
+    """Other pods, `system.slice` and `user.slice`."""
+
+
 class OomPolicy(StrEnum):
     """What is stopped together with a process that the OOM killer has killed."""
 
@@ -176,6 +185,7 @@ class Config:
     topology_manager_scope: TopologyManagerScope = TopologyManagerScope.CONTAINER
     reserved_cpus: frozenset[int] = frozenset()
     """The CPUs of system daemons; without any, their number follows from the reservations."""
+    exclusive_for: ExclusiveFor = ExclusiveFor.PODS
     pod_max_pids: int | None = None
     """The most process ids of a pod; None without a limit."""
     capacity: Amounts = field(default_factory=dict)

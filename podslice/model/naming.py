@@ -23,6 +23,8 @@ SYSTEM_RESERVED_SLICE = UnitName("system.slice")
 """The slice of system daemons, unless system-reserved-cgroup names another one."""
 USER_SLICE = UnitName("user.slice")
 """The slice of the sessions and service managers of users."""
+HOST_SLICES = (SYSTEM_RESERVED_SLICE, USER_SLICE)
+"""The slices of the host that `exclusive-for` keeps off the CPUs of pods."""
 TIERS = {Qos.BURSTABLE: "burstable", Qos.BESTEFFORT: "besteffort"}
 """The tiers with a slice of their own; Guaranteed pods are children of the root."""
 

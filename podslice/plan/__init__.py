@@ -7,6 +7,7 @@ from podslice.plan.changes import feasible
 from podslice.plan.make import make_plan, planning
 from podslice.plan.matches import NO_MATCHES, Matches
 from podslice.plan.restore import Restoration, restore_values
+from podslice.plan.stated_cpus import keep_stated_cpus
 from podslice.plan.steps import (
     Action,
     Change,
@@ -43,6 +44,7 @@ __all__ = [
     "TerminatingPods",
     "depth_of",
     "feasible",
+    "keep_stated_cpus",
     "make_plan",
     "order_of",
     "planning",

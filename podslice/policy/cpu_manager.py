@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from podslice.model.annotations import ALLOWED_CPUS
@@ -10,16 +10,24 @@ from podslice.model.config import (
     Config,
     CpuManagerOption,
     CpuManagerPolicy,
+    ExclusiveFor,
     TopologyManagerScope,
 )
 from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.cpu_topology import Cpus, CpuTopology, regular_topology
 from podslice.model.desired import ContainerDecision, PodDecision
-from podslice.model.naming import Tree
+from podslice.model.naming import HOST_SLICES, Tree
 from podslice.model.node import Node
 from podslice.model.pod import Qos
 from podslice.model.resources import CPU, total
-from podslice.model.unit import DesiredUnit, PropertyValue, UnitName
+from podslice.model.unit import (
+    DesiredUnit,
+    PropertyValue,
+    UnitKind,
+    UnitName,
+    control_group_of,
+    parent_slice,
+)
 from podslice.policy.allocatable import reserved_for_system
 from podslice.policy.cpu_assignment import CpuOptions, assign_cpus
 from podslice.policy.cpu_pools import (
@@ -61,6 +69,7 @@ def cpu_manager(node: Node, config: Config) -> CpuManager | None:
         is_strict=CpuManagerOption.STRICT in chosen,
         alignment=config.topology_manager_policy,
         aligns_pods=config.topology_manager_scope is TopologyManagerScope.POD,
+        for_host=config.exclusive_for is ExclusiveFor.HOST,
     )
 
 
@@ -124,6 +133,33 @@ def with_shared(unit: DesiredUnit, pools: CpuPools) -> DesiredUnit:
         return unit
     cpus = AllowedCpus(cpus=pools.shared, why="the CPUs that no pod has for itself")
     return replace(unit, properties=_replace_cpus(unit.properties, cpus))
+
+
+def host_units(reserved: Iterable[DesiredUnit], pools: CpuPools) -> Iterator[DesiredUnit]:
+    """Yield the reserved slices, and those of the host that are kept off the CPUs of pods.
+
+    The reserved CPUs are among theirs.
+
+    Source: systemd.special(7), system.slice, user.slice; kubernetes#85764 (a kubelet limits neither).
+    """
+    limited = dict.fromkeys(HOST_SLICES if pools.host else ())
+    why = "exclusive-for host: the CPUs that no pod has for itself"
+    allowed = AllowedCpus(cpus=pools.host, why=why)
+    for unit in reserved:
+        is_limited = unit.name in limited
+        limited.pop(unit.name, None)
+        properties = _replace_cpus(unit.properties, allowed) if is_limited else unit.properties
+        yield replace(unit, properties=properties)
+    for name in limited:
+        yield DesiredUnit(
+            name=name,
+            kind=UnitKind.SLICE,
+            parent=parent_slice(name),
+            control_group=control_group_of(name),
+            description="processes of the host",
+            properties=_replace_cpus((), allowed),
+            owned=False,
+        )
 
 
 def _replace_cpus(

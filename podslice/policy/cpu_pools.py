@@ -35,6 +35,8 @@ class CpuManager:
     """The NUMA nodes of a pod's or container's own CPUs; its memory follows them."""
     aligns_pods: bool = False
     """Whether all containers of a pod are on the same NUMA nodes."""
+    for_host: bool = False
+    """`exclusive-for` host: `system.slice` and `user.slice` do not run on the CPUs of pods."""
 
     @property
     def is_aligning(self) -> bool:
@@ -78,6 +80,8 @@ class CpuPools:
 
     shared: Cpus
     """Those of the pods and containers without CPUs of their own."""
+    host: Cpus = _NONE
+    """Those of `system.slice` and `user.slice`; none if they have all."""
     pods: Mapping[str, PodCpus]
     """By key."""
     numa_nodes: Mapping[int, Cpus] = field(default_factory=dict)
@@ -124,6 +128,7 @@ def pool_cpus(
                 refused[pod.pod.key] = why
     return CpuPools(
         shared=pools.shared,
+        host=pools.host,
         pods=pools.pods,
         numa_nodes=manager.topology.numa_nodes if manager.is_aligning else {},
         refused=tuple(_refusals(refused)),
@@ -141,14 +146,15 @@ def allowed_cpus(pools: CpuPools, pod: PodDecision) -> Mapping[UnitName, Allowed
     shared = AllowedCpus(cpus=pools.shared, why="the CPUs that no pod has for itself")
     if own is None:
         return {pod.slice: shared} if pod.qos is Qos.GUARANTEED else {}
+    without = ", without system.slice and user.slice" if pools.host else ""
     allowed: dict[UnitName, AllowedCpus] = {}
     if claim_cpus(pod.pod, pod.qos).pod:
-        why = "the pod's own: its level requests whole CPUs"
+        why = f"the pod's own{without}: its level requests whole CPUs"
         allowed[pod.slice] = _own(pools, own.pod, why)
         rest = own.pod - _union(own.containers[each.name] for each in _lasting(pod, own))
         shared = AllowedCpus(cpus=rest or own.pod, why="the rest of the pod's own CPUs")
     elif len(own.containers) == len(pod.scopes):
-        why = "the pod's own: all containers request whole CPUs"
+        why = f"the pod's own{without}: all containers request whole CPUs"
         allowed[pod.slice] = _own(pools, own.pod, why)
     else:
         why = "the pod's own, and those that no pod has for itself"
@@ -156,7 +162,7 @@ def allowed_cpus(pools: CpuPools, pod: PodDecision) -> Mapping[UnitName, Allowed
     for each in pod.scopes:
         cpus = own.containers.get(each.name)
         if cpus is not None:
-            why = "its own: it requests whole CPUs"
+            why = f"its own{without}: it requests whole CPUs"
             allowed[each.scope] = _own(pools, cpus, why)
         elif shared.cpus != allowed[pod.slice].cpus:
             allowed[each.scope] = shared
@@ -208,6 +214,12 @@ class _Pools:
         """Return the CPUs that no pod has for itself."""
         kept = self._manager.reserved if self._manager.is_strict else _NONE
         return self._manager.topology.all - kept - self._exclusive
+
+    @property
+    def host(self) -> Cpus:
+        """Return the CPUs of the host's own slices; system daemons may use the reserved ones."""
+        limits = self._manager.for_host and bool(self.pods)
+        return self._manager.topology.all - self._exclusive if limits else _NONE
 
     def keep(self, pod: PodDecision) -> None:
         """Give a pod what its units have now, if it is what the pod claims and no other pod has it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from podslice.model.config import Config, Enforce, MemoryProtection, Rules
+from podslice.model.config import Config, Enforce, ExclusiveFor, MemoryProtection, Rules
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.naming import TIERS, Tree, slice_of_cgroup
 from podslice.model.node import Allocation, Node
@@ -31,7 +31,7 @@ from podslice.model.unit import (
 from podslice.pausable import Steps, at_once, paced
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
-from podslice.policy.cpu_manager import assign, with_cpus, with_shared
+from podslice.policy.cpu_manager import assign, host_units, with_cpus, with_shared
 from podslice.policy.cpu_pools import NO_POOLS, CpuPools
 from podslice.policy.decide import decide
 from podslice.policy.init_phase import is_initializing
@@ -255,7 +255,7 @@ def _node_units(
 ) -> Iterator[DesiredUnit]:
     """Return the units outside of pods, parents before children."""
     tree = Tree(cgroup_root=config.cgroup_root)
-    yield from _reserved_units(allocation, config)
+    yield from host_units(_reserved_units(allocation, config), pools)
     root = _root_properties(allocation, pods, config, page_size=node.page_size_bytes)
     yield _slice(tree.root, "Pods on this node", root, owned=True)
     available_bytes = memory_bytes(allocation.enforced) or 0
@@ -349,9 +349,9 @@ def _at_least(
 
 
 def without_reserved(config: Config) -> Config:
-    """Return the configuration with reservations enforced on pods alone."""
+    """Return the configuration with values on units of pods alone."""
     enforced = config.enforce_node_allocatable & {Enforce.PODS}
-    return replace(config, enforce_node_allocatable=enforced)
+    return replace(config, enforce_node_allocatable=enforced, exclusive_for=ExclusiveFor.PODS)
 
 
 def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredUnit]:

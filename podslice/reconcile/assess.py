@@ -20,6 +20,7 @@ from podslice.plan import (
     Plan,
     Restoration,
     TerminatingPods,
+    keep_stated_cpus,
     planning,
     restore_values,
 )
@@ -209,6 +210,7 @@ async def _plan_for(
         for qos in Qos
     }
     terminating = TerminatingPods(pods=slices, grace_sec=request.grace_sec)
+    desired, kept = keep_stated_cpus(desired, observed, findings.reserved)
     returning = restore_values(desired, observed, findings.reserved)
     plan = await in_turns(
         planning(
@@ -219,7 +221,7 @@ async def _plan_for(
             known=request.matches,
         )
     )
-    skipped = (*plan.skipped, *returning.skipped)
+    skipped = (*plan.skipped, *kept, *returning.skipped)
     return _Planned(returning=returning, observed=observed, plan=replace(plan, skipped=skipped))
 
 

@@ -10,12 +10,12 @@ from functools import partial
 from podslice.dataclass import dataclass
 from podslice.errors import printable
 from podslice.kernel import hugetlb
+from podslice.model.config import Enforce
 from podslice.model.desired import PodDecision
 from podslice.model.node_state import StuckPod
 from podslice.model.pod import NO_PROGRESS, Pod, Qos
 from podslice.model.unit import control_group_of
 from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
-from podslice.policy.desire import without_reserved
 from podslice.policy.init_phase import pending
 from podslice.reconcile.act import Before, OnResult, act, nothing
 from podslice.reconcile.assess import assess
@@ -191,8 +191,10 @@ async def _release_reserved(world: LiveWorld) -> None:
     if recorded(world.store).unconfirmed is not None:
         await world.guard.claim(world)
         await end_trial(world.store, world.client)
-    is_enforced = without_reserved(world.config) != world.config
-    if is_enforced and living_agent(world.store) is not None:
+    if (
+        world.config.enforce_node_allocatable - {Enforce.PODS}
+        and living_agent(world.store) is not None
+    ):
         world.on_note(
             "the agent is running, and the configuration enforces reservations on other slices: it"
             " sets their values again; to prevent that: systemctl stop podslice-agent.service"

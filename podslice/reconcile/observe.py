@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from podslice.model.config import ExclusiveFor
 from podslice.model.desired import Desired
-from podslice.model.naming import TIERS, service_name, slice_of_cgroup
+from podslice.model.naming import HOST_SLICES, TIERS, service_name, slice_of_cgroup
 from podslice.model.pod import Pod, Qos
 from podslice.model.resources import MEMORY
 from podslice.model.unit import (
@@ -32,13 +33,14 @@ _TOP = UnitName("-.slice")
 
 
 async def observe(world: World, others: Iterable[UnitName] = ()) -> Observed:
-    """Observe the units below the root, the reserved slices, and others by name."""
+    """Observe the units below the root, the slices of the host that have values, and others."""
     if not isinstance(world, LiveWorld):
         return NO_SYSTEMD
     reserved = (world.config.kube_reserved_cgroup, world.config.system_reserved_cgroup)
     names: list[str] = [slice_of_cgroup(cgroup) for cgroup in reserved if cgroup]
+    more = HOST_SLICES if world.config.exclusive_for is ExclusiveFor.HOST else ()
     # the units of a user's manager are not below the top control group
-    names += [each for each in others if each not in names]
+    names += [each for each in dict.fromkeys((*more, *others)) if each not in names]
     names += [_TOP] if world.manager.is_user else []
     names += scope_patterns(world.tree, world.manager)
     units = await world.client.observe((*world.tree.patterns, *names))

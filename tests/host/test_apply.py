@@ -200,8 +200,24 @@ def test_a_pod_has_a_cpu_for_itself(clean_machine):
     assert "NotEnoughCPUs: requested CPUs: 1; free: 0" in refused.stdout
     assert kernel(machine, own, "cpuset.cpus") == "1"
 
+    # processes of the host leave the CPU, on trial
+    for_host = (*memory, *STATIC, "--exclusive-for", "host")
+    apply(machine, "-f", "/root/cpus.yaml", *for_host, "--confirm", "3600")
+    service = ("systemd-run", "--quiet", "--wait", "--pipe", *command[1:])
+    assert machine.run(*service).stdout.split() == ["Cpus_allowed_list:", "0"]
+    status = machine.podslice("status", *for_host, check=False)
+    for name in ("system.slice", "user.slice"):
+        assert kernel(machine, f"/{name}", "cpuset.cpus.effective") == "0"
+        assert f"{name}: podslice has set AllowedCPUs=0 (previously: unset)" in status.stdout
+    restored = machine.run("systemctl", "show", "podslice-rollback.service", "-P", "ExecStart")
+    assert "system.slice AllowedCPUs= ;" in restored.stdout
+    machine.podslice("confirm")
+
     # the policy ends, and with it the limits
     apply(machine, "-f", "/root/cpus.yaml", *memory)
+    for name in ("system.slice", "user.slice"):
+        assert show(machine, name, "AllowedCPUs") == {"AllowedCPUs": ""}
+    assert machine.run(*service).stdout.split() == ["Cpus_allowed_list:", "0-1"]
     for unit in ("kubepods-podown.slice", "kubepods-burstable.slice"):
         assert show(machine, unit, "AllowedCPUs") == {"AllowedCPUs": ""}
     assert kernel(machine, own, "cpu.max") == "100000 100000"

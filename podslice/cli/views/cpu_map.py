@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from podslice.cli.views.layout import Column, table
 from podslice.cli.views.text_width import folded
 from podslice.dataclass import dataclass
+from podslice.model.config import ExclusiveFor
 from podslice.model.cpu_list import format_cpus
 from podslice.model.cpu_topology import Cpus
+from podslice.model.naming import HOST_SLICES
 
 if TYPE_CHECKING:
     from podslice.cli.views.documents import Document
@@ -32,6 +34,8 @@ class NodeCpus:
     """Those of pods, by key."""
     shared: Cpus
     """Those of all other pods; the reserved ones are among them unless no pod may use them."""
+    for_host: bool = False
+    """Whether `system.slice` and `user.slice` do not run on the CPUs of pods."""
 
 
 def cpu_map(cpus: NodeCpus, display: Display) -> Iterator[str]:
@@ -53,18 +57,25 @@ def cpu_map(cpus: NodeCpus, display: Display) -> Iterator[str]:
     rows += [
         (letters.get(pod, _OTHER), format_cpus(cpus.own[pod]), pod) for pod in sorted(cpus.own)
     ]
-    rows.append((_SHARED, format_cpus(cpus.shared - cpus.reserved), "all other pods"))
+    users = ", ".join(["all other pods", *_host_slices(cpus)])
+    rows.append((_SHARED, format_cpus(cpus.shared - cpus.reserved), users))
     yield from table(_COLUMNS, rows, display)
 
 
 def _of_reserved(cpus: NodeCpus) -> str:
     is_strict = cpus.reserved.isdisjoint(cpus.shared)
-    return "no pod: reserved" if is_strict else "all other pods: reserved"
+    users = [*([] if is_strict else ["all other pods"]), *_host_slices(cpus)]
+    return f"{', '.join(users) or 'no pod'}: reserved"
+
+
+def _host_slices(cpus: NodeCpus) -> tuple[str, ...]:
+    return HOST_SLICES if cpus.for_host else ()
 
 
 def cpu_document(cpus: NodeCpus) -> Document:
     """Return the CPUs as lists."""
     return {
+        "exclusive_for": str(ExclusiveFor.HOST if cpus.for_host else ExclusiveFor.PODS),
         "reserved": format_cpus(cpus.reserved),
         "shared": format_cpus(cpus.shared),
         "pods": [

@@ -123,8 +123,8 @@ def restore(options: Mapping[str, object]) -> Stated:
     return Stated(values=stated, problems=tuple(problems))
 
 
-def make_config(files: Stated, flags: Mapping[str, object]) -> Config:
-    """Combine files and flags.
+def make_config(files: Stated, flags: Mapping[str, object], *, is_user: bool = False) -> Config:
+    """Combine files and flags; with `is_user`, for a user's service manager.
 
     Raises:
         InputError: files or flags are invalid.
@@ -132,7 +132,7 @@ def make_config(files: Stated, flags: Mapping[str, object]) -> Config:
     problems, stated = [*files.problems], {**files.values}
     _take(flags, "--", stated, problems)
     config, failed = _build(stated, problems)
-    for problem in validate_config(config, failed):
+    for problem in validate_config(config, failed, is_user=is_user):
         at = stated.get(problem.keys[0])
         problems.append(replace(problem, where=at.where) if at else problem)
     if problems:

@@ -11,21 +11,26 @@ from podslice.model.config import (
     Containers,
     CpuManagerPolicy,
     Enforce,
+    ExclusiveFor,
     PodsFrom,
     Threshold,
     TopologyManagerPolicy,
     TopologyManagerScope,
 )
-from podslice.model.naming import KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE
+from podslice.model.naming import HOST_SLICES, KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE, Tree
 from podslice.model.resources import CPU, MEMORY, PIDS
+from podslice.model.unit import control_group_of
 
 
-def validate_config(config: Config, unread: Collection[str] = ()) -> tuple[Problem, ...]:
+def validate_config(
+    config: Config, unread: Collection[str] = (), *, is_user: bool = False
+) -> tuple[Problem, ...]:
     """Return the contradictions between options; the first of a problem's `keys` is to be changed.
 
     Args:
         config: the configuration; options that could not be read have their defaults.
         unread: the keys of these; rules that depend on them are not checked.
+        is_user: whether it is for a user's service manager.
 
     Source: seed 004, "Phase 2", the rules of --enforce-node-allocatable; Kubernetes,
     pkg/kubelet/apis/config/validation/validation.go, ValidateKubeletConfiguration.
@@ -39,6 +44,7 @@ def validate_config(config: Config, unread: Collection[str] = ()) -> tuple[Probl
         *_check_topology(config),
         *_check_cpus(config),
         *_check_alignment(config),
+        *_check_exclusive(config, is_user=is_user),
         *_check_pods_from(config),
     )
     return tuple(problem for problem in found if not {*problem.keys} & {*unread})
@@ -220,6 +226,32 @@ def _check_alignment(config: Config) -> Iterator[Problem]:
         )
 
 
+def _check_exclusive(config: Config, *, is_user: bool) -> Iterator[Problem]:
+    """Check that the slices of the host can be kept off the CPUs of pods."""
+    if config.exclusive_for is not ExclusiveFor.HOST:
+        return
+    key = "exclusive-for"
+    if config.cpu_manager_policy is not CpuManagerPolicy.STATIC:
+        yield _problem(
+            key,
+            "host requires a CPU manager",
+            "set cpu-manager-policy to static, or leave this out",
+            other_keys=("cpu-manager-policy",),
+        )
+    if is_user:
+        message = f"a user manager does not have {' and '.join(HOST_SLICES)}"
+        yield _problem(key, message, "with --user, set it to pods")
+    group = control_group_of(Tree(cgroup_root=config.cgroup_root).root)
+    for name in HOST_SLICES:
+        if group.startswith(f"/{name}/"):
+            yield _problem(
+                key,
+                f"the pods are in {name}",
+                "set it to pods, or choose another cgroup-root",
+                other_keys=("cgroup-root",),
+            )
+
+
 def _check_pods_from(config: Config) -> Iterator[Problem]:
     """Check that the slices of a kubelet may be changed, and that nothing else is to be done."""
     if config.pods_from is not PodsFrom.KUBELET:
@@ -235,6 +267,7 @@ def _check_pods_from(config: Config) -> Iterator[Problem]:
         ("manifests", config.manifests not in {(), DEFAULT_MANIFESTS}),
         ("containers", config.containers is not Containers.NONE),
         ("collect-orphans", config.collect_orphans),
+        ("exclusive-for", config.exclusive_for is not ExclusiveFor.PODS),
     ):
         if is_stated:
             message = "it has no meaning for the pods of a kubelet"

@@ -39,6 +39,7 @@ from podslice.inputs.options.values import (
 from podslice.model.config import (
     Containers,
     CpuManagerPolicy,
+    ExclusiveFor,
     MemoryProtection,
     OomPolicy,
     PodsFrom,
@@ -134,8 +135,7 @@ OPTIONS = (
         field="enforce_node_allocatable",
         read=read_enforce,
         metavar="NAME,…",
-        help="Limits to enforce: pods, kube-reserved, system-reserved, the latter two also with"
-        " -compressible for CPU only; empty for none.",
+        help="Limits to enforce: pods, kube-reserved, system-reserved, the latter two also with -compressible for CPU only; empty for none.",
     ),
     ConfigOption(
         key="eviction-hard",
@@ -239,16 +239,14 @@ OPTIONS = (
         field="cpu_manager_policy_options",
         read=read_cpu_options,
         metavar="OPTION=true,…",
-        help="Options of the policy static: full-pcpus-only, strict-cpu-reservation,"
-        " distribute-cpus-across-numa, prefer-align-cpus-by-uncorecache.",
+        help="Options of the policy static: full-pcpus-only, strict-cpu-reservation, distribute-cpus-across-numa, prefer-align-cpus-by-uncorecache.",
     ),
     ConfigOption(
         key="topology-manager-policy",
         field="topology_manager_policy",
         read=choose(TopologyManagerPolicy),
         metavar="POLICY",
-        help="The NUMA nodes on which pods have CPUs for themselves: none (any), best-effort (as few"
-        " as possible), restricted (as few as on an idle machine) or single-numa-node.",
+        help="The NUMA nodes on which pods have CPUs for themselves: none (any), best-effort (as few as possible), restricted (as few as on an idle machine) or single-numa-node.",
     ),
     ConfigOption(
         key="topology-manager-scope",
@@ -263,6 +261,13 @@ OPTIONS = (
         read=read_cpus,
         metavar="CPU,…",
         help="CPUs reserved for system daemons, such as 0-1; empty for none.",
+    ),
+    ConfigOption(
+        key="exclusive-for",
+        field="exclusive_for",
+        read=choose(ExclusiveFor),
+        metavar="pods|host",
+        help="What does not run on the CPUs that pods have for themselves: other pods, or also system.slice and user.slice.",
     ),
     ConfigOption(
         key="cpu-weight-mapping",

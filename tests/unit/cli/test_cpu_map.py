@@ -15,10 +15,10 @@ TOPOLOGY = regular_topology(sockets=2, numa=2, cores=2, threads=2)
 OWN = {"default/db": frozenset({2, 6}), "default/api": frozenset({1})}
 
 
-def cpus(*, is_strict=False, own=OWN, topology=TOPOLOGY):
+def cpus(*, is_strict=False, own=OWN, topology=TOPOLOGY, for_host=False):
     reserved = frozenset({0, 4})
     shared = topology.all - frozenset().union(*own.values()) - (reserved if is_strict else set())
-    return NodeCpus(topology=topology, reserved=reserved, own=own, shared=shared)
+    return NodeCpus(topology=topology, reserved=reserved, own=own, shared=shared, for_host=for_host)
 
 
 def test_each_cpu_has_the_character_of_its_pod():
@@ -36,6 +36,15 @@ def test_each_cpu_has_the_character_of_its_pod():
 
 def test_reserved_cpus_may_have_no_pod():
     assert "▓  0,4    no pod: reserved" in list(cpu_map(cpus(is_strict=True), Display()))
+
+
+def test_the_slices_of_the_host_are_beside_the_other_pods():
+    lines = list(cpu_map(cpus(for_host=True), Display()))
+    assert "▓  0,4    all other pods, system.slice, user.slice: reserved" in lines
+    assert "░  3,5,7  all other pods, system.slice, user.slice" in lines
+    lines = list(cpu_map(cpus(for_host=True, is_strict=True), Display()))
+    assert "▓  0,4    system.slice, user.slice: reserved" in lines
+    assert cpu_document(cpus(for_host=True))["exclusive_for"] == "host"
 
 
 def test_pods_beyond_the_alphabet_share_a_character():
@@ -57,6 +66,7 @@ def test_a_large_machine_has_several_lines(width):
 
 def test_the_document():
     assert cpu_document(cpus()) == {
+        "exclusive_for": "pods",
         "reserved": "0,4",
         "shared": "0,3-5,7",
         "pods": [

@@ -9,6 +9,8 @@ from podslice.model.config import (
     Config,
     CpuManagerOption,
     CpuManagerPolicy,
+    Enforce,
+    ExclusiveFor,
     TopologyManagerPolicy,
     TopologyManagerScope,
 )
@@ -19,7 +21,7 @@ from podslice.model.resources import Resources
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.cpu_manager import cpu_manager
 from podslice.policy.decide import decide
-from podslice.policy.desire import desire
+from podslice.policy.desire import desire, without_reserved
 from tests.unit.policy.desired_worlds import BESTEFFORT, BURSTABLE, GI
 from tests.unit.policy.worlds import container, pod
 
@@ -56,6 +58,75 @@ def test_tiers_and_pods_have_their_cpus():
         "podslice-poda-container0.scope": "1,5",
     }
     assert desired.refused == desired.lacking_cpus == ()
+
+
+HOST = replace(STATIC, exclusive_for=ExclusiveFor.HOST)
+HOST_SLICES = ("system.slice", "user.slice")
+
+
+def of_host(desired):
+    """The units of the host, which podslice does not own."""
+    return {unit.name: unit for unit in desired.units if not unit.owned}
+
+
+def test_the_slices_of_the_host_have_the_cpus_of_no_pod():
+    found = of_host(wanted(A, B, config=HOST))
+    assert list(found) == list(HOST_SLICES)
+    for name, unit in found.items():
+        (stated,) = unit.properties
+        assert (stated.name, stated.value) == (ALLOWED_CPUS, "0,2-4,6-7")
+        assert stated.why == "exclusive-for host: the CPUs that no pod has for itself"
+        assert (unit.parent, unit.control_group) == ("-.slice", f"/{name}")
+    strict = replace(HOST, cpu_manager_policy_options=frozenset({CpuManagerOption.STRICT}))
+    desired = wanted(A, B, config=strict)
+    assert cpus(desired)["kubepods-burstable.slice"] == "2-3,6-7"
+    assert {cpus(desired)[name] for name in HOST_SLICES} == {"0,2-4,6-7"}
+
+
+@pytest.mark.parametrize("config", [STATIC, without_reserved(HOST)])
+def test_the_slices_of_the_host_have_all_cpus(config):
+    assert of_host(wanted(A, B, config=config)) == {}
+
+
+def test_the_slices_of_the_host_have_all_cpus_without_exclusive_ones():
+    assert of_host(wanted(B, config=HOST)) == {}
+
+
+def test_a_reserved_slice_keeps_its_other_values():
+    config = replace(
+        HOST,
+        reserved_cpus=frozenset(),
+        system_reserved={"cpu": 1000, "memory": GI},
+        system_reserved_cgroup="/system.slice",
+        kube_reserved={"cpu": 1000},
+        kube_reserved_cgroup="/podruntime.slice",
+        enforce_node_allocatable=frozenset({Enforce.SYSTEM_RESERVED, Enforce.KUBE_RESERVED}),
+    )
+    found = {name: unit.values for name, unit in of_host(wanted(A, config=config)).items()}
+    assert found == {
+        "podruntime.slice": {"CPUWeight": 100},
+        "system.slice": {ALLOWED_CPUS: "0,2-4,6-7", "CPUWeight": 100, "MemoryMax": 2**30},
+        "user.slice": {ALLOWED_CPUS: "0,2-4,6-7"},
+    }
+
+
+def test_the_reasons_name_the_slices_of_the_host():
+    level = Resources(requests={"cpu": 2000, "memory": GI}, limits={"cpu": 2000, "memory": GI})
+    whole = pod(container(BESTEFFORT), name="w", resources=level)
+    whys = [
+        each.why
+        for decided in wanted(A, whole, config=HOST).pods
+        for unit in decided.units
+        for each in unit.properties
+        if each.name == ALLOWED_CPUS
+    ]
+    assert whys == [
+        "the pod's own, without system.slice and user.slice: all containers request whole CPUs",
+        "its own, without system.slice and user.slice: it requests whole CPUs",
+        "the pod's own, without system.slice and user.slice: its level requests whole CPUs",
+    ]
+    whys = [each.why for each in wanted(A).pods[0].properties if each.name == ALLOWED_CPUS]
+    assert whys == ["the pod's own: all containers request whole CPUs"]
 
 
 def test_no_quota_throttles_what_has_cpus_of_its_own():

@@ -55,6 +55,14 @@ def test_the_pods_of_manifests(podslice, pods):
     )
 
 
+def test_the_slices_of_the_host_leave_the_cpus_of_pods(podslice, pods):
+    # 2 CPUs and three slices of equal weight; with `host` one CPU is the pod's alone
+    options = ("--cpu-manager-policy=static", "--reserved-cpus=0", "--capacity=cpu=2")
+    for exclusive_for, cpu_milli in (("pods", 667), ("host", 1000)):
+        more = (*options, f"--exclusive-for={exclusive_for}", "-o", "json")
+        assert milli(podslice("simulate", "-f", "db.yaml", *more)) == {"db": cpu_milli}
+
+
 def test_the_applied_pods_and_one_more(podslice, pods, memory):
     assert podslice("apply", "-f", "db.yaml", "-f", "web.yaml").code == 0
     assert milli(podslice("simulate", "-o", "json")) == {"web": 5400, "db": 1000}

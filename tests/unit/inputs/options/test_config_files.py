@@ -325,6 +325,17 @@ def test_rules_between_options():
     assert load(cgroups_per_qos="false", enforce_node_allocatable="none").cgroups_per_qos is False
 
 
+def test_a_user_manager_does_not_have_the_slices_of_the_host():
+    config = load(cpu_manager_policy="static", reserved_cpus="0", exclusive_for="host")
+    assert validate_config(config) == ()
+    (problem,) = validate_config(config, is_user=True)
+    assert (problem.where, problem.message, problem.hint) == (
+        "exclusive-for",
+        "a user manager does not have system.slice and user.slice",
+        "with --user, set it to pods",
+    )
+
+
 def test_an_invalid_option_has_no_second_problem():
     flags = {"enforce-node-allocatable": "kube-reserved", "kube-reserved-cgroup": "kube.slice"}
     assert len(problems(flags)) == 1
@@ -496,10 +507,11 @@ def test_pods_of_a_kubelet_must_be_allowed_and_are_the_only_ones():
         " see podslice-kubelet(7)"
     )
     others = {"manifests": "/srv", "containers": "quadlet", "collect-orphans": True}
-    assert problems({**ALLOWED, **others}) == [
+    host = {"cpu-manager-policy": "static", "reserved-cpus": "0", "exclusive-for": "host"}
+    assert problems({**ALLOWED, **others, **host}) == [
         f"--{key}: it has no meaning for the pods of a kubelet; leave it out, or set pods-from to"
         " manifests"
-        for key in others
+        for key in (*others, "exclusive-for")
     ]
 
 

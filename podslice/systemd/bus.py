@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from podslice.errors import BusUnavailable, NoSuchUnit, UnitExists
+from podslice.kernel.cpusets import read_possible
 from podslice.model.manager import Manager
 from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import (
@@ -330,7 +331,7 @@ async def _set_properties(name: UnitName, values: Mapping[str, Value], calls: Ma
     # systemd also accepts properties of a unit that does not exist, and keeps them in a drop-in
     await calls.check_loaded(name)
     if await calls.unit_property(name, "Transient"):
-        return await calls.set_properties(name, values)
+        return await _change(name, values, calls)
     found = await calls.properties(name)
     if not exists(found):
         raise NoSuchUnit(f"{name}: not loaded, only referenced by other units")
@@ -338,7 +339,20 @@ async def _set_properties(name: UnitName, values: Mapping[str, Value], calls: Ma
         # A drop-in of a unit that is not transient outlives it, and overrides the properties of a
         # later unit of that name. Those of a transient unit are removed with it.
         return await calls.start_transient(TransientUnit(name=name, properties=values))
-    return await calls.set_properties(name, values)
+    return await _change(name, values, calls)
+
+
+async def _change(name: UnitName, values: Mapping[str, Value], calls: ManagerCalls) -> None:
+    """Set properties; CPUs and NUMA nodes that are unset become all possible ones before.
+
+    The kernel refuses an empty list for a control group with processes, which would keep its limit.
+
+    Source: Linux, kernel/cgroup/cpuset.c, validate_change.
+    """
+    possible = {key: read_possible(key) for key, value in values.items() if value == ""}
+    if any(possible.values()):
+        await calls.set_properties(name, {key: text for key, text in possible.items() if text})
+    await calls.set_properties(name, values)
 
 
 async def _attach(name: UnitName, pids: Sequence[int], calls: ManagerCalls) -> None:

@@ -40,6 +40,8 @@ class Hardware:
 
     memory_mib: int = 1024
     cpu_count: int = 2
+    numa_count: int = 1
+    """NUMA nodes, which are sockets; each has an equal part of the CPUs and of the memory."""
     clock: Literal["host", "instructions"] = "host"
     """What advances its time. Instructions: load of this host has no effect on shares of time."""
 
@@ -71,20 +73,15 @@ def command_line(
     """Return the arguments for QEMU, to be started in the directory of its sockets.
 
     Args:
-        memory: file of the guest's memory.
+        memory: file of the guest's memory; each of several NUMA nodes has one with its number.
         is_memory_private: changes are not written to that file.
         is_restored: wait for `Control.restore`.
     """
-    share = "off" if is_memory_private else "on"
     return (
         *(PROGRAM, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-        *("-machine", "pc,memory-backend=memory", *_ACCELERATORS[hardware.clock]),
-        *("-cpu", CPU, "-m", f"{hardware.memory_mib}", "-smp", f"{hardware.cpu_count}"),
-        *(
-            "-object",
-            f"memory-backend-file,id=memory,size={hardware.memory_mib}M,share={share},mem-path="
-            + _escape(memory),
-        ),
+        *_ACCELERATORS[hardware.clock],
+        *("-cpu", CPU, "-m", f"{hardware.memory_mib}"),
+        *_nodes(hardware, memory, share="off" if is_memory_private else "on"),
         *("-kernel", str(image.kernel), "-initrd", str(image.initrd)),
         *("-append", KERNEL_COMMAND_LINE),
         *("-drive", f"file={_escape(disk)},format=qcow2,if=none,id=disk,cache=unsafe"),
@@ -96,6 +93,23 @@ def command_line(
         *("-qmp", f"unix:{CONTROL_SOCKET},server=on,wait=off"),
         *(("-incoming", "defer") if is_restored else ()),
     )
+
+
+def _nodes(hardware: Hardware, memory: Path, *, share: str) -> Iterator[str]:
+    """Yield the arguments for CPUs and memory, by NUMA node if there are several."""
+    number, cpus = hardware.numa_count, hardware.cpu_count // hardware.numa_count
+    size = f"size={hardware.memory_mib // number}M,share={share}"
+    yield from ("-smp", f"{hardware.cpu_count},sockets={number}")
+    if number == 1:
+        yield from ("-machine", "pc,memory-backend=memory")
+        yield from ("-object", f"memory-backend-file,id=memory,{size},mem-path={_escape(memory)}")
+        return
+    yield from ("-machine", "pc")
+    for node in range(number):
+        path = memory.with_name(f"{memory.name}-{node}")
+        yield from ("-object", f"memory-backend-file,id=m{node},{size},mem-path={_escape(path)}")
+        first = node * cpus
+        yield from ("-numa", f"node,nodeid={node},cpus={first}-{first + cpus - 1},memdev=m{node}")
 
 
 class Control:

@@ -142,7 +142,8 @@ class Vm(RemoteMachine):
     def _restore_copy(self, template: Path) -> None:
         """Restore a machine that needs nothing of its template later."""
         memory = self._held.dir / "memory"
-        for source, copy in ((template / "disk.qcow2", self._disk), (template / "memory", memory)):
+        for source in (template / "disk.qcow2", *template.glob("memory*")):
+            copy = self._held.dir / source.name
             run_tool("cp", "--sparse=always", "--no-preserve=mode", str(source), str(copy))
         self._continue(template, memory, is_memory_private=False)
 
@@ -193,8 +194,8 @@ class Vm(RemoteMachine):
         with self._control() as control:
             control.save(target / "state")
         self._held.wait_ended(SHUTDOWN_TIMEOUT_SEC)
-        for name in ("memory", "disk.qcow2"):
-            shutil.move(self._held.dir / name, target / name)
+        for path in (self._disk, *self._held.dir.glob("memory*")):
+            shutil.move(path, target / path.name)
         self.close()
 
 

@@ -15,6 +15,7 @@ from itertools import count
 from typing import TypeGuard
 
 from podslice.errors import HostError, SystemdError
+from podslice.kernel.cpusets import read_possible
 from podslice.model.properties import PROPERTIES
 from podslice.model.reserved_values import (
     PendingTrial,
@@ -210,10 +211,25 @@ def _service(name: UnitName, systemctl: str, old: Values) -> TransientUnit:
             # failures are ignored, so that the others are tried
             "ExecStart": tuple(
                 (systemctl, (systemctl, *_arguments(unit, values)), True)
-                for unit, values in sorted(old.items())
+                for unit, all_values in sorted(old.items())
+                for values in _in_turn(all_values)
             ),
         },
     )
+
+
+def _in_turn(values: Mapping[str, int | str]) -> Iterator[Mapping[str, int | str]]:
+    """Yield the values of one unit in the order in which they are set.
+
+    CPUs that become unset are all possible ones before: the kernel refuses an empty list for a
+    control group with processes, which would keep its limit.
+
+    Source: Linux, kernel/cgroup/cpuset.c, validate_change.
+    """
+    unset = {name: read_possible(name) for name, value in values.items() if value == ""}
+    if any(unset.values()):
+        yield {name: text for name, text in unset.items() if text}
+    yield values
 
 
 def _arguments(unit: UnitName, values: Mapping[str, int | str]) -> Iterator[str]:

@@ -209,14 +209,22 @@ def test_a_pod_has_a_cpu_for_itself(clean_machine):
     for name in ("system.slice", "user.slice"):
         assert kernel(machine, f"/{name}", "cpuset.cpus.effective") == "0"
         assert f"{name}: podslice has set AllowedCPUs=0 (previously: unset)" in status.stdout
-    restored = machine.run("systemctl", "show", "podslice-rollback.service", "-P", "ExecStart")
-    assert "system.slice AllowedCPUs= ;" in restored.stdout
-    machine.podslice("confirm")
+
+    # the trial ends, and after another apply the option
+    for restore in (
+        lambda: machine.run("systemctl", "start", "podslice-rollback.service"),
+        lambda: apply(machine, "-f", "/root/cpus.yaml", *memory, *STATIC),
+    ):
+        restore()
+        for name in ("system.slice", "user.slice"):
+            assert show(machine, name, "AllowedCPUs") == {"AllowedCPUs": ""}
+            assert kernel(machine, f"/{name}", "cpuset.cpus.effective") == "0-1"
+        assert machine.run(*service).stdout.split() == ["Cpus_allowed_list:", "0-1"]
+        apply(machine, "-f", "/root/cpus.yaml", *for_host)
+        assert kernel(machine, "/system.slice", "cpuset.cpus.effective") == "0"
 
     # the policy ends, and with it the limits
     apply(machine, "-f", "/root/cpus.yaml", *memory)
-    for name in ("system.slice", "user.slice"):
-        assert show(machine, name, "AllowedCPUs") == {"AllowedCPUs": ""}
     assert machine.run(*service).stdout.split() == ["Cpus_allowed_list:", "0-1"]
     for unit in ("kubepods-podown.slice", "kubepods-burstable.slice"):
         assert show(machine, unit, "AllowedCPUs") == {"AllowedCPUs": ""}

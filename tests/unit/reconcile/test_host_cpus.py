@@ -8,6 +8,7 @@ from podslice.model.config import CpuManagerPolicy, ExclusiveFor
 from podslice.model.cpu_topology import regular_topology
 from podslice.model.reserved_values import ReservedValue, ReservedValues
 from podslice.plan import keep_stated_cpus
+from podslice.reconcile import rollback
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import describe_skipped, describe_step
@@ -135,6 +136,30 @@ async def test_the_host_has_all_cpus_again(here, memory, fields):
     assert (await put(other)).exit_code == 0
     assert await cpus(memory) == NONE
     assert not here.store.reserved_path.exists()
+
+
+async def test_the_timer_of_a_trial_frees_processes(here, memory, monkeypatch, tmp_path):
+    """The kernel refuses an empty list, which does not have all CPUs then."""
+    (tmp_path / "systemctl").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(
+        rollback, "read_possible", lambda name: {"AllowedCPUs": "0-3"}.get(name, "")
+    )
+    services = []
+
+    async def start_timer(_, service):
+        services.append(service)
+
+    memory.start_timer = start_timer
+    candidates = decisions(own("db"), on=here.node, by=here.config)
+    request = Request(candidates=candidates, by_operator=True)
+    assert (await apply(here, request, confirm_sec=60)).exit_code == 0
+    commands = [each for _, (_, *each), _ in services[0].properties["ExecStart"]]
+    assert commands == [
+        ["set-property", "--runtime", name, f"AllowedCPUs={cpus}"]
+        for name in (SYSTEM, USER)
+        for cpus in ("0-3", "")
+    ]
 
 
 async def test_the_list_of_an_administrator_stays(here, memory):

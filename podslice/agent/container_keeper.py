@@ -68,6 +68,7 @@ def _state_of(assessment: Assessment) -> Hashable:
         frozenset(assessment.digests.items()),
         frozenset(assessment.sources.items()),
         frozenset(mark.uid for mark in assessment.evicted),
+        frozenset(assessment.desired.own_cpus.items()),
         frozenset(_stamps(assessment)),
     )
 

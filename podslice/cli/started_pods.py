@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Self
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from podslice.cli.options import Planning
     from podslice.cli.views.documents import Document
     from podslice.cli.views.style import Display
-    from podslice.model.desired import PodDecision
+    from podslice.model.desired import Desired, PodDecision
     from podslice.processes.quadlet_plan import QuadletPlanner
     from podslice.processes.quadlet_services import QuadletResult, QuadletServices
     from podslice.quadlet.result import Quadlets
@@ -30,6 +30,31 @@ if TYPE_CHECKING:
     from podslice.reconcile.world import World
 
 
+def _make_none(_: Iterable[PodDecision]) -> tuple[Quadlets, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsToStart:
+    """The pods that run from quadlets."""
+
+    decisions: tuple[PodDecision, ...] = ()
+    quadlets: tuple[Quadlets, ...] = ()
+    """Without the CPUs that pods have for themselves, which depend on the other pods."""
+    make: Callable[[Iterable[PodDecision]], tuple[Quadlets, ...]] = _make_none
+
+    def with_cpus(self, desired: Desired) -> tuple[Quadlets, ...]:
+        """Return the quadlets with these CPUs."""
+        if not desired.own_cpus:
+            return self.quadlets
+        from podslice.policy.cpu_manager import with_lasting_cpus
+
+        return self.make(with_lasting_cpus(self.decisions, desired))
+
+
+_NO_PODS = PodsToStart()
+
+
 def load_pods_to_apply(
     planning: Planning,
     filename: list[str],
@@ -37,8 +62,8 @@ def load_pods_to_apply(
     *,
     start: bool,
     ignored: Collection[str] | None,
-) -> tuple[tuple[PodDecision, ...], tuple[Quadlets, ...]]:
-    """Return the pods to apply, and with `start` their quadlets, if the whole input is valid.
+) -> tuple[tuple[PodDecision, ...], PodsToStart]:
+    """Return the pods to apply, and with `start` those to start, if the whole input is valid.
 
     Raises:
         InputError, HostError: as `load_candidates`, and with `start` as `_load_started`.
@@ -47,13 +72,13 @@ def load_pods_to_apply(
         return _load_started(planning, filename, namespace, ignored or ())
     if ignored:
         raise invalid("is for quadlets only", "add --start", where="--ignore")
-    return load_candidates(planning, filename, namespace), ()
+    return load_candidates(planning, filename, namespace), _NO_PODS
 
 
 def _load_started(
     planning: Planning, filename: Sequence[str], namespace: str | None, ignored: Collection[str]
-) -> tuple[tuple[PodDecision, ...], tuple[Quadlets, ...]]:
-    """Return the pods to apply and their quadlets, if the whole input is valid.
+) -> tuple[tuple[PodDecision, ...], PodsToStart]:
+    """Return the pods to apply and to start, if the whole input is valid.
 
     Raises:
         InputError: there is an error in the input, or podman is too old; it has every problem.
@@ -69,10 +94,15 @@ def _load_started(
     loaded, workloads = load_with_workloads(filename, namespace, frozenset(ignored))
     further = further_problems(workloads.problems, loaded)
     candidates = choose_candidates(planning, loaded, further)
-    made = make_quadlets(candidates, workloads, host_options(planning, is_for_host=True))
+    options = host_options(planning, is_for_host=True)
+
+    def make(decisions: Iterable[PodDecision]) -> tuple[Quadlets, ...]:
+        return make_quadlets(decisions, workloads, options)
+
+    made = make(candidates)
     for text in chain.from_iterable(each.notes for each in made):
         note(text)
-    return candidates, made
+    return candidates, PodsToStart(decisions=candidates, quadlets=made, make=make)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +144,7 @@ class StartedPods:
     def __init__(
         self,
         world: World,
-        wanted: Sequence[Quadlets] = (),
+        wanted: PodsToStart = _NO_PODS,
         *,
         grace_sec: int | None = None,
         named: Collection[str] | None = (),
@@ -127,7 +157,7 @@ class StartedPods:
         self._starts: tuple[QuadletStep, ...] = ()
         self.removed_pods: frozenset[str] = frozenset()
         """The pods whose files were removed."""
-        if wanted or may_have_quadlets(world.manager):
+        if wanted.quadlets or may_have_quadlets(world.manager):
             self._connect(world, grace_sec)
 
     def _connect(self, world: World, grace_sec: int | None) -> None:
@@ -135,10 +165,10 @@ class StartedPods:
         from podslice.processes.quadlet_services import QuadletServices
 
         if not isinstance(world, LiveWorld):
-            self._planner = QuadletPlanner(list_none, world.manager, self._wanted)
+            self._planner = QuadletPlanner(list_none, world.manager, self._wanted.quadlets)
             return
         client = world.client
-        self._planner = QuadletPlanner(client.list_units, world.manager, self._wanted)
+        self._planner = QuadletPlanner(client.list_units, world.manager, self._wanted.quadlets)
         self._services = QuadletServices(client, world.manager, self._planner, grace_sec=grace_sec)
 
     @property
@@ -161,6 +191,7 @@ class StartedPods:
         """Return all steps, as `apply` would take them."""
         if self._planner is None:
             return PlannedServices()
+        self._planner.wanted = self._wanted.with_cpus(state.desired)
         self._planner.check()
         refused = {each.pod for each in state.plan.refused}
         steps = await self._planner.plan(self._unwanted(state), refused)
@@ -174,6 +205,7 @@ class StartedPods:
         """
         if self._planner is None or self._services is None:
             return False
+        self._planner.wanted = self._wanted.with_cpus(state.desired)
         self._planner.check()
         steps = await self._planner.plan_removal(self._unwanted(state))
         await self._services.remove(steps)

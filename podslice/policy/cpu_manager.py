@@ -15,7 +15,7 @@ from podslice.model.config import (
 )
 from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.cpu_topology import Cpus, CpuTopology, regular_topology
-from podslice.model.desired import ContainerDecision, PodDecision
+from podslice.model.desired import ContainerDecision, Desired, PodDecision
 from podslice.model.naming import HOST_SLICES, Tree
 from podslice.model.node import Node
 from podslice.model.pod import Qos
@@ -125,6 +125,29 @@ def _with_own(
 ) -> ContainerDecision:
     cpus = allowed.get(container.scope)
     return replace(container, properties=_replace_cpus(container.properties, cpus))
+
+
+def with_lasting_cpus(decisions: Iterable[PodDecision], desired: Desired) -> Iterator[PodDecision]:
+    """Yield decisions with the CPUs that pods have for themselves, for files of their containers.
+
+    A file outlives changes of the shared CPUs; the container has those of its slice then.
+    """
+    assigned = {each.pod.key: each for each in desired.pods}
+    for decision in decisions:
+        found = assigned.get(decision.pod.key)
+        own = desired.own_cpus.get(decision.pod.key)
+        is_same = found is not None and found.pod == decision.pod
+        yield _without_shared(found, own) if found and own and is_same else decision
+
+
+def _without_shared(pod: PodDecision, own: Cpus) -> PodDecision:
+    def keep(container: ContainerDecision) -> ContainerDecision:
+        values = {each.name: each.value for each in container.properties}
+        if own.issuperset(parse_cpus(str(values.get(ALLOWED_CPUS, "")))):
+            return container
+        return replace(container, properties=_replace_cpus(container.properties, None))
+
+    return replace(pod, containers=tuple(map(keep, pod.containers)))
 
 
 def with_shared(unit: DesiredUnit, pools: CpuPools) -> DesiredUnit:

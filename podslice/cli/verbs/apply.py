@@ -59,18 +59,18 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 ) -> int:
     """Create and change slices as the manifests request."""
     _check_confirm(planning, confirm)
-    candidates, quadlets = load_pods_to_apply(
+    candidates, to_start = load_pods_to_apply(
         planning, filename, namespace, start=start, ignored=ignore
     )
     _check_prune(filename, candidates, prune=prune)
-    _note_start_at_boot(planning, filename, quadlets)
+    _note_start_at_boot(planning, filename, to_start.quadlets)
     request = Request(
         candidates=candidates, prune=prune, force=force, by_operator=True, starts_containers=start
     )
 
     async def work(world: LiveWorld) -> tuple[Report, StartedPods]:
         progress = StepProgress()
-        started = StartedPods(world, quadlets)
+        started = StartedPods(world, to_start)
         with locked(world.store), manual_log("apply", world.store, world.manager) as log:
             async with progress.shown():
                 report = await apply_pods(

@@ -27,6 +27,7 @@ from podslice.inputs.limits import BYTES_MAX
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_text
 from podslice.inputs.manifest.workloads import read_workloads
+from podslice.model.config import CpuManagerPolicy
 from podslice.pausable import finish
 from podslice.processes.quadlet_plan import QuadletPlanner
 from podslice.processes.quadlet_services import QuadletServices
@@ -36,7 +37,7 @@ _OTHERS_WRITE = 0o022
 
 if TYPE_CHECKING:
     from podslice.inputs.manifest.workloads import LoadedWorkloads
-    from podslice.model.desired import PodDecision
+    from podslice.model.desired import Desired, PodDecision
     from podslice.model.manager import Manager
     from podslice.quadlet.result import Quadlets
     from podslice.reconcile.world import LiveWorld
@@ -60,7 +61,8 @@ def containers(planning: Planning) -> int:
         log = ContainerLog(world.store, world.manager)
         with locked(world.store), log.published():
             records = world.store.load()
-            wanted = _checked(_wanted_quadlets(planning, records, log), world, log)
+            desired = await _assigned(world)
+            wanted = _checked(_wanted_quadlets(planning, records, desired, log), world, log)
             planner = QuadletPlanner(world.client.list_units, world.manager, wanted)
             services = QuadletServices(world.client, world.manager, planner)
             applied = _applied_pods(records)
@@ -80,6 +82,15 @@ def containers(planning: Planning) -> int:
     return int(any(each.outcome is not Outcome.DONE for each in results))
 
 
+async def _assigned(world: LiveWorld) -> Desired | None:
+    """Return the desired state, if pods have CPUs for themselves."""
+    if world.config.cpu_manager_policy is CpuManagerPolicy.NONE:
+        return None
+    from podslice.reconcile.assess import assess
+
+    return (await assess(world)).desired
+
+
 def _applied_pods(records: Records) -> dict[str, str]:
     """Return the pods that the agent has applied and not evicted, with their files."""
     evicted = {mark.uid for mark in records.evicted}
@@ -90,7 +101,9 @@ def _applied_pods(records: Records) -> dict[str, str]:
     }
 
 
-def _wanted_quadlets(planning: Planning, records: Records, log: ContainerLog) -> Iterator[Quadlets]:
+def _wanted_quadlets(
+    planning: Planning, records: Records, desired: Desired | None, log: ContainerLog
+) -> Iterator[Quadlets]:
     """Yield the quadlets of applied pods; a file with an error leaves its pods as they are."""
     applied = _applied_pods(records)
     files = list(_read_files(planning, sorted(set(applied.values())), log))
@@ -99,13 +112,22 @@ def _wanted_quadlets(planning: Planning, records: Records, log: ContainerLog) ->
     try:
         options = host_options(planning, is_for_host=True, is_kept=True)
         made = [
-            (each.source, make_quadlets(each.decisions, each.workloads, options)) for each in files
+            (each.source, make_quadlets(_with_cpus(each, desired), each.workloads, options))
+            for each in files
         ]
     except (InputError, HostError) as error:
         log.add_error(error)
         return
     for source, pods in made:
         yield from (each for each in pods if applied.get(each.pod) == source)
+
+
+def _with_cpus(file: _ManifestFile, desired: Desired | None) -> Iterable[PodDecision]:
+    if desired is None:
+        return file.decisions
+    from podslice.policy.cpu_manager import with_lasting_cpus
+
+    return with_lasting_cpus(file.decisions, desired)
 
 
 def _read_files(

@@ -38,14 +38,14 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     ignore: Ignore = None,
 ) -> int:
     """Show what apply would change, and why."""
-    candidates, quadlets = load_pods_to_apply(
+    candidates, to_start = load_pods_to_apply(
         planning, filename, namespace, start=start, ignored=ignore
     )
     request = Request(candidates=candidates, prune=prune, force=force, by_operator=True)
 
     async def work(world: World) -> tuple[Assessment, PlannedServices]:
         state = await assess(world, request)
-        return state, await StartedPods(world, quadlets).plan(state)
+        return state, await StartedPods(world, to_start).plan(state)
 
     state, services = in_world_or_offline(planning, work)
     made = state.plan

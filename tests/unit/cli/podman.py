@@ -29,6 +29,7 @@ class WithPodman(FakeSystemd):
         super().__init__()
         self.directory = directory
         self.made = set()
+        self.slice = SLICE
         self.refused_files = set()
         self.restarts = {}
         """The restarts of services that do not become active."""
@@ -49,7 +50,7 @@ class WithPodman(FakeSystemd):
             service_of(name, text) for name, text in texts.items() if name not in self.refused_files
         }
         for name in self.made:
-            self.provide_file(name, Slice=SLICE, CPUWeight=1)
+            self.provide_file(name, Slice=self.slice, CPUWeight=1)
 
     async def stop(self, name, *, timeout_sec=None):
         await super().stop(name, timeout_sec=timeout_sec)

@@ -19,7 +19,7 @@ from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, InitProgress, Qos
 from podslice.model.resources import Resources
 from podslice.policy.allocatable import allocate, validate_node
-from podslice.policy.cpu_manager import cpu_manager
+from podslice.policy.cpu_manager import cpu_manager, with_lasting_cpus
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire, without_reserved
 from tests.unit.policy.desired_worlds import BESTEFFORT, BURSTABLE, GI
@@ -198,6 +198,31 @@ def test_memory_is_on_the_numa_nodes_of_the_cpus():
     )
     assert all("AllowedMemoryNodes" not in unit.values for unit in after.units)
     assert cpus(after) == cpus(before)
+
+
+def test_files_have_the_cpus_that_last():
+    one = container(Resources(limits={"cpu": 1000, "memory": GI}))
+    half = container(Resources(limits={"cpu": 500, "memory": GI}), 1)
+    mixed, other = pod(one, half, name="a"), pod(container(OWN), name="c")
+    level = Resources(requests={"cpu": 2000, "memory": GI}, limits={"cpu": 2000, "memory": GI})
+    whole = pod(one, half, name="w", resources=level)
+    changed = replace(other, priority=1)
+    decisions = [decide(each, NODE, STATIC) for each in (mixed, whole, changed, B)]
+    desired = wanted(mixed, whole, other)
+    assert cpus(desired)["podslice-poda-container1.scope"] == "0,4-5"
+    found = list(with_lasting_cpus(decisions, desired))
+    assert {
+        each.scope: value.value
+        for decided in found
+        for each in decided.containers
+        for value in each.properties
+        if value.name == ALLOWED_CPUS
+    } == {
+        "podslice-poda-container0.scope": "1",
+        "podslice-podw-container0.scope": "3",
+        "podslice-podw-container1.scope": "7",
+    }
+    assert found[2:] == decisions[2:]
 
 
 def test_a_pod_without_enough_cpus_is_refused_and_an_applied_one_shares():

@@ -35,8 +35,12 @@ class Machine:
         """Apply all manifests, and record where the pods are from."""
         for path in sorted(self.manifests.iterdir()):
             self.podslice("apply", "-f", str(path))
-            (pod,) = (each for each in self.store.load().pods if each.name == path.stem)
-            self.store.save(pod, str(path))
+            self.record(path.stem)
+
+    def record(self, name):
+        """Record where an applied pod is from."""
+        (pod,) = (each for each in self.store.load().pods if each.name == name)
+        self.store.save(pod, str(self.manifests / f"{name}.yaml"))
 
     def evict(self):
         (pod,) = self.store.load().pods
@@ -64,6 +68,19 @@ def machine(here, podslice, podman_memory, quadlet_directory, monkeypatch):
     found.put("web", WEB)
     found.applied()
     return found
+
+
+def test_containers_start_with_their_own_cpus(machine, files):
+    static = {"config.toml": 'cpu-manager-policy = "static"\nreserved-cpus = "0"\n'}
+    files(static)
+    limits = "resources: {limits: {cpu: 1, memory: 1Gi}}"
+    text = WEB.replace("    image: app\n", f"    image: app\n    {limits}\n")
+    machine.put("web", text.replace("image: log}", f"image: log, {limits}}}"))
+    machine.podslice("apply", "-f", str(machine.manifests / "web.yaml"), "--config=config.toml")
+    machine.record("web")
+    assert machine.podslice("__containers", "--config=config.toml").code == 0
+    for name, cpu in (("app", 1), ("log", 2)):
+        assert f"\nAllowedCPUs={cpu}\n" in (machine.directory / f"web-{name}.container").read_text()
 
 
 def test_pods_are_started_and_left_alone(machine):

@@ -63,6 +63,37 @@ def test_a_pod_is_planned_started_and_left_alone(podslice, web, memory, director
     assert memory.calls["reload"] == 0
 
 
+OWN = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, uid: u1}
+spec:
+  containers:
+  - {name: app, image: app, resources: {limits: {cpu: 2, memory: 1Gi}}}
+  - {name: log, image: log, resources: {limits: {cpu: 500m, memory: 1Gi}}}
+"""
+STATIC = ("--cpu-manager-policy=static", "--reserved-cpus=0")
+
+
+def test_a_container_starts_with_its_own_cpus(podslice, files, memory, directory):
+    """The shared CPUs are not in a file, which would outlive their changes."""
+    memory.slice = "kubepods-podu1.slice"
+    files({"web.yaml": OWN})
+
+    def stated(name):
+        lines = (directory / name).read_text().splitlines()
+        return [each for each in lines if each.startswith("Allowed")]
+
+    assert podslice("apply", "-f", "web.yaml", "--start", *STATIC).code == 0
+    assert stated("web-app.container") == ["AllowedCPUs=1-2"]
+    assert stated("web-log.container") == []
+    lines = podslice("plan", "-f", "web.yaml", "--start").out.splitlines()
+    path = directory / "web-app.container"
+    assert [each for each in lines if "would write" in each] == [
+        f"would write {path} (default/web)"
+    ]
+
+
 @pytest.mark.parametrize("unit", ["podslice-apply.service", "podslice-agent.service"])
 def test_what_is_missing_for_a_start_at_boot(podslice, web, memory, here, monkeypatch, unit):
     manifests = here / "manifests"

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from podslice.agent.context import AgentContext
+from podslice.agent.oomd_kills import OomdMonitor
 from podslice.dataclass import dataclass
 from podslice.errors import HostError
+from podslice.model.container_exit import OOM_KILL, UNKNOWN
 from podslice.model.desired import PodDecision
 from podslice.model.naming import service_name
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import control_group
-from podslice.store.histories import save_observed_end
+from podslice.store.histories import save_observed_end, save_oomd_kill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +30,10 @@ _NONE = _Running(containers=frozenset(), oom_kills=0)
 class ContainerEnds:
     """Notices containers whose unit is gone since the last round."""
 
-    def __init__(self, context: AgentContext) -> None:
+    def __init__(self, context: AgentContext, oomd: OomdMonitor) -> None:
+        """`oomd` has followed the containers in this round."""
         self._context = context
+        self._oomd = oomd
         self._running: Mapping[str, _Running] = {}
         """By the uids of their pods."""
 
@@ -47,13 +51,17 @@ class ContainerEnds:
                     self._record(pod.pod.uid, container, is_oom=is_oom)
 
     def _record(self, uid: str, container: str, *, is_oom: bool) -> None:
+        is_oomd = self._oomd.take(uid, container)
         store = self._context.world.store
         history = store.histories(uid).get(container)
-        if history is None or history.has_ended:
+        if history is None or (history.has_ended and not is_oomd):
             return
         try:
             path = store.end_path(uid, container, history.started_usec)
-            save_observed_end(path, is_oom=is_oom)
+            if is_oomd:
+                save_oomd_kill(path)
+            else:
+                save_observed_end(path, OOM_KILL if is_oom else UNKNOWN)
         except HostError as error:
             self._context.events.note(f"the end of {container} could not be recorded: {error}")
 

@@ -46,6 +46,8 @@ class Counters:
     drift_repaired: int = 0
     oom_kills: int = 0
     """OOM-killed processes of pods."""
+    oomd_kills: int = 0
+    """Kills of containers by systemd-oomd."""
     reconciles: Histogram = field(default_factory=lambda: Histogram(RECONCILE_BUCKETS_SEC))
     reconcile_errors: int = 0
     broken_manifests: int = 0
@@ -70,6 +72,10 @@ class Counters:
     def oom_killed(self, processes: int) -> None:
         """Count OOM-killed processes."""
         self.oom_kills += processes
+
+    def oomd_killed(self, kills: int) -> None:
+        """Count kills of a container by systemd-oomd."""
+        self.oomd_kills += kills
 
     def reconciled(self, seconds: float, *, failed: bool) -> None:
         """Count a round."""

@@ -24,6 +24,7 @@ from podslice.agent.endpoints.snapshot import Snapshot
 from podslice.agent.evictor import Evictor
 from podslice.agent.manifest_files import ManifestDirectories
 from podslice.agent.oom_kills import OomMonitor
+from podslice.agent.oomd_kills import OomdMonitor
 from podslice.agent.orphans import OrphanCollector
 from podslice.agent.reconciler import Reconciler
 from podslice.agent.reservations import ReservationMonitor
@@ -99,6 +100,7 @@ class Daemon:
             self._context, self._bus, self._terminations, on_change=request, root=setup.root
         )
         self._oom = OomMonitor(self._context, self._terminations, on_event=self._evictor.wake)
+        self._oomd = OomdMonitor(self._context)
         self._recorder = UsageRecorder(self._context)
         self._process = ServiceProcess(setup.notifier, self._context.events)
         self._is_reload_requested = False
@@ -143,8 +145,8 @@ class Daemon:
             stack.push_async_exit(self._bus)
             await process.connect(self._bus)
             stack.push_async_callback(self._terminations.close)
-            stack.callback(self._orphans.close)
-            stack.callback(self._recorder.close)
+            for part in (self._orphans, self._oomd, self._recorder):
+                stack.callback(part.close)
             server = Server(routes(self.snapshot))
             stack.push_async_callback(server.close)
             await process.serve(server, setup.sockets, setup.socket_path, self._config.listen)
@@ -190,7 +192,8 @@ class Daemon:
             watcher=self._watcher,
             units=self._units,
             oom=self._oom,
-            ends=ContainerEnds(self._context),
+            oomd=self._oomd,
+            ends=ContainerEnds(self._context, self._oomd),
             reservations=ReservationMonitor(self._context),
             orphans=self._orphans,
             containers=ContainerKeeper(self._context, self._setup.program),

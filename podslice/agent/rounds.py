@@ -9,6 +9,7 @@ from podslice.agent.container_ends import ContainerEnds
 from podslice.agent.container_keeper import ContainerKeeper
 from podslice.agent.context import AgentContext
 from podslice.agent.oom_kills import OomMonitor
+from podslice.agent.oomd_kills import OomdMonitor
 from podslice.agent.orphans import OrphanCollector
 from podslice.agent.reconciler import Reconciler
 from podslice.agent.reservations import ReservationMonitor
@@ -29,6 +30,7 @@ class RoundParts:
     watcher: Watcher
     units: UnitFilter
     oom: OomMonitor
+    oomd: OomdMonitor
     ends: ContainerEnds
     reservations: ReservationMonitor
     orphans: OrphanCollector
@@ -86,6 +88,7 @@ class Rounds:
             # they changed before they were watched
             self._request()
         parts.oom.follow()
+        parts.oomd.follow()
         parts.ends.follow()
         parts.reservations.check()
         parts.orphans.check()

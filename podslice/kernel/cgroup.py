@@ -197,14 +197,14 @@ class CgroupFs:
 
     def exists(self, control_group: str) -> bool:
         """Return whether the control group exists."""
-        return self._tree(control_group).is_dir()
+        return self.directory(control_group).is_dir()
 
     def processes(self, control_group: str) -> Mapping[str, tuple[int, ...]]:
         """Return the processes of a control group and its descendants, by group.
 
         Groups without processes are left out, and so are groups that are removed meanwhile.
         """
-        top = self._tree(control_group)
+        top = self.directory(control_group)
         found = {}
         for directory, _, _ in os.walk(top):
             try:
@@ -286,7 +286,7 @@ class CgroupFs:
         texts = {name: self._read(f"{name}.pressure", control_group) for name in PRESSURES}
         return {name: parse_pressure(text) for name, text in texts.items() if text}
 
-    def _tree(self, control_group: str) -> Path:
+    def directory(self, control_group: str) -> Path:
         """Return the directory of a control group in systemd's hierarchy."""
         hybrid = self.mount / "systemd"
         mount = hybrid if not self.is_v2 and hybrid.is_dir() else self.mount

@@ -7,7 +7,10 @@ import re
 from podslice.dataclass import dataclass
 
 SUCCESS = "success"
+SIGNAL = "signal"
 OOM_KILL = "oom-kill"
+OOMD_KILL = "oomd-kill"
+"""podslice's own word: systemd has the same result for both kinds of kills."""
 UNKNOWN = "unknown"
 """The result of a container whose end was not recorded: nothing waits for adopted processes."""
 
@@ -20,7 +23,7 @@ class ContainerExit:
     """The end of a container."""
 
     result: str
-    """In systemd's words: `success`, `exit-code`, `signal`, `oom-kill`, …; or `unknown`.
+    """In systemd's words: `success`, `exit-code`, `signal`, `oom-kill`, …; or `oomd-kill` or `unknown`.
 
     Source: systemd.exec(5), Environment Variables, $SERVICE_RESULT.
     """
@@ -44,6 +47,11 @@ class ContainerExit:
             raise ValueError(f"{self.result!r} is not the result of a service")
         if self.signal is not None and not _SIGNAL.fullmatch(self.signal):
             raise ValueError(f"{self.signal!r} is not the name of a signal")
+
+    @property
+    def is_oomd(self) -> bool:
+        """Return whether systemd-oomd ended it."""
+        return self.result == OOMD_KILL
 
     @property
     def duration_usec(self) -> int | None:
@@ -90,7 +98,7 @@ def exit_of_variables(
         result=result,
         exit_code=code,
         signal=f"SIG{status}" if status and not has_exited else None,
-        is_oom=result == OOM_KILL or (oom_kills > 0 and code != 0),
+        is_oom=result == OOM_KILL or (oom_kills > 0 and code != 0 and result != OOMD_KILL),
         started_usec=started_usec,
         ended_usec=ended_usec,
     )

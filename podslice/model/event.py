@@ -40,6 +40,8 @@ class Kind(Enum):
     POD_READMITTED = ("pod-readmitted", "04769887ab667b06423dd0ce4cb364b3", Level.NOTICE)
     POD_OOM = ("pod-oom", "b423e8b38df8111c0a35a954fc93a492", Level.WARNING)
     """The kernel killed a process of a pod."""
+    POD_OOMD_KILL = ("pod-oomd-kill", "54e0df1372f043459ec434bdaa8c006a", Level.WARNING)
+    """systemd-oomd killed a container of a pod."""
     POD_STUCK = ("pod-stuck", "b7dac94cb325ed262e1b71a8e10ea19c", Level.WARNING)
     DRIFT_REPAIRED = ("drift-repaired", "745d7fc2054ec855f430ea457812f92f", Level.NOTICE)
     DRIFT_CONTESTED = ("drift-contested", "6a5b083e75c7c3ae5563a1bb223d11af", Level.WARNING)

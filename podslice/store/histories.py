@@ -9,6 +9,7 @@ time is that of the end.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,7 +18,7 @@ from typing import Any
 
 from podslice.files import NotRegularError, read_with_status
 from podslice.model.container_exit import (
-    OOM_KILL,
+    OOMD_KILL,
     UNKNOWN,
     ContainerExit,
     ContainerHistory,
@@ -30,6 +31,7 @@ VARIABLES = ("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS")
 """The variables in the record of an end."""
 
 _END_BYTES_MAX = 64 * 1024
+_RESULT = re.compile(rb"SERVICE_RESULT=(signal|oom-kill)(?=\0)")
 _OOM_KILLS = re.compile(rb"(?m)^oom_kill ([0-9]{1,18})$")
 
 
@@ -83,16 +85,32 @@ def save_end(path: Path, variables: Mapping[str, str]) -> None:
         path.write_text(text)
 
 
-def save_observed_end(path: Path, *, is_oom: bool) -> None:
+def save_observed_end(path: Path, result: str) -> None:
     """Record the end of a container whose exit status is unknown, unless its end is recorded.
+
+    Args:
+        path: the file; see `end_path`.
+        result: what ended it, as in `ContainerExit`.
 
     Raises:
         HostError: it can't be written.
     """
-    result = OOM_KILL if is_oom else UNKNOWN
     ignored = (FileExistsError, FileNotFoundError, NotADirectoryError)
     with writing(path), contextlib.suppress(*ignored), path.open("x") as file:
         file.write(f"SERVICE_RESULT={result}\0")
+
+
+def save_oomd_kill(path: Path) -> None:
+    """Record that systemd-oomd ended a container; keep its status and its time if recorded.
+
+    Raises:
+        HostError: it can't be written.
+    """
+    save_observed_end(path, OOMD_KILL)
+    with writing(path), contextlib.suppress(FileNotFoundError, NotRegularError):
+        content, status = read_with_status(path, limit_bytes=_END_BYTES_MAX)
+        path.write_bytes(_RESULT.sub(b"SERVICE_RESULT=" + OOMD_KILL.encode(), content))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def discard(directory: Path) -> None:

@@ -259,6 +259,8 @@ def _ends(last: ContainerExit) -> str:
     """Return what ended a container: `exit code 1`, `SIGSEGV`; empty if that is not known."""
     if last.is_oom:
         return "an OOM kill"
+    if last.is_oomd:
+        return "a kill by systemd-oomd"
     return last.signal or ("" if last.exit_code is None else f"exit code {last.exit_code}")
 
 

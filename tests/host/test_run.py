@@ -309,6 +309,47 @@ def test_a_container_is_killed_as_a_whole_when_it_is_out_of_memory(shop):
     assert (last["result"], last["oom_killed"]) == ("oom-kill", True)
 
 
+# counts and kills as systemd-oomd does, which requires a kernel that measures pressure
+OOMD = """\
+import os
+import sys
+from podslice.kernel.cgroup import CgroupFs
+os.setxattr(CgroupFs().directory(sys.argv[1]), "user.oomd_ooms", b"1")
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.namespace
+@pytest.mark.newest
+def test_a_kill_by_systemd_oomd_is_the_last_exit(shop):
+    """In the foreground, and of a service with a unit file."""
+    group = f"{GROUP}/podslice-podshop-fetch.scope"
+    command = ("python3", "-c", OOMD)
+    killed = shop.podslice("run", "shop", "-c", "fetch", "--", *command, group, check=False)
+    assert killed.exit_code == 137
+    last = last_exit(shop, "fetch")
+    assert (last["result"], last["signal"], last["oom_killed"]) == ("oomd-kill", "SIGKILL", False)
+    assert "killed by systemd-oomd" in shop.podslice("status", "shop", check=False).stdout
+
+    unit = "podslice-podshop-proxy.service"
+    shop.put("/tmp/oomd.py", OOMD)
+    start = f"[Service]\nSlice={SLICE}\nEnvironment=PYTHONPATH=/src\n"
+    start += f"ExecStart=python3 /tmp/oomd.py {GROUP}/{unit}\n"
+    shop.put(f"/run/systemd/system/{unit}", start)
+    shop.run("systemctl", "daemon-reload")
+    try:
+        shop.run("systemctl", "start", unit)
+        until = f"while ! systemctl -q is-failed {unit}; do sleep 0.1; done"
+        shop.run("timeout", "110", "sh", "-c", until)
+        counts = show(shop, unit, "ManagedOOMKills")  # since 259
+        assert counts in ({}, {"ManagedOOMKills": "1"})
+        assert last_exit(shop, "proxy")["result"] == ("oomd-kill" if counts else "signal")
+    finally:
+        shop.run("rm", f"/run/systemd/system/{unit}", "/tmp/oomd.py")
+        shop.run("systemctl", "reset-failed", unit)
+        shop.run("systemctl", "daemon-reload")
+
+
 @pytest.mark.cgroup2
 def test_only_one_process_is_killed_where_that_is_configured(shop):
     shop.podslice("phase", "shop", "--set", "running")

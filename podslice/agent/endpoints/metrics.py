@@ -223,6 +223,11 @@ def _unlabelled(snapshot: Snapshot) -> tuple[tuple[str, str, int], ...]:
             "Number of OOM-killed processes of pods, including removed pods",
             counters.oom_kills,
         ),
+        (
+            "podslice_oomd_kills_total",
+            "Number of kills of containers by systemd-oomd, including those of removed pods",
+            counters.oomd_kills,
+        ),
         ("podslice_broken_manifests", "Invalid manifest files", counters.broken_manifests),
         ("podslice_orphans", "Slices below the root that belong to no pod", counters.orphans),
         ("podslice_refused_pods", "Number of pods that are not admitted", counters.refused),

@@ -133,7 +133,7 @@ def _run_in_place(
 
 def _record_end(path: Path, status: int, kills: OomKills) -> None:
     try:
-        save_end(path, variables_of(status, was_oom_killed=kills.are_new(status)))
+        save_end(path, variables_of(status, kills.result(status)))
     except HostError as error:
         note(str(error))  # the exit status remains the command's
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from podslice.model.container_exit import SUCCESS, UNKNOWN
+from podslice.model.container_exit import SIGNAL, SUCCESS, UNKNOWN
 
 if TYPE_CHECKING:
     from podslice.model.container_exit import ContainerExit
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 def summary(last: ContainerExit) -> str:
     """Return `exited 7`, `OOM-killed`, `killed SIGTERM`; `exited` where the rest is unknown."""
+    if last.is_oomd:
+        return "killed by systemd-oomd"
     if last.is_oom:
         return "OOM-killed"
     if last.signal is not None:
@@ -42,7 +44,7 @@ def _how(last: ContainerExit) -> str:
     if last.result == UNKNOWN:
         return "ended"
     details = []
-    if last.is_oom:
+    if last.is_oom or last.is_oomd:
         details += [last.signal] if last.signal else []
         details += [f"exit code {last.exit_code}"] if last.exit_code is not None else []
     elif last.signal is not None:
@@ -52,7 +54,7 @@ def _how(last: ContainerExit) -> str:
     return summary(last) + (f" ({', '.join(details)})" if details else "")
 
 
-_PLAIN = (SUCCESS, "signal")
+_PLAIN = (SUCCESS, SIGNAL)
 
 
 def duration(usec: int) -> str:

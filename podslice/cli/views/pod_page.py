@@ -220,8 +220,11 @@ def _container(detail: PodDetail, row: UnitRow) -> Sequence[Cell]:
 
 def _state(unit: UnitStatus) -> Cell:
     last = unit.last_exit
-    if unit.state == EXITED and last is not None and (last.is_oom or last.exit_code):
-        return Styled(state(unit), Role.ERROR if last.is_oom else Role.WARNING)
+    if unit.state == EXITED and last is not None:
+        if last.is_oom or last.is_oomd:
+            return Styled(state(unit), Role.ERROR)
+        if last.exit_code:
+            return Styled(state(unit), Role.WARNING)
     return state(unit)
 
 
@@ -233,7 +236,7 @@ def _details(row: UnitRow, display: Display) -> Iterator[tuple[str, Cell]]:
         yield "processes", _listed(row, display)
     if unit.last_exit is not None:
         text = exits.sentence(unit.last_exit, unit.restarts)
-        yield "last exit", _warned(text, when=unit.last_exit.is_oom)
+        yield "last exit", _warned(text, when=unit.last_exit.is_oom or unit.last_exit.is_oomd)
 
 
 def _listed(row: UnitRow, display: Display) -> str:

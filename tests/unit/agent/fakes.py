@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 from collections import Counter
 
 from podslice.agent.context import AgentContext
@@ -82,6 +84,23 @@ def use_memory(context, name, mebibytes):
     return write_group(
         context, name, memory_current=mebibytes * 2**20, memory_stat="inactive_file 0"
     )
+
+
+class Oomd:
+    """A systemd-oomd that counts its kills in the attribute of a directory, also of a removed one."""
+
+    def __init__(self, monkeypatch):
+        self._values = {}
+        monkeypatch.setattr(os, "getxattr", self._read)
+
+    def kill(self, directory, value=b"1"):
+        self._values[directory.stat().st_ino] = value
+
+    def _read(self, descriptor, name):
+        inode = os.fstat(descriptor).st_ino
+        if name != "user.oomd_ooms" or inode not in self._values:
+            raise OSError(errno.ENODATA, "No data available")
+        return self._values[inode]
 
 
 class Host:

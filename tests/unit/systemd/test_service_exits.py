@@ -30,5 +30,33 @@ def test_how_the_main_process_exited(code, status, result, expected):
     assert main_exit(found) == expected
 
 
+INFINITY = 2**64 - 1
+SIGKILL, SIGTERM = 9, 15
+
+
+@pytest.mark.parametrize(
+    ("signal", "status", "result", "counts", "expected"),
+    [
+        (2, SIGKILL, "signal", (0, 1), "oomd-kill"),
+        (2, SIGKILL, "oom-kill", (0, 1), "oomd-kill"),
+        (2, SIGKILL, "oom-kill", (1, 0), "oom-kill"),
+        (2, SIGKILL, "signal", (2, 0), "oom-kill"),
+        (2, SIGKILL, "signal", (0, 0), "signal"),
+        (2, SIGKILL, "signal", (INFINITY, INFINITY), "signal"),
+        (2, SIGKILL, "timeout", (1, 1), "timeout"),
+        (2, SIGTERM, "signal", (1, 1), "signal"),
+        (1, SIGKILL, "signal", (1, 1), "signal"),
+        (1, 0, "oom-kill", (0, 1), "oomd-kill"),
+    ],
+)
+def test_what_killed_a_service_is_known_where_systemd_counts(
+    signal, status, result, counts, expected
+):
+    kills, managed = counts
+    found = {"ExecMainCode": signal, "ExecMainStatus": status, "Result": result, **TIMES}
+    last = main_exit({**found, "OOMKills": kills, "ManagedOOMKills": managed})
+    assert (last.result, last.is_oom) == (expected, expected == "oom-kill")
+
+
 def test_units_of_other_kinds_have_no_exit():
     assert main_exit({"Result": "success"}) is None

@@ -218,6 +218,7 @@ def test_the_agent_exposes_its_own_metrics():
     counters.reconciled(0.3, failed=True)
     counters.drift()
     counters.oom_killed(5)
+    counters.oomd_killed(4)
     found = exposed(counters=counters, evicted=6, problems=("no bus", "no disk"))
     assert value(found, "podslice_build_info", version=__version__) == 1
     plain = {
@@ -231,6 +232,7 @@ def test_the_agent_exposes_its_own_metrics():
         "podslice_reconcile_duration_seconds_sum": 0.3,
         "podslice_drift_repaired_total": 1,
         "podslice_oom_kills_total": 5,
+        "podslice_oomd_kills_total": 4,
         "podslice_eviction_reaction_seconds_count": 1,
     }
     assert {name: value(found, name) for name in plain} == plain

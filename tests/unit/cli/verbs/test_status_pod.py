@@ -203,6 +203,11 @@ def exit_(result, **fields):
         (exit_("timeout", signal="SIGKILL"), "killed SIGKILL", "killed by SIGKILL (timeout)"),
         (exit_("oom-kill", signal="SIGKILL", is_oom=True), "OOM-killed", "OOM-killed (SIGKILL)"),
         (exit_("oom-kill", exit_code=137, is_oom=True), "OOM-killed", "OOM-killed (exit code 137)"),
+        (
+            exit_("oomd-kill", signal="SIGKILL"),
+            "killed by systemd-oomd",
+            "killed by systemd-oomd (SIGKILL)",
+        ),
         (exit_("resources"), "resources", "resources"),
     ],
 )

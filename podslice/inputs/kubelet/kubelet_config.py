@@ -14,6 +14,7 @@ from podslice.inputs.readers import read_int
 from podslice.inputs.scalars import quote
 from podslice.model.config import DEFAULT_EVICTION_HARD, Config, OomPolicy
 from podslice.model.kubelet_node import KUBELET_VERSION, KubeletSettings
+from podslice.model.resources import CPU
 
 _KIND = "KubeletConfiguration"
 _WRAPPER = "kubeletconfig"
@@ -28,10 +29,12 @@ _OPTIONS = {
     "kubeReserved": "kube-reserved",
     "kubeReservedCgroup": "kube-reserved-cgroup",
     "qosReserved": "qos-reserved",
+    "reservedSystemCPUs": "reserved-cpus",
     "systemReserved": "system-reserved",
     "systemReservedCgroup": "system-reserved-cgroup",
 }
 """Field of the kubelet's configuration → option of podslice with the same meaning."""
+_AMOUNTS = frozenset({"kubeReserved", "systemReserved"})
 T = TypeVar("T")
 _MERGES = "mergeDefaultEvictionSettings"
 
@@ -118,10 +121,14 @@ def _read_config(fields: Mapping[str, Any], where: str, problems: list[Problem])
 def _merged(fields: Mapping[str, Any], key: str) -> object:
     """Return the value of a field; thresholds with the defaults, if the configuration merges them.
 
+    Reserved CPUs replace amounts of CPU that are reserved.
+
     Source: Kubernetes, staging/src/k8s.io/kubelet/config/v1beta1/types.go,
-    MergeDefaultEvictionSettings.
+    MergeDefaultEvictionSettings; cmd/kubelet/app/server.go, ReservedSystemCPUs.
     """
     value: object = fields[key]
+    if key in _AMOUNTS and isinstance(value, dict) and fields.get("reservedSystemCPUs"):
+        return {name: amount for name, amount in value.items() if name != CPU}
     if key == "evictionHard" and isinstance(value, dict) and _is_true(fields.get(_MERGES)):
         return {**dict(_default_thresholds()), **value}
     return value

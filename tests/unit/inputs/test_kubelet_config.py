@@ -8,6 +8,8 @@ from podslice.errors import InputError
 from podslice.inputs.kubelet.kubelet_config import read_settings
 from podslice.inputs.kubelet.pod_list import read_pod_list
 from podslice.model.config import DEFAULT_EVICTION_HARD, Enforce, OomPolicy, Threshold
+from podslice.model.node import Node
+from podslice.policy.allocatable import allocate
 
 HEAD = "kind: KubeletConfiguration\n"
 
@@ -51,6 +53,29 @@ def test_thresholds_replace_the_defaults_unless_they_are_merged():
 )
 def test_fields_without_an_option(text, attribute, value):
     assert getattr(read(text), attribute) == value
+
+
+AMOUNTS = """
+kubeReserved: {cpu: 500m, memory: 1Gi}
+systemReserved: {cpu: "1"}
+"""
+
+
+def test_reserved_cpus_replace_amounts_of_cpu():
+    config = read(f'{AMOUNTS}reservedSystemCPUs: "0,4-5"').config
+    assert config.reserved_cpus == {0, 4, 5}
+    assert (config.kube_reserved, config.system_reserved) == ({"memory": 2**30 * 1000}, {})
+    node = Node(capacity={"cpu": 8000, "memory": 2**33 * 1000})
+    assert allocate(node, config).allocatable["cpu"] == 5000
+    config = read(f'{AMOUNTS}reservedSystemCPUs: ""').config
+    assert (config.kube_reserved["cpu"], config.system_reserved["cpu"]) == (500, 1000)
+
+
+def test_reserved_cpus_that_are_not_a_list():
+    with pytest.raises(
+        InputError, match=r"config.yaml: reservedSystemCPUs: must be a list of CPUs"
+    ):
+        read("reservedSystemCPUs: 0-")
 
 
 def test_single_processes_are_killed_where_that_is_configured():

@@ -26,7 +26,8 @@ from pathlib import Path
 from docs import roff
 from podslice import __version__
 from podslice.cli.command_line import Option, OptionGroup, Verb
-from podslice.inputs.options.table import OPTIONS, ConfigOption
+from podslice.inputs.options.config_option import ConfigOption
+from podslice.inputs.options.table import OPTIONS
 from podslice.model.annotations import ANNOTATIONS, PREFIX, AnnotationKind
 from podslice.model.config import Config, Threshold, WeightMapping
 from podslice.model.properties import PROPERTIES

@@ -14,7 +14,8 @@ import typer
 from podslice.cli.stated import declared
 from podslice.dataclass import dataclass
 from podslice.inputs.options.config_files import make_config, read_as, read_files
-from podslice.inputs.options.table import OPTIONS, ConfigOption
+from podslice.inputs.options.config_option import ConfigOption
+from podslice.inputs.options.table import OPTIONS
 from podslice.model.config import Config, Origin
 from podslice.model.manager import SYSTEM, Manager
 from podslice.systemd.find_manager import find_manager

@@ -9,6 +9,7 @@ from enum import StrEnum
 from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.model.cpu_topology import CpuTopology
+from podslice.model.kubernetes_version import KubernetesVersion
 from podslice.model.pod import Qos
 from podslice.model.resources import Amounts, ExactAmounts
 
@@ -168,6 +169,8 @@ class Config:
     """
 
     rules: Rules = Rules.PROPOSAL
+    kubernetes_version: KubernetesVersion = KubernetesVersion.V1_36
+    """The version that the rules `kubernetes` follow."""
     cpu_weight_mapping: WeightMapping = WeightMapping.SYSTEMD
     memory_protection: MemoryProtection = MemoryProtection.LOW
     memory_throttling_factor_milli: int | None = None

@@ -48,6 +48,8 @@ class KubeletSettings:
     pod_pids_limit: int | None = None
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     """The gates that the configuration states."""
+    configures_memory_qos: bool = False
+    """Whether a factor of throttling, or the reservation of memory, is configured."""
     has_static_cpus: bool = False
     """Whether containers may get CPUs of their own (the policy `static` of the CPU manager)."""
     swaps: bool = False

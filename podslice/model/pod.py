@@ -70,6 +70,8 @@ class Pod:
     """Containers and, in their order, init containers and sidecars; see their kind."""
     resources: Resources = field(default_factory=Resources)
     """The pod level: `spec.resources`."""
+    has_empty_level: bool = False
+    """Whether the pod level is stated, without a request or a limit."""
     overhead: Amounts = field(default_factory=dict)
     priority: int = 0
     grace_period_sec: int = DEFAULT_GRACE_SEC

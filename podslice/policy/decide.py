@@ -34,7 +34,7 @@ from podslice.model.unit import (
 from podslice.policy.aggregate import effective
 from podslice.policy.allocatable import allocate, node_cpus
 from podslice.policy.cpu_claim import CpuClaim, exclusive, with_quota
-from podslice.policy.defaulting import default_pod
+from podslice.policy.defaulting import default_pod, defaults_limits
 from podslice.policy.hugepages import (
     HugePages,
     container_hugepages,
@@ -70,8 +70,8 @@ from podslice.policy.volumes import decide_volume, mount_structure
 
 def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> PodDecision:
     """Decide one pod, also one with an error; `qos` is its class if not that of its resources."""
-    defaulted = default_pod(pod)
-    qos = qos or classify(defaulted, config.rules)
+    defaulted = default_pod(pod, with_limits=defaults_limits(config))
+    qos = qos or classify(defaulted, config.rules, config.kubernetes_version)
     counted = effective(defaulted)
     tree = Tree(cgroup_root=config.cgroup_root)
     slice_ = tree.pod(pod.uid, qos)

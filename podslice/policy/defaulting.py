@@ -4,21 +4,55 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from podslice.model.config import Config, Rules
+from podslice.model.kubernetes_version import VERSION_RULES
 from podslice.model.pod import Container, Pod
 from podslice.model.resources import Amounts, Resources, is_hugepages, is_pod_level_resource
 from podslice.policy.aggregate import aggregate
 
 
-def default_pod(pod: Pod) -> Pod:
+def default_pod(pod: Pod, *, with_limits: bool = False) -> Pod:
     """Return the pod with the requests that its limits imply, of containers and the pod level.
+
+    Args:
+        pod: the pod.
+        with_limits: whether the pod level has limits by default; see `defaults_limits`.
 
     Source: seed 002, "Proposal" ("setting a limit without a request causes Kubernetes to use the
     limit as a request"); Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_Pod.
     """
     pod = replace(pod, containers=tuple(map(_default_container, pod.containers)))
+    if with_limits:
+        pod = replace(pod, resources=_default_limits(pod))
     if not _supported(pod.resources.limits):
         return pod
     return replace(pod, resources=_default_pod_level(pod))
+
+
+def defaults_limits(config: Config) -> bool:
+    """Return whether the configured rules have default limits of the pod level."""
+    is_kubernetes = config.rules is Rules.KUBERNETES
+    return is_kubernetes and VERSION_RULES[config.kubernetes_version].defaults_level_limits
+
+
+def _default_limits(pod: Pod) -> Resources:
+    """Return the pod level with the sums of the containers' limits, of resources that all limit.
+
+    A pod without a pod level gets none; a sum below the pod level's own request is left out.
+
+    Source: Kubernetes 1.37, pull request 140514; KEP-2837 (the pod level is set, and "all containers
+    have limits set").
+    """
+    stated = pod.resources
+    if not _supported({**stated.requests, **stated.limits}):
+        return stated
+    sums = {
+        name: milli
+        for name, milli in _supported(aggregate(pod).limits).items()
+        if all(name in each.resources.limits for each in pod.containers)
+        and milli >= stated.requests.get(name, 0)
+    }
+    return Resources(requests=stated.requests, limits={**sums, **stated.limits})
 
 
 def _default_container(container: Container) -> Container:

@@ -8,6 +8,7 @@ from podslice.dataclass import dataclass
 from podslice.model.config import Config, MemoryProtection, Rules, WeightMapping
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.kubelet_node import KubeletPod, KubeletSettings
+from podslice.model.kubernetes_version import VERSION_RULES, version_of
 from podslice.model.node import Node
 from podslice.model.pod import Pod, Qos
 from podslice.model.resources import CPU, Resources
@@ -40,9 +41,13 @@ def has_pod_level(settings: KubeletSettings) -> bool:
 def has_memory_qos(settings: KubeletSettings) -> bool:
     """Return whether the kubelet protects and throttles memory.
 
-    Source: Kubernetes, pkg/features/kube_features.go, MemoryQoS: alpha, off by default.
+    Source: Kubernetes, pkg/features/kube_features.go, MemoryQoS: alpha, off by default; since 1.37
+    on by default, without an effect unless a factor or a policy is configured (KEP-2570).
     """
-    return settings.feature_gates.get("MemoryQoS", False)
+    rules = VERSION_RULES[version_of(settings.version)]
+    is_on = settings.feature_gates.get("MemoryQoS", rules.has_memory_qos)
+    has_default = rules.throttling_factor_milli is not None
+    return is_on and (has_default or settings.configures_memory_qos)
 
 
 def config_of(settings: KubeletSettings) -> Config:
@@ -53,6 +58,7 @@ def config_of(settings: KubeletSettings) -> Config:
     return replace(
         settings.config,
         rules=Rules.KUBERNETES,
+        kubernetes_version=version_of(settings.version),
         cpu_weight_mapping=WeightMapping.KUBELET,
         memory_protection=MemoryProtection.NONE,
         memory_hugetlb_accounting=False,
@@ -88,8 +94,8 @@ def as_known(pod: KubeletPod, settings: KubeletSettings) -> Pod:
     """Return a pod as the kubelet knows it: without podslice's annotations."""
     containers = tuple(replace(each, properties={}) for each in pod.pod.containers)
     is_known = has_pod_level(settings) and not pod.has_own_level
-    resources = pod.pod.resources if is_known else Resources()
-    return replace(pod.pod, properties={}, containers=containers, resources=resources)
+    known = pod.pod if is_known else replace(pod.pod, resources=Resources(), has_empty_level=False)
+    return replace(known, properties={}, containers=containers)
 
 
 def exclusive_containers(decided: KubeletDecision, settings: KubeletSettings) -> frozenset[str]:

@@ -5,19 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from podslice.model.config import Rules
+from podslice.model.kubernetes_version import VERSION_RULES, KubernetesVersion
 from podslice.model.pod import Pod, Qos
 from podslice.model.resources import CPU, MEMORY, Resources, is_pod_level_resource
 
 _COUNTED = (CPU, MEMORY)
 
 
-def classify(pod: Pod, rules: Rules = Rules.PROPOSAL) -> Qos:
+def classify(
+    pod: Pod,
+    rules: Rules = Rules.PROPOSAL,
+    version: KubernetesVersion = KubernetesVersion.V1_36,
+) -> Qos:
     """Return the class of a pod with its defaults; only cpu and memory above zero count.
+
+    Args:
+        pod: the pod.
+        rules: the rules that decide.
+        version: the version of Kubernetes whose rules they are.
 
     Source: `proposal`: seed 002, "Proposal" (Guaranteed if all containers are, or the pod level
     is). `kubernetes`: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS (a stated
     pod level decides alone) and IsPodLevelResourcesSet (of these resources).
     """
+    if _is_emptied(pod, rules, version):
+        return Qos.BESTEFFORT
     containers = [container.resources for container in pod.containers]
     if rules is Rules.KUBERNETES and _has_level(pod):
         is_guaranteed = _is_guaranteed(pod.resources)
@@ -27,6 +39,12 @@ def classify(pod: Pod, rules: Rules = Rules.PROPOSAL) -> Qos:
     if containers and all(map(_is_guaranteed, containers)):
         return Qos.GUARANTEED
     return _not_guaranteed([*containers, pod.resources])
+
+
+def _is_emptied(pod: Pod, rules: Rules, version: KubernetesVersion) -> bool:
+    """Return whether an empty pod level decides alone."""
+    is_kubernetes = rules is Rules.KUBERNETES
+    return is_kubernetes and pod.has_empty_level and VERSION_RULES[version].counts_empty_level
 
 
 def _has_level(pod: Pod) -> bool:
@@ -49,6 +67,8 @@ def _is_guaranteed(stated: Resources) -> bool:
 def why_qos(pod: Pod, qos: Qos, rules: Rules) -> str:
     """Describe why the pod has its class, in one sentence."""
     if qos is Qos.BESTEFFORT:
+        if pod.has_empty_level and any(_asks(each.resources) for each in pod.containers):
+            return "the pod level alone decides, and is empty"
         return "neither a container nor the pod level requests cpu or memory"
     has_level = _has_level(pod)
     decides = "the pod level alone decides" if rules is Rules.KUBERNETES and has_level else ""

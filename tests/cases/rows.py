@@ -84,6 +84,7 @@ def to_pod(row):
         uid=row.get("uid", name),
         containers=tuple(made),
         resources=to_resources(row.get("pod", {})),
+        has_empty_level=row.get("has_empty_level", False),
         overhead=to_amounts(row.get("overhead", "")),
         priority=row.get("priority", 0),
         volumes=tuple(

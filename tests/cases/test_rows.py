@@ -120,7 +120,13 @@ def run_quota(row):
 
 
 def run_qos(row):
-    return {rules.value: classify(default_pod(to_pod(row)), rules).value for rules in Rules}
+    """By both rules, `kubernetes` at 1.36, and by those of 1.37."""
+    configs = {
+        **{rules.value: Config(rules=rules) for rules in Rules},
+        "kubernetes_1_37": Config(rules=Rules.KUBERNETES, kubernetes_version="1.37"),
+    }
+    pod, node = to_pod(row), Node(capacity={"memory": 2**40})
+    return {name: decide(pod, node, config).qos.value for name, config in configs.items()}
 
 
 def run_aggregate(row):
@@ -132,7 +138,7 @@ def run_effective(row):
 
 
 def run_defaulting(row):
-    pod = default_pod(to_pod(row))
+    pod = default_pod(to_pod(row), with_limits=row.get("with_limits", False))
     return {
         "requests_of": [of_amounts(container.resources.requests) for container in pod.containers],
         "requests": of_amounts(pod.resources.requests),

@@ -71,6 +71,8 @@ def read_settings(
         version=version,
         pod_pids_limit=pids if pids and pids > 0 else None,
         feature_gates={name: str(value).lower() == "true" for name, value in gates.items()},
+        configures_memory_qos=fields.get("memoryThrottlingFactor") is not None
+        or fields.get("memoryReservationPolicy") not in {None, "", "None"},
         has_static_cpus=fields.get("cpuManagerPolicy") == "static",
         swaps=swap not in {None, "", "NoSwap"},
         changed_sec=changed_sec,

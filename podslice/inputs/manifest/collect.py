@@ -55,6 +55,7 @@ class _Draft:
             uid=self.uid or default_uid(self.namespace, name),
             containers=template.containers,
             resources=template.resources,
+            has_empty_level=template.has_empty_level,
             overhead=template.overhead,
             priority=template.priority,
             grace_period_sec=template.grace_period_sec,

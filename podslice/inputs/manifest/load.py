@@ -198,7 +198,7 @@ def format_manifest(pod: Pod) -> dict[str, object]:
     before = pod.of_kind(ContainerKind.INIT, ContainerKind.SIDECAR)
     if before:
         spec["initContainers"] = [_format_container(c) for c in before]
-    if pod.resources:
+    if pod.resources or pod.has_empty_level:
         spec["resources"] = _format_resources(pod.resources)
     if pod.overhead:
         spec["overhead"] = _format_amounts(pod.overhead)

@@ -87,7 +87,8 @@ def _with_resources(
     except InputError as error:
         problems.add(where, *error.problems)
         return template
-    return replace(template, resources=read_pod_level(value, problems, where))
+    resources = read_pod_level(value, problems, where)
+    return replace(template, resources=resources, has_empty_level=False)
 
 
 def _read_json(text: str) -> object:

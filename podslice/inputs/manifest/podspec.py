@@ -47,6 +47,7 @@ class Template:
     """The path of the spec in the document."""
     containers: tuple[Container, ...] = ()
     resources: Resources = _NO_RESOURCES
+    has_empty_level: bool = False
     overhead: Amounts = field(default_factory=dict)
     priority: int = 0
     grace_period_sec: int = DEFAULT_GRACE_SEC
@@ -91,11 +92,12 @@ def read_spec(value: object, problems: Problems, path: str) -> Template:
         ),
     )
     _check_unique(containers, problems)
-    grace = fields.grace_period_sec
+    grace, own = fields.grace_period_sec, _read_own_level(fields, raw, problems, path)
     return Template(
         where=path,
         containers=containers,
-        resources=_read_own_level(fields, raw, problems, path),
+        resources=own,
+        has_empty_level=fields.resources is not None and not own,
         overhead=_read_amounts(
             fields.overhead, raw.get("overhead") or {}, problems, f"{path}.overhead"
         ),

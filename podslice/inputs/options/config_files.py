@@ -13,11 +13,13 @@ from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, invalid, printable
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import TOML_BYTES_MAX, TOML_DOTS_MAX
+from podslice.inputs.options.config_option import ConfigOption
 from podslice.inputs.options.rules import validate_config
-from podslice.inputs.options.table import OPTIONS, ConfigOption
+from podslice.inputs.options.table import OPTIONS
 from podslice.inputs.scalars import Number, extend_path, quote
 from podslice.inputs.source import read_bytes
-from podslice.model.config import Config
+from podslice.model.config import Config, MemoryProtection, Rules
+from podslice.model.kubernetes_version import VERSION_RULES
 from podslice.model.resources import CPU
 
 CONFIG_NAME = "podslice.toml"
@@ -177,7 +179,18 @@ def _build(stated: Mapping[str, _Stated], problems: list[Problem]) -> tuple[Conf
         else:
             if each.option.field is not None:
                 fields[each.option.field] = value
-    return _with_cpus(Config(**fields)), frozenset(failed)
+    config = _with_cpus(Config(**fields))
+    if "memory_throttling_factor_milli" not in fields:
+        config = replace(config, memory_throttling_factor_milli=_default_factor(config))
+    return config, frozenset(failed)
+
+
+def _default_factor(config: Config) -> int | None:
+    """Return the throttling factor of the kubelet with MemoryQoS, where the rules are its own."""
+    is_tiered = config.memory_protection is MemoryProtection.TIERED
+    if config.rules is not Rules.KUBERNETES or not is_tiered:
+        return None
+    return VERSION_RULES[config.kubernetes_version].throttling_factor_milli
 
 
 def _with_cpus(config: Config) -> Config:

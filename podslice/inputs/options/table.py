@@ -5,7 +5,6 @@ The command line and the manual pages are generated from it.
 
 from __future__ import annotations
 
-from podslice.dataclass import dataclass
 from podslice.inputs.options.agent_values import (
     read_directories,
     read_directory,
@@ -15,9 +14,9 @@ from podslice.inputs.options.agent_values import (
     read_tiers,
 )
 from podslice.inputs.options.cgroup_values import read_cgroup, read_root
+from podslice.inputs.options.config_option import ConfigOption
 from podslice.inputs.options.cpu_values import read_cpu_options, read_cpus, read_topology
 from podslice.inputs.options.values import (
-    Reader,
     choose,
     read_accounting,
     read_boolean,
@@ -48,30 +47,8 @@ from podslice.model.config import (
     TopologyManagerScope,
     WeightMapping,
 )
+from podslice.model.kubernetes_version import KubernetesVersion
 from podslice.model.naming import KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigOption:
-    """One option: a key of the file, a flag of the command line, and a field of `Config`."""
-
-    key: str
-    """The name of the kubelet's flag, if it has one of the same meaning."""
-    field: str | None
-    """The field of `Config`; None for an option that is only checked."""
-    read: Reader
-    help: str
-    metavar: str = ""
-    """The placeholder of the value in help texts; empty for a boolean."""
-    aliases: tuple[str, ...] = ()
-    is_agent_only: bool = False
-    """Only the agent uses it, so that no other verb has the flag."""
-
-    @property
-    def is_boolean(self) -> bool:
-        """Return whether the value is a boolean."""
-        return self.read is read_boolean
-
 
 OPTIONS = (
     ConfigOption(
@@ -80,6 +57,13 @@ OPTIONS = (
         read=choose(Rules),
         metavar="proposal|kubernetes",
         help="Follow the pod-level resources proposals, or the current kubelet.",
+    ),
+    ConfigOption(
+        key="kubernetes-version",
+        field="kubernetes_version",
+        read=choose(KubernetesVersion),
+        metavar="1.36|1.37",
+        help="The version of the kubelet that the rules kubernetes follow.",
     ),
     ConfigOption(
         key="capacity",

@@ -48,6 +48,11 @@ def test_thresholds_replace_the_defaults_unless_they_are_merged():
         ('memorySwap: {swapBehavior: ""}', "swaps", False),
         ("cpuManagerPolicy: static", "has_static_cpus", True),
         ("cpuManagerPolicy: none", "has_static_cpus", False),
+        ("memoryThrottlingFactor: 0.9", "configures_memory_qos", True),
+        ("memoryThrottlingFactor: null", "configures_memory_qos", False),
+        ("memoryReservationPolicy: TieredReservation", "configures_memory_qos", True),
+        ("memoryReservationPolicy: None", "configures_memory_qos", False),
+        ("memoryReservationPolicy: ''", "configures_memory_qos", False),
         ("featureGates: {A: true, B: false}", "feature_gates", {"A": True, "B": False}),
     ],
 )

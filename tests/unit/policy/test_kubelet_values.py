@@ -9,7 +9,12 @@ from podslice.model.kubelet_node import KubeletPod, KubeletSettings
 from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, Qos
 from podslice.model.resources import Resources
-from podslice.policy.kubelet_decision import decide_pod, exclusive_containers, has_pod_level
+from podslice.policy.kubelet_decision import (
+    decide_pod,
+    exclusive_containers,
+    has_memory_qos,
+    has_pod_level,
+)
 from podslice.policy.kubelet_values import expect_node
 from tests.unit.builders import amounts, besteffort, burstable, container, guaranteed, pod
 
@@ -232,3 +237,31 @@ def test_requests_count_in_the_tier_of_the_class_in_the_status():
         for qos in (None, Qos.BURSTABLE, Qos.GUARANTEED, Qos.BESTEFFORT)
     ]
     assert weights == [39, 39, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("version", "gates", "configures", "expected"),
+    [
+        ((1, 36), {}, True, False),
+        ((1, 36), {"MemoryQoS": True}, False, True),
+        ((1, 37), {}, False, False),
+        ((1, 37), {}, True, True),
+        ((1, 38), {}, True, True),
+        ((1, 37), {"MemoryQoS": True}, False, False),
+        ((1, 37), {"MemoryQoS": False}, True, False),
+    ],
+)
+def test_memory_is_protected_as_the_version_does(version, gates, configures, expected):
+    settings = replace(
+        SETTINGS, version=version, feature_gates=gates, configures_memory_qos=configures
+    )
+    assert has_memory_qos(settings) == expected
+
+
+@pytest.mark.parametrize(("version", "qos"), [((1, 36), Qos.BESTEFFORT), ((1, 37), Qos.BURSTABLE)])
+def test_an_empty_pod_level_counts_by_the_version_of_the_kubelet(version, qos):
+    emptied = replace(burstable("web"), has_empty_level=True)
+    decided = decide_pod(KubeletPod(pod=emptied), NODE, replace(SETTINGS, version=version))
+    assert decided.class_by_resources is qos
+    older = decide_pod(KubeletPod(pod=emptied), NODE, replace(SETTINGS, version=(1, 33)))
+    assert older.class_by_resources is Qos.BURSTABLE

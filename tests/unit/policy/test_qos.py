@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -218,3 +219,17 @@ def test_the_reason_names_the_first_container_only(rules, resources, expected):
     defaulted = default_pod(pod(container(short), container(short, 1), resources=resources))
     why = why_qos(defaulted, Qos.BURSTABLE, rules)
     assert why == (f"{expected}cpu has no limit" if expected.endswith(" ") else expected)
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        (Resources(requests={"cpu": 1}), "the pod level alone decides, and is empty"),
+        (Resources(), "neither a container nor the pod level requests cpu or memory"),
+    ],
+)
+def test_an_empty_pod_level_is_the_reason_where_it_decides(stated, expected):
+    emptied = replace(pod(container(stated)), has_empty_level=True)
+    qos = classify(emptied, Rules.KUBERNETES)
+    assert qos is Qos.BESTEFFORT
+    assert why_qos(emptied, qos, Rules.KUBERNETES) == expected

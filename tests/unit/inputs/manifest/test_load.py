@@ -631,6 +631,21 @@ def test_odd_volumes_give_warnings(volume, where, message):
     assert str(problem).startswith(f"stdin: spec.volumes[0].{where}: {message}")
 
 
+@pytest.mark.parametrize(
+    ("resources", "is_empty"),
+    [
+        ("{}", True),
+        ("{requests: {}, limits: {}}", True),
+        ("{limits: {cpu: 1}}", False),
+        ("null", False),
+    ],
+)
+def test_an_empty_pod_level_is_kept(resources, is_empty):
+    pod = load_one(f"  containers: [{{name: app}}]\n  resources: {resources}\n")
+    assert pod.has_empty_level == is_empty
+    assert parse_manifest(format_manifest(pod), "here").has_empty_level == is_empty
+
+
 def test_formatted_manifest_is_readable():
     pod = load_one(
         "  containers: [{name: app, resources: {limits: {cpu: 500m, memory: 1.5Gi}}}]\n",

@@ -60,7 +60,7 @@ def _aligned(
 ) -> Iterator[tuple[int, Cpus]]:
     """Yield a number of NUMA nodes, and CPUs in so many that serve the request; the fewest first."""
     nodes = topology.numa_nodes
-    for number in range(1, len(nodes) + 1):
+    for number, _ in enumerate(nodes, start=1):
         for chosen in combinations(nodes.values(), number):
             inside = free & _union(chosen)
             found = assign_cpus(topology, count, free=inside, options=options)

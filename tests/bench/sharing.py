@@ -29,15 +29,22 @@ piece of work beside a greedy container of the same pod, and a container that le
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-from tests.bench.load import watch_load
 from tests.bench.result import Result
+from tests.bench.sharing_bursts import GREEDY_WIDTH, TICK_USEC, bursts, pinned
+from tests.bench.sharing_node import (
+    Node,
+    at_percent,
+    delays,
+    orders,
+    print_progress,
+    row_of,
+    track,
+)
 from tests.bench.sharing_pods import (
     CPU_MILLI,
     CPUS,
@@ -47,11 +54,9 @@ from tests.bench.sharing_pods import (
     SPLIT,
     WAYS,
     Part,
-    Pod,
     Row,
     Scale,
     operations,
-    pods_of,
 )
 from tests.bench.sharing_tables import summarize
 from tests.lab.paths import require_host
@@ -60,29 +65,14 @@ from tests.lab.vm import Vm
 NAME = "sharing"
 TITLE = "Containers that share their pod's CPU, against an even split (seed 002)"
 
-WORK = ("/usr/bin/python3", "-I", "-S", "/src/tests/bench/guest/work.py")
-MANIFEST, CONFIG_FILE = "/run/sharing.json", "/etc/podslice/podslice.toml"
-CONFIG = 'oom-policy = "process"\n'
-"""The worker must survive the process that leaks, to report its size."""
-LIMIT_SEC, WHOLE_LIMIT_SEC = 120.0, 3600.0
-# a poll from outside costs more than the process that is waited for
-AWAIT_PIPE = 'until test -p "$1"; do sleep 0.3; done'
-GAP_MS = 150
-"""Before a step: longer than a quota's period, so that the whole quota is available."""
 TURNS = ("300 ms", "450 ms by 2", "150 ms, waits")
 PAUSE_MS = 480
 """0.4 of the time of these in a split pod, as 30 s are of the seed's 50 to 90 s."""
 FULL = ("300 ms", "450 ms by 2")
 SPARE_MS = 50
 """While the host does other work, the guest assumes that its processes run."""
-TICK_USEC = (37_000, 2_000)
-"""Some CPU time in a fixed interval, which is not a divisor of the quota's period."""
-GREEDY_WIDTH = 4
 HELD_MIB = {"siblings below an even share": (14, 14), "one sibling above an even share": (46, 4)}
 """Of the two containers beside the one that leaks; an even share is 32."""
-
-Orders = Sequence[tuple[str, int, str]]
-"""Pod, container, and command."""
 
 
 def run(*, quick: bool = False) -> Result:
@@ -102,103 +92,12 @@ def run(*, quick: bool = False) -> Result:
                 rows += turns(node, number, scale, way)
             rows += full(node, number, scale, ways)
             rows += latency(node, number, scale)
+            rows += bursts(node, number, scale)
+            rows += pinned(node, number, scale)
         for number in range(1, scale.memory_rounds + 1):
             rows += memory(node, number)
         node.end()
     return summarize(NAME, TITLE, rows, scale)
-
-
-class Node:
-    """The machine, its pods, and the workers in their containers."""
-
-    def __init__(self, vm: Vm, executor: ThreadPoolExecutor, *, quick: bool) -> None:
-        self._vm = vm
-        self._executor = executor
-        self._quick = quick
-        self._in_place: dict[str, Future[object]] = {}
-        self._pods: dict[str, Pod] = {}
-
-    def begin(self, scale: Scale) -> None:
-        """Apply the pods, start their containers, and check the limits."""
-        print_progress("making pods\n")
-        staff = pods_of(scale)
-        self._pods = {pod.name: pod for pod in staff}
-        items = [pod.manifest() for pod in staff]
-        self._vm.put(MANIFEST, json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-        self._vm.put(CONFIG_FILE, CONFIG)
-        self._vm.podslice("apply", "-f", MANIFEST)
-        everyone = [(pod, at) for pod, count in staff.items() for at in range(count)]
-        for pod, at in everyone:
-            self._start(pod, at)
-        # spinning processes are forked now, and not by the first operation
-        found = self.conduct([track(warm_up(pod, at) for pod, at in everyone)])
-        if found["cpus"] != CPUS:
-            raise RuntimeError(f"the machine has {found['cpus']} CPUs instead of {CPUS}")
-
-    def _start(self, pod: Pod, at: int) -> None:
-        name = f"{pod.name}.{at}"
-        command = (pod.name, "-c", f"c{at}", "--", *WORK, "worker", name)
-        if not pod.is_for_memory:
-            self._vm.podslice("run", "--detach", *command)
-            return
-        # in the foreground: the policy of a service would stop the worker, too
-        future = self._executor.submit(
-            self._vm.podslice, "run", *command, timeout_sec=WHOLE_LIMIT_SEC
-        )
-        argv = ("timeout", f"{LIMIT_SEC}", "sh", "-c", AWAIT_PIPE, "sh", f"/run/work/{name}.out")
-        if self._vm.run(*argv, check=False, timeout_sec=2 * LIMIT_SEC).exit_code:
-            raise RuntimeError(f"{name} does not answer: {future}")
-        self._in_place[name] = future
-
-    def end(self) -> None:
-        """Stop the containers in the foreground; the others end with the machine."""
-        for name, future in self._in_place.items():
-            self._vm.run("sh", "-c", f"echo quit >/run/work/{name}.in")
-            future.result()
-
-    def conduct(self, tracks: Sequence[Row], for_ms: int = 0) -> Row:
-        """Execute steps, see guest/work.py; return their results.
-
-        Raises:
-            RuntimeError: the limits are not those of the manifests.
-        """
-        script = json.dumps({"for_ms": for_ms, "tracks": tracks})
-        with watch_load() as load:
-            done = self._vm.run(*WORK, "conduct", input=script, timeout_sec=LIMIT_SEC)
-        found: Row = json.loads(done.stdout)
-        for name, limits in found["limits"].items():
-            pod, _, at = name.rpartition(".")
-            if limits != (wanted := self._pods[pod].in_kernel(int(at))):
-                raise RuntimeError(f"{name} has {limits} instead of {wanted}")
-        is_exact = not (self._quick or load.is_disturbed)
-        return {**found, "disturbed": load.is_disturbed, "is_exact": is_exact}
-
-
-def track(steps: Iterable[Orders], pauses: Iterable[int] = (), *, first_ms: int = 0) -> Row:
-    """Return steps one after the other; without a given pause, with a gap before each."""
-    given = iter(pauses)
-    commands = [
-        {
-            "pause_ms": next(given, GAP_MS),
-            "parts": [[f"{pod}.{at}", command] for pod, at, command in step],
-        }
-        for step in steps
-    ]
-    return {"first_ms": first_ms, "steps": commands}
-
-
-def warm_up(pod: Pod, at: int) -> Orders:
-    """Return a moment of work with the largest number of processes of a container."""
-    known = operations(pod.size).values()
-    width = max(part.width for parts in known for part in parts if part.container == at)
-    return orders(pod.name, (Part(at, width, width),))
-
-
-def orders(pod: str, parts: Sequence[Part]) -> Orders:
-    """Return the commands for the containers of a pod in an operation."""
-    return [
-        (pod, part.container, f"spin {part.width} {part.cpu_ms} {part.wait_ms}") for part in parts
-    ]
 
 
 def alone(node: Node, number: int, size: int, ways: Sequence[str]) -> Iterator[Row]:
@@ -271,15 +170,10 @@ def latency(node: Node, number: int, scale: Scale) -> Iterator[Row]:
     }
     order = list(pods)
     order = order[number % 4 :] + order[: number % 4]
-    tick = f"tick {scale.ticks} {TICK_USEC[0]} {TICK_USEC[1]}"
+    tick = (scale.ticks, *TICK_USEC)
     for way in order:
-        pod = pods[way]
-        commands = ((1, f"burn {GREEDY_WIDTH}"), (0, tick), (1, "rest"))
-        found = node.conduct([track([(pod, at, command)] for at, command in commands)])
-        step = found["steps"][1]
-        times = sorted(int(usec) / 1000 for usec in step["answers"][0].split())
-        if len(times) != scale.ticks:
-            raise RuntimeError(f"{len(times)} answers to {scale.ticks} ticks")
+        busy = [(pods[way], 1, f"burn {GREEDY_WIDTH}")]
+        found, step, times = delays(node, (pods[way], 0), tick, busy)
         greedy_ms = step["pod"]["used_ms"] - step["containers"][0]["used_ms"]
         yield row_of(number, "latency", "small work", way, found) | {
             "p50_ms": at_percent(times, 50),
@@ -307,12 +201,6 @@ def memory(node: Node, number: int) -> Iterator[Row]:
                 "pod_limit_met": kills[0]["pod_full"],
                 "leak_mib": int(found["steps"][len(held)]["answers"][0]),
             }
-
-
-def row_of(number: int, part: str, what: str, way: str, found: Row) -> Row:
-    """Return the fields of every row."""
-    same = {"round": number, "part": part, "what": what, "way": way}
-    return same | {"disturbed": found["disturbed"]}
 
 
 def check(
@@ -357,14 +245,3 @@ def excesses(parts: Sequence[Part], size: int, way: str, step: Row) -> Iterator[
 def is_long_for(part: Part, size: int) -> bool:
     """Return whether it takes several periods of an even share."""
     return part.cpu_ms > 3 * PERIOD_MS * CPU_MILLI / size / 1000
-
-
-def at_percent(ordered: Sequence[float], percent: int) -> float:
-    """Return the value at a percentile."""
-    return ordered[-(-len(ordered) * percent // 100) - 1]
-
-
-def print_progress(text: str) -> None:
-    """Print the progress."""
-    sys.stderr.write(text)
-    sys.stderr.flush()

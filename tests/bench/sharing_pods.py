@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from podslice.model.cpu_group import CpuGroup
@@ -18,6 +18,10 @@ REQUEST_MILLI = 60
 PERIOD_MS = 100
 """The kernel's period of CPU quotas."""
 PRECISION_MS = 1e-6
+BURST_MILLI = 200
+"""The limit of the pods whose work does not fit into one period."""
+PINNED = "pinned"
+"""The Guaranteed pod that gets a CPU of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +35,21 @@ class Scale:
     turns_ms: int = 12_000
     ticks: int = 135
     memory_rounds: int = 3
+    periods_ms: tuple[int, ...] = (PERIOD_MS, 250, 500, 1000)
+    """The periods of the pods with a quota period of their own."""
+    bursts: int = 20
 
 
-QUICK = Scale(sizes=(3,), pods=2, rounds=1, turns_ms=2_500, ticks=8, memory_rounds=1)
+QUICK = Scale(
+    sizes=(3,),
+    pods=2,
+    rounds=1,
+    turns_ms=2_500,
+    ticks=8,
+    memory_rounds=1,
+    periods_ms=(PERIOD_MS, 500),
+    bursts=2,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +64,17 @@ class Pod:
     """The request of the first container, if it is larger than those of the others."""
     second_limit_milli: int = 0
     """A limit that the second container has although the pod is shared."""
+    cpu_milli: int = CPU_MILLI
+    period_ms: int = PERIOD_MS
+    is_guaranteed: bool = False
+    """Whether its only container requests what it is limited to, in memory, too."""
+    has_own_cpus: bool = False
+    """Whether its CPUs are exclusive, so that it has no quota."""
 
     @property
     def budget(self) -> int:
         """In thousandths of a CPU, or MiB."""
-        return MEMORY_MIB if self.is_for_memory else CPU_MILLI
+        return MEMORY_MIB if self.is_for_memory else self.cpu_milli
 
     def limit(self, container: int) -> int:
         """The same of a container; 0 for none."""
@@ -62,6 +84,16 @@ class Pod:
 
     def manifest(self) -> Row:
         """Return the manifest for `podslice apply`."""
+        metadata: Row = {"name": self.name, "uid": self.name}
+        if self.period_ms != PERIOD_MS:
+            metadata["annotations"] = {"podslice.io/cpu-quota-period": f"{self.period_ms}ms"}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self._spec()}
+
+    def _spec(self) -> Row:
+        if self.is_guaranteed:
+            same = {"cpu": f"{self.cpu_milli}m", "memory": f"{MEMORY_MIB}Mi"}
+            resources: Row = {"requests": same, "limits": same}
+            return {"containers": [{"name": "c0", "resources": resources}]}
         containers = []
         for at in range(self.size):
             milli = (at == 0 and self.first_milli) or REQUEST_MILLI // self.size
@@ -71,8 +103,7 @@ class Pod:
         spec: Row = {"containers": containers}
         if self.way == SHARED:
             spec["resources"] = self._limits(self.budget)
-        metadata = {"name": self.name, "uid": self.name}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        return spec
 
     def in_kernel(self, container: int) -> dict[str, str]:
         """Return the expected limits of a container and its pod in the kernel."""
@@ -81,8 +112,13 @@ class Pod:
             cpu, memory = (none, none), (own, whole)
         else:
             cpu, memory = (own, whole), (none, none)
+        if self.is_guaranteed:
+            memory = (MEMORY_MIB, MEMORY_MIB)
+        if self.has_own_cpus:
+            cpu = (none, none)
         return {
-            **dict(zip(("container_cpu", "pod_cpu"), map(_cpu_max, cpu), strict=True)),
+            "container_cpu": _cpu_max(cpu[0], PERIOD_MS),
+            "pod_cpu": _cpu_max(cpu[1], self.period_ms),
             **dict(zip(("container_memory", "pod_memory"), map(_memory_max, memory), strict=True)),
         }
 
@@ -93,8 +129,8 @@ class Pod:
         return {"limits": text}
 
 
-def _cpu_max(milli: int) -> str:
-    return f"{milli * PERIOD_MS or 'max'} {PERIOD_MS * 1000}"
+def _cpu_max(milli: int, period_ms: int) -> str:
+    return f"{milli * period_ms or 'max'} {period_ms * 1000}"
 
 
 def _memory_max(mebibytes: int) -> str:
@@ -111,6 +147,12 @@ def pods_of(scale: Scale) -> dict[Pod, int]:
         for number in range(1, scale.pods):
             pods[Pod(name=f"{way}-{size}-{number}", size=size, way=way)] = 2
         pods[Pod(name=f"memory-{way}", size=3, way=way, is_for_memory=True)] = 3
+    for period in scale.periods_ms:
+        burst = Pod(name=f"burst-{period}", size=1, way=SHARED, cpu_milli=BURST_MILLI)
+        siblings = Pod(name=f"siblings-{period}", size=3, way=SHARED)
+        pods[replace(burst, period_ms=period)] = 1
+        pods[replace(siblings, period_ms=period)] = 2
+    pods[Pod(name=PINNED, size=1, way=SPLIT, cpu_milli=1000, is_guaranteed=True)] = 1
     pods[Pod(name="weighed", size=3, way=SHARED, first_milli=560)] = 2
     pods[Pod(name="capped", size=3, way=SHARED, second_limit_milli=1000)] = 2
     return pods

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tests.bench.result import Plot, Point, Result, Spread, Table, ratios, spread
-from tests.bench.sharing_pods import SHARED, SPLIT, WAYS, Row, Scale, by_quotas, operations
+from tests.bench.sharing_bursts import BURST_USEC, BUSY, IDLE, OWN
+from tests.bench.sharing_pods import (
+    BURST_MILLI,
+    CPU_MILLI,
+    CPUS,
+    SHARED,
+    SPLIT,
+    WAYS,
+    Row,
+    Scale,
+    by_quotas,
+    operations,
+)
 
 # Source: seed 002, "Proof of Concept", "Test Results"; seconds without and with pod-level limits
 SEED = {
@@ -19,6 +31,7 @@ SEED = {
     "start-up": (60, 10),
 }
 SEED_USE_PERCENT = {SPLIT: 50, SHARED: 70}
+FIGURES = ("p50_ms", "p99_ms", "longest_ms")
 LATENCY = {
     SPLIT: "an even split",
     SHARED: "shared",
@@ -30,7 +43,8 @@ LATENCY = {
 def summarize(name: str, title: str, rows: list[Row], scale: Scale) -> Result:
     """Return the whole result."""
     tables = [alone_table(rows, scale), turns_table(rows, scale), beside_seed(rows, scale)]
-    tables += [full_table(rows, scale), latency_table(rows), memory_table(rows)]
+    tables += [full_table(rows, scale), latency_table(rows), *burst_tables(rows, scale)]
+    tables += [pinned_table(rows), memory_table(rows)]
     return Result(
         name=name,
         title=title,
@@ -154,6 +168,52 @@ def latency_table(rows: Sequence[Row]) -> Table:
         " next period. Requests (CPUWeight) divide the time before that; they do not avoid the"
         " wait. A limit on the greedy container leaves some of the quota to the others.",
     )
+
+
+def burst_tables(rows: Sequence[Row], scale: Scale) -> Iterator[Table]:
+    """Yield the gain of a longer period, and its price."""
+    periods = list(map(str, scale.periods_ms))
+    yield Table(
+        title=f"{BURST_USEC[1] / 1000:g} ms of work every {BURST_USEC[0] / 1000:g} ms, alone in a pod"
+        f" limited to {BURST_MILLI}m",
+        columns=("quota period, ms", "p50 ms", "longest ms"),
+        rows=tuple(
+            (period, *_times(rows, ("p50_ms", "longest_ms"), what="work", way=period))
+            for period in periods
+        ),
+        note="Annotation podslice.io/cpu-quota-period. The limit in the long run is the same.",
+    )
+    yield Table(
+        title="2 ms of work every 37 ms, beside a greedy container of the same pod, by quota period",
+        columns=("quota period, ms", "p50 ms", "p99 ms", "longest ms", "stall by the quota, ms"),
+        rows=tuple(
+            (
+                period,
+                *_times(rows, FIGURES, what="sibling", way=period),
+                f"{int(period) * (1 - CPU_MILLI / 1000 / CPUS):g}",
+            )
+            for period in periods
+        ),
+        note=f"The pod is limited to {CPU_MILLI}m of {CPUS} CPUs. The last column is what `explain`"
+        " states for the pod: the rest of a period in which all CPUs have used up the quota.",
+    )
+
+
+def pinned_table(rows: Sequence[Row]) -> Table:
+    return Table(
+        title="2 ms of work every 37 ms in a Guaranteed pod of one CPU, beside other pods",
+        columns=("", "p50 ms", "p99 ms", "longest ms"),
+        rows=tuple(
+            (way, *_times(rows, FIGURES, part="pinned", way=way)) for way in (IDLE, BUSY, OWN)
+        ),
+        note="The other pods take all they may. With `cpu-manager-policy = static` they have only"
+        " the other CPU.",
+    )
+
+
+def _times(rows: Sequence[Row], keys: Sequence[str], **wanted: object) -> Iterator[str]:
+    for key in keys:
+        yield spread(values(rows, key, **wanted)).show(1)
 
 
 def memory_table(rows: Sequence[Row]) -> Table:

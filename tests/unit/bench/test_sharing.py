@@ -9,7 +9,9 @@ from podslice.model.node import Node
 from podslice.policy.decide import decide
 from tests.bench.guest import work
 from tests.bench.result import to_json, to_markdown, to_text
-from tests.bench.sharing import at_percent, check, is_long_for, track, warm_up
+from tests.bench.sharing import check, is_long_for
+from tests.bench.sharing_bursts import BUSY, IDLE, OWN
+from tests.bench.sharing_node import at_percent, track, warm_up
 from tests.bench.sharing_pods import (
     CPU_MILLI,
     QUICK,
@@ -26,7 +28,7 @@ from tests.bench.sharing_pods import (
 from tests.bench.sharing_tables import both_ways, summarize, victims_of
 
 NODE = Node(capacity={"cpu": 2000, "memory": 2**30 * 1000, "ephemeral-storage": 2**32 * 1000})
-NAMES = {"CPUQuotaPerSecUSec": "cpu", "MemoryMax": "memory"}
+NAMES = {"CPUQuotaPerSecUSec": "cpu", "CPUQuotaPeriodUSec": "period", "MemoryMax": "memory"}
 
 
 def properties_of(decided):
@@ -35,9 +37,9 @@ def properties_of(decided):
 
 def as_kernel(properties):
     """`cpu.max` and `memory.max` as systemd writes them."""
-    quota = properties.get("cpu")
+    quota, period = properties.get("cpu"), properties.get("period", 100_000)
     return {
-        "cpu": f"{quota // 10 if quota else 'max'} 100000",
+        "cpu": f"{quota * period // 1_000_000 if quota else 'max'} {period}",
         "memory": str(properties.get("memory", "max")),
     }
 
@@ -60,15 +62,6 @@ def test_the_product_makes_of_the_manifests_what_is_looked_for_in_the_kernel(sca
                 **{f"container_{name}": value for name, value in own.items()},
                 **{f"pod_{name}": value for name, value in whole.items()},
             }
-
-
-def test_all_pods_fit_onto_the_machine():
-    requests = [
-        int(container["resources"]["requests"]["cpu"].removesuffix("m"))
-        for pod in pods_of(Scale())
-        for container in pod.manifest()["spec"]["containers"]
-    ]
-    assert sum(requests) <= 2000
 
 
 def test_quotas_are_whole_percents():
@@ -202,6 +195,12 @@ def rows_of(scale):
         for way in (*WAYS, "weighed", "capped"):
             of = {"round": number, "part": "latency", "what": "small work", "way": way}
             yield {**of, "p50_ms": 2.0, "p99_ms": 20.0, "greedy_cpus": 1.4}
+        times = {"p50_ms": 2.0, "p99_ms": 20.0, "longest_ms": 25.0}
+        for way in (IDLE, BUSY, OWN):
+            yield {"round": number, "part": "pinned", "what": "small work", "way": way, **times}
+        for period in map(str, scale.periods_ms):
+            for what in ("work", "sibling"):
+                yield {"round": number, "part": "burst", "what": what, "way": period, **times}
 
 
 def test_the_tables_have_every_operation_and_the_results_of_the_seed():
@@ -220,6 +219,10 @@ def test_the_tables_have_every_operation_and_the_results_of_the_seed():
         "0.71",
         "0.50 (0.50 to 0.50): 30 % → 60 %",
     )
+    by_title = {table.title: table.rows for table in result.tables}
+    (siblings,) = (rows for title, rows in by_title.items() if "by quota period" in title)
+    shown = ("2.0 (2.0 to 2.0)", "20.0 (20.0 to 20.0)", "25.0 (25.0 to 25.0)")
+    assert siblings[2] == ("500", *shown, "125")
     assert result.disturbed == len([row for row in result.rounds if row.get("disturbed")])
     assert "use of the node" in to_text(result)
     assert "sharing-ratio.png" in to_markdown(result, "plots")

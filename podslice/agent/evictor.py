@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,15 +32,17 @@ from podslice.policy.eviction.pressure import (
 )
 from podslice.policy.eviction.thresholds import (
     RESOURCE_OF_SIGNAL,
+    TIER_OF_SIGNAL,
     EvictionCandidate,
     EvictionThreshold,
     PodUsage,
     SignalObservation,
+    concerns,
     eviction_thresholds,
     format_signal,
 )
 from podslice.reconcile.assessment import Assessment
-from podslice.reconcile.observe import control_group
+from podslice.reconcile.observe import control_group, tier_groups
 from podslice.systemd.client import Client
 from podslice.usage.eviction_signals import observe_signals, pod_usage
 
@@ -132,13 +135,13 @@ class Evictor:
         return eviction_thresholds(self._context.world.config)
 
     def _observe(self, assessment: Assessment | None) -> Mapping[str, SignalObservation]:
-        """Observe all signals; before the first assessment the share of pods is unknown."""
+        """Observe all signals; before the first assessment those of pods are unknown."""
         world = self._context.world
-        group = "" if assessment is None else control_group(world.tree.root, assessment.observed)
-        allocation = (
-            Allocation(capacity={}) if assessment is None else assessment.desired.allocation
-        )
-        return observe_signals(self._root, world.cgroups, allocation, group)
+        if assessment is None:
+            return observe_signals(self._root, world.cgroups, Allocation(capacity={}), "")
+        observed, allocation = assessment.observed, assessment.desired.allocation
+        group, tiers = control_group(world.tree.root, observed), tier_groups(world, observed)
+        return observe_signals(self._root, world.cgroups, allocation, group, tiers)
 
     def _judge(
         self, assessment: Assessment | None
@@ -175,7 +178,7 @@ class Evictor:
                 for signal_, each in observations.items()
                 if CONDITION_OF_SIGNAL[signal_] is condition
             ]
-            message = f"{condition} has ended: {'; '.join(left)}"
+            message = f"{condition} has ended" + (f": {'; '.join(left)}" if left else "")
             self._report_condition(Kind.PRESSURE_ENDED, condition, message)
         self._without_candidates = {
             each
@@ -188,9 +191,10 @@ class Evictor:
         fields = {"CONDITION": condition.value}
         self._context.events.report(kind, message, fields=fields)
 
-    def _pause(self, resource: str, seconds: float) -> None:
-        """Do not evict for a resource for some seconds."""
-        self._paused_until[resource] = asyncio.get_running_loop().time() + seconds
+    def _pause(self, signal_: str, seconds: float) -> None:
+        """Do not evict for a signal's resource for some seconds; a tier pauses for itself."""
+        until = asyncio.get_running_loop().time() + seconds
+        self._paused_until[_pausing(signal_)] = until
 
     async def _act_on(
         self,
@@ -203,18 +207,19 @@ class Evictor:
         excluded = self._evicted.union(mark.uid for mark in assessment.evicted)
         pods = [pod for pod in assessment.desired.pods if pod.pod.uid not in excluded]
         for threshold in verdict.due:
-            resource = RESOURCE_OF_SIGNAL[threshold.signal]
-            if asyncio.get_running_loop().time() < self._paused_until.get(resource, 0.0):
+            signal_ = threshold.signal
+            until = self._paused_until.get(_pausing(signal_), 0.0)
+            if asyncio.get_running_loop().time() < until:
                 continue
-            usage = self._usage(threshold.signal, pods, assessment)
-            candidate = choose(threshold.signal, pods, usage)
-            what = _describe(threshold, observations[threshold.signal])
+            is_memory = RESOURCE_OF_SIGNAL[signal_] == MEMORY
+            candidate = choose(signal_, pods, self._usage(signal_, pods, assessment))
+            what = _describe(threshold, observations[signal_])
             if candidate is None:
                 self._report_no_candidate(threshold, what)
                 # finding that out takes an observation of every pod
-                self._pause(resource, NO_CANDIDATE_SEC if resource == MEMORY else SETTLE_SEC)
+                self._pause(signal_, NO_CANDIDATE_SEC if is_memory else SETTLE_SEC)
                 continue
-            self._without_candidates.discard(threshold.signal)
+            self._without_candidates.discard(signal_)
             # raises before a pod is marked: otherwise the next one would be marked, too, and so on
             await self._client.caps()
             await self._context.world.guard.claim(self._context.world)
@@ -222,16 +227,23 @@ class Evictor:
             self._update_conditions(verdict, observations)
             is_stopped = await self._wait_for(ordered, candidate.decision, threshold, assessment)
             self._on_change()
-            self._pause(resource, 0.0 if resource == MEMORY and is_stopped else SETTLE_SEC)
+            self._pause(signal_, 0.0 if is_memory and is_stopped else SETTLE_SEC)
             return
 
     def _usage(
-        self, signal: str, pods: Iterable[PodDecision], assessment: Assessment
+        self, signal_: str, pods: Iterable[PodDecision], assessment: Assessment
     ) -> Mapping[str, PodUsage]:
-        """Return the use of a signal's resource by pods; for memory it reads few files."""
+        """Return the use of a signal's resource by the pods that it concerns.
+
+        For memory it reads few files.
+        """
         cgroups = self._context.world.cgroups
-        groups = {pod.pod.key: control_group(pod.slice, assessment.observed) for pod in pods}
-        if RESOURCE_OF_SIGNAL[signal] == MEMORY:
+        groups = {
+            pod.pod.key: control_group(pod.slice, assessment.observed)
+            for pod in pods
+            if concerns(signal_, pod)
+        }
+        if RESOURCE_OF_SIGNAL[signal_] == MEMORY:
             return {
                 key: PodUsage(memory=(cgroups.working_set_bytes(group) or 0) * 1000)
                 for key, group in groups.items()
@@ -243,10 +255,10 @@ class Evictor:
         """Report once that every pod is critical, or that its eviction would free nothing."""
         if threshold.signal not in self._without_candidates:
             self._without_candidates.add(threshold.signal)
-            message = (
-                f"{what}, but evicting a pod would not help: check what is used outside pods, by"
-                " critical pods and by Guaranteed pods"
-            )
+            users = "what is used outside pods, by critical pods and by Guaranteed pods"
+            if threshold.signal in TIER_OF_SIGNAL:
+                users = f"the critical pods of the {TIER_OF_SIGNAL[threshold.signal]} tier"
+            message = f"{what}, but evicting a pod would not help: check {users}"
             fields = {"SIGNAL": threshold.signal}
             self._context.events.report(Kind.AGENT_FAILED, message, fields=fields)
 
@@ -310,7 +322,8 @@ class Evictor:
     ) -> bool:
         """Wait until a pod is stopped, for a limited time; return False if stopping it has failed.
 
-        If a hard threshold is crossed meanwhile, the pod is killed.
+        If a hard threshold that concerns the pod is crossed meanwhile, the pod is killed; if one of
+        another tier is, that tier does not wait.
         """
         now = asyncio.get_running_loop().time
         is_hard = threshold.is_hard
@@ -320,11 +333,15 @@ class Evictor:
             await asyncio.wait({stopping}, timeout=min(poll_usec / 1e6, 1.0))
             if stopping.done() or is_hard:
                 continue
-            verdict, _ = self._judge(assessment)
-            if any(each.is_hard for each in verdict.due):
+            verdict, observations = self._judge(assessment)
+            hard = tuple(each for each in verdict.due if each.is_hard)
+            if any(concerns(each.signal, decision) for each in hard):
                 with suppress(SystemdError, HostError):  # retried
                     await self._client.kill(decision.slice, signal.SIGKILL)
                     is_hard, deadline = True, now()
+            elif hard:
+                of_tier = replace(verdict, due=hard)
+                await self._act_on(of_tier, observations, assessment, time.monotonic())
         return not stopping.done() or stopping.result()
 
 
@@ -338,6 +355,11 @@ def _describe(threshold: EvictionThreshold, observation: SignalObservation) -> s
         more = threshold_amount(threshold.minimum_reclaim, capacity)
         text += f" with its minimum reclaim {format_signal(name, more)}"
     return f"{name} is {format_signal(name, observation.available)}, below {text}"
+
+
+def _pausing(signal_: str) -> str:
+    """Return what pauses with a signal: its tier, or all signals of its resource for the node."""
+    return signal_ if signal_ in TIER_OF_SIGNAL else RESOURCE_OF_SIGNAL[signal_]
 
 
 def _now_usec() -> int:

@@ -184,6 +184,11 @@ class CgroupFs:
         used = _number(self._read("memory/memory.usage_in_bytes", control_group))
         return _working_set(used, stat.get("total_inactive_file"))
 
+    def memory_limit_bytes(self, control_group: str) -> int | None:
+        """Return only the limit of memory; None without one."""
+        file = (_V2 if self.is_v2 else _V1)["MemoryMax"]
+        return _number(self._read(file, control_group))
+
     def events(self, control_group: str) -> Mapping[str, int]:
         """Return the counts of memory events by kind (`oom_kill`), with descendants (v2 only).
 

@@ -158,6 +158,12 @@ DEFAULT_EVICTION_HARD: Mapping[str, Threshold] = {
 }
 
 
+TIER_SIGNALS: Mapping[Qos, str] = {
+    Qos.BURSTABLE: "burstable.memory.available",
+    Qos.BESTEFFORT: "besteffort.memory.available",
+}
+"""The eviction signals of the tiers: the memory that is left of a tier's MemoryMax."""
+
 DEFAULT_MANIFESTS = ("/etc/podslice/manifests",)
 
 
@@ -215,6 +221,8 @@ class Config:
     eviction_pressure_transition_period_usec: int = 300_000_000
     """How long a condition lasts after it was last observed: 5 minutes."""
     ignore_eviction_threshold: bool = False
+    eviction_tier: Mapping[Qos, Threshold] = field(default_factory=dict)
+    """The hard thresholds of memory within tiers; a share is one of the tier's MemoryMax."""
     oomd_tiers: frozenset[Qos] = frozenset()
     """The tiers in which systemd-oomd may kill; never Guaranteed, which has no tier."""
     oomd_memory_pressure_limit_percent: int | None = None

@@ -10,14 +10,17 @@ from podslice.model.unit import UnitName
 
 
 class Condition(StrEnum):
-    """A condition of the node: what it is short of.
+    """A condition of the node, or of one of its tiers: what it is short of.
 
-    Source: Kubernetes, staging/src/k8s.io/api/core/v1/types.go, NodeConditionType.
+    Source: Kubernetes, staging/src/k8s.io/api/core/v1/types.go, NodeConditionType; those of tiers
+    are podslice's own.
     """
 
     MEMORY = "MemoryPressure"
     DISK = "DiskPressure"
     PID = "PIDPressure"
+    BURSTABLE_MEMORY = "BurstableMemoryPressure"
+    BESTEFFORT_MEMORY = "BestEffortMemoryPressure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,8 +81,9 @@ def hold_back(
 ) -> tuple[tuple[PodDecision, ...], tuple[Refusal, ...]]:
     """Return the candidates that a node with these conditions admits, and refusals for the others.
 
-    Current pods are not affected. Under memory pressure BestEffort pods are refused, under any
-    other every pod; critical ones never are.
+    Current pods are not affected. Under memory pressure of the node or of their tier BestEffort pods
+    are refused, under that of the Burstable tier none, under any other every pod; critical ones
+    never are.
 
     Source: Kubernetes, pkg/kubelet/eviction/eviction_manager.go, Admit.
     """
@@ -102,23 +103,30 @@ def _reason_to_wait(candidate: PodDecision, conditions: Collection[Condition]) -
     """Return the first condition, by name, under which the pod is not admitted."""
     if is_critical(candidate.pod):
         return None
-    is_besteffort = candidate.qos is Qos.BESTEFFORT
     return next(
-        (each for each in sorted(conditions) if each is not Condition.MEMORY or is_besteffort), None
+        (each for each in sorted(conditions) if candidate.qos in _WAITING.get(each, Qos)), None
     )
 
 
 def _postpone(candidate: PodDecision, condition: Condition) -> Refusal:
-    waiting = "BestEffort pods wait" if condition is Condition.MEMORY else "new pods wait"
+    waiting = "BestEffort pods wait" if condition in _WAITING else "new pods wait"
     return Refusal(
         pod=candidate.pod.key,
         reason=condition.value,
-        message=f"the node is short of {_SHORT_OF[condition]}; {waiting} until that is over",
+        message=f"{_SHORT[condition]}; {waiting} until that is over",
     )
 
 
-_SHORT_OF = {
-    Condition.MEMORY: "memory",
-    Condition.DISK: "storage",
-    Condition.PID: "process ids",
+_WAITING = {
+    Condition.MEMORY: (Qos.BESTEFFORT,),
+    Condition.BESTEFFORT_MEMORY: (Qos.BESTEFFORT,),
+    Condition.BURSTABLE_MEMORY: (),
+}
+"""The classes whose new pods wait under a condition; all of them under any other."""
+
+_SHORT = {
+    Condition.MEMORY: "the node is short of memory",
+    Condition.BESTEFFORT_MEMORY: "the BestEffort tier is short of memory",
+    Condition.DISK: "the node is short of storage",
+    Condition.PID: "the node is short of process ids",
 }

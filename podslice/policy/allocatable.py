@@ -108,6 +108,7 @@ def validate_node(node: Node, config: Config) -> list[Problem]:
         *_missing(config.reserved_cpus, node_cpus(node, config)),
         *_check_numa_nodes(config.cpu_topology or node.topology, config),
         *_above(capacity, reserved),
+        *_check_tiers(node, config),
     ]
 
 
@@ -132,6 +133,19 @@ def _check_numa_nodes(topology: CpuTopology | None, config: Config) -> Iterator[
             message=f"the node has {count} NUMA nodes, more than {_NUMA_NODES_MAX}",
             hint="set it to none",
         )
+
+
+def _check_tiers(node: Node, config: Config) -> Iterator[Problem]:
+    """Yield the errors of thresholds that are always met: no limit of a tier is larger."""
+    limit = allocate(node, config).enforced.get(MEMORY)
+    for qos, threshold in sorted(config.eviction_tier.items()):
+        if limit is not None and (threshold.amount or 0) >= limit:
+            amounts = [format_amount(MEMORY, each) for each in (threshold.amount or 0, limit)]
+            yield Problem(
+                where="eviction-tier",
+                message="{} is not less than {}, the most memory of a tier".format(*amounts),
+                hint=f"lower the threshold of {qos.lower()}, or write it as a percentage",
+            )
 
 
 def _missing(reserved: frozenset[int], cpus: frozenset[int] | None) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from podslice.model.config import ExclusiveFor
+from podslice.model.config import TIER_SIGNALS, ExclusiveFor
 from podslice.model.desired import Desired
 from podslice.model.naming import HOST_SLICES, TIERS, service_name, slice_of_cgroup
 from podslice.model.pod import Pod, Qos
@@ -77,6 +77,14 @@ def control_group(name: UnitName, observed: Observed) -> str:
     top = observed.units.get(_TOP)
     above = "" if top is None else top.control_group.rstrip("/")
     return f"{above}{control_group_of(name)}"
+
+
+def tier_groups(world: World, observed: Observed) -> Mapping[str, str]:
+    """Return the control groups of the tiers that have an eviction threshold, by its signal."""
+    return {
+        TIER_SIGNALS[qos]: control_group(world.tree.tier(qos), observed)
+        for qos in world.config.eviction_tier
+    }
 
 
 def meet(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from podslice.kernel.cgroup import CgroupFs, Sample
@@ -21,7 +22,11 @@ from podslice.policy.eviction.thresholds import PodUsage, SignalObservation
 
 
 def observe_signals(
-    root: Path, cgroups: CgroupFs, allocation: Allocation, pods_group: str
+    root: Path,
+    cgroups: CgroupFs,
+    allocation: Allocation,
+    pods_group: str,
+    tier_groups: Mapping[str, str] | None = None,
 ) -> dict[str, SignalObservation]:
     """Observe the eviction signals; those that can't be observed are omitted.
 
@@ -32,8 +37,10 @@ def observe_signals(
         cgroups: its control groups.
         allocation: the memory that is allocated to pods.
         pods_group: the control group of all pods; empty where it does not exist.
+        tier_groups: the control groups of tiers, by their signals.
 
-    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, makeSignalObservations.
+    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, makeSignalObservations; for tiers Linux,
+    admin-guide/cgroup-v2.rst, memory.max.
     """
     readers: dict[str, Callable[[], Availability]] = {
         "memory.available": lambda: memory_availability(read_meminfo(root)),
@@ -42,6 +49,8 @@ def observe_signals(
         "nodefs.inodesFree": lambda: inodes_availability(root),
         "pid.available": lambda: pids_availability(root),
     }
+    for signal, group in (tier_groups or {}).items():
+        readers[signal] = partial(_tier_availability, cgroups, group)
     found = {}
     for signal, read in readers.items():
         with contextlib.suppress(OSError, ValueError, LookupError):
@@ -67,6 +76,18 @@ def _pods_availability(cgroups: CgroupFs, allocation: Allocation, pods_group: st
         raise LookupError(pods_group)
     capacity = allocation.enforced[MEMORY] // 1000
     return Availability(available=max(capacity - used, 0), capacity=capacity)
+
+
+def _tier_availability(cgroups: CgroupFs, group: str) -> Availability:
+    """Return the memory left to a tier of its limit.
+
+    Raises:
+        LookupError: its usage is not known, or it has no limit.
+    """
+    used, limit = cgroups.working_set_bytes(group), cgroups.memory_limit_bytes(group)
+    if used is None or limit is None:
+        raise LookupError(group)
+    return Availability(available=max(limit - used, 0), capacity=limit)
 
 
 def pod_usage(sample: Sample, nodefs_device: str) -> PodUsage:

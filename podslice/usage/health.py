@@ -269,6 +269,9 @@ _CONDITIONS = {
     " BestEffort pods",
     Condition.DISK: "the node is short of storage: the agent evicts pods, and admits no new ones",
     Condition.PID: "the node is short of process ids: the agent evicts pods, and admits no new ones",
+    Condition.BURSTABLE_MEMORY: "the Burstable tier is short of memory: the agent evicts its pods",
+    Condition.BESTEFFORT_MEMORY: "the BestEffort tier is short of memory: the agent evicts its pods,"
+    " and admits no new ones",
 }
 
 

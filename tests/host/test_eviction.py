@@ -39,6 +39,15 @@ while True:
     if passed is None and left() < 100 * 2**20:
         passed = time.monotonic()
 """
+TIER = "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice"
+TIER_EATER = """
+held = []
+while True:
+    held.append(bytearray(2**20))
+    for _ in range(8000):
+        pass
+"""
+HOLDER = "import time; block = bytearray({} * 2**20); time.sleep(1e6)"
 EATEN = "/run/eaten"
 # With one processor, a busy host delays everything in the machine alike. With two, it may let the eater
 # run, and have the processor of the agent wait.
@@ -72,11 +81,19 @@ def node(machine_with_agent):
 
 
 @pytest.fixture
-def tight_node(node):
-    """The same with one processor and little memory."""
-    node.run("sh", "-c", f"echo 0 >{SECOND_CPU}; head -c {BALLAST_MIB}M /dev/zero >{BALLAST_FILE}")
+def single_cpu_node(node):
+    """The same with one processor."""
+    node.run("sh", "-c", f"echo 0 >{SECOND_CPU}")
     yield node
-    node.run("sh", "-c", f"echo 1 >{SECOND_CPU}; rm {BALLAST_FILE}")
+    node.run("sh", "-c", f"echo 1 >{SECOND_CPU}")
+
+
+@pytest.fixture
+def tight_node(single_cpu_node):
+    """The same with little memory, too."""
+    single_cpu_node.run("sh", "-c", f"head -c {BALLAST_MIB}M /dev/zero >{BALLAST_FILE}")
+    yield single_cpu_node
+    single_cpu_node.run("rm", BALLAST_FILE)
 
 
 def configure(machine, **options):
@@ -110,8 +127,15 @@ def kills(machine):
 
 def guaranteed(name):
     amounts = {"cpu": "10m", "memory": "96Mi"}
-    container = {"name": "main", "resources": {"requests": amounts, "limits": amounts}}
-    spec = {"containers": [container]}
+    return manifest_of(name, {"requests": amounts, "limits": amounts})
+
+
+def besteffort(name):
+    return manifest_of(name, {})
+
+
+def manifest_of(name, resources):
+    spec = {"containers": [{"name": "main", "resources": resources}]}
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
     return json.dumps(document)
 
@@ -124,9 +148,8 @@ def test_a_growing_pod_is_evicted_before_the_kernel_kills(tight_node):
     agent.put(node, "calm", agent.manifest("calm", memory="64Mi", limit="4Gi"))
     agent.put(node, "guard", guaranteed("guard"))
     agent.until(lambda: len(records(node)) == 3)
-    holder = "import time; block = bytearray({} * 2**20); time.sleep(1e6)"
-    run_in(node, "calm", "python3", "-c", holder.format(20))
-    run_in(node, "guard", "python3", "-c", holder.format(70))
+    run_in(node, "calm", "python3", "-c", HOLDER.format(20))
+    run_in(node, "guard", "python3", "-c", HOLDER.format(70))
     before = kills(node)
     reactions = []
     record = node.run("grep", "-rl", "eater", "/run/podslice/pods").stdout.strip()
@@ -163,6 +186,44 @@ def test_a_growing_pod_is_evicted_before_the_kernel_kills(tight_node):
         f" {min(reactions):.0f} to {max(reactions):.0f}; of that between the agent's look and its"
         f" order: median {statistics.median(own):.0f}\n"
     )
+
+
+def test_a_tier_near_its_limit_evicts_its_own_pod_before_the_kernel_kills(single_cpu_node):
+    """The limit of the tier is 256 MiB: the rest is reserved, or requested by the Guaranteed pod."""
+    node = single_cpu_node
+    (total,) = (
+        int(line.split()[1]) * 1024
+        for line in node.get("/proc/meminfo").decode().splitlines()
+        if line.startswith("MemTotal:")
+    )
+    configure(
+        node,
+        eviction_hard="",
+        eviction_tier=["burstable=memory.available<20%"],
+        qos_reserved="memory=100%",
+        system_reserved=f"memory={total - (256 + 96) * 2**20}",
+    )
+    agent.put(node, "eater", agent.manifest("eater", limit="4Gi"))
+    agent.put(node, "calm", agent.manifest("calm", memory="64Mi", limit="4Gi"))
+    agent.put(node, "guard", guaranteed("guard"))
+    agent.put(node, "batch", besteffort("batch"))
+    agent.until(lambda: len(records(node)) == 4)
+    limit = {"MemoryMax": str(256 * 2**20)}
+    agent.until(lambda: show(node, "kubepods-burstable.slice", "MemoryMax") == limit)
+    for pod, size_mib in (("calm", 20), ("guard", 40), ("batch", 20)):
+        run_in(node, pod, "python3", "-c", HOLDER.format(size_mib))
+    before = kills(node)
+    run_in(node, "eater", "python3", "-c", TIER_EATER)
+    (event,) = agent.until(lambda: agent.events(node, "pod-evicted"))
+    assert event["PODSLICE_POD"] == "default/eater"
+    assert event["PODSLICE_SIGNAL"] == "burstable.memory.available"
+    agent.until(lambda: len(records(node)) == 3)
+    (began,) = agent.events(node, "pressure-began")
+    assert began["PODSLICE_CONDITION"] == "BurstableMemoryPressure"
+    assert "oom_kill 0\n" in node.get(f"{TIER}/memory.events").decode()
+    assert kills(node) == before
+    services = ("systemctl", "is-active", "podslice-pod*-main.service")
+    assert node.run(*services, check=False).stdout.split() == ["active"] * 3
 
 
 def test_the_pod_that_fills_the_disk_is_evicted(node):

@@ -11,7 +11,7 @@ from podslice.kernel.proc import read_process
 from podslice.model.desired import Desired
 from podslice.model.unit import Caps, Observed
 from podslice.policy.eviction.thresholds import eviction_thresholds
-from podslice.reconcile.observe import control_group
+from podslice.reconcile.observe import control_group, tier_groups
 from podslice.usage.eviction_signals import observe_signals
 from podslice.usage.stats import read_stats
 
@@ -30,7 +30,9 @@ def capture(context: AgentContext, root: Path) -> Snapshot:
         read_stats=lambda pods: read_stats(
             pods, observed, world.config, cgroups=world.cgroups, agent_group=agent_group
         ),
-        observe=lambda: observe_signals(root, world.cgroups, desired.allocation, pods_group),
+        observe=lambda: observe_signals(
+            root, world.cgroups, desired.allocation, pods_group, tier_groups(world, observed)
+        ),
         counters=context.counters,
         allocation=desired.allocation,
         thresholds=eviction_thresholds(world.config),

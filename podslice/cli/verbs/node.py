@@ -14,6 +14,7 @@ from podslice.cli.session import load_node, recorded_pods
 from podslice.cli.views import cpu_map, documents, pod_documents, tables
 from podslice.cli.views.node_bars import node_bars
 from podslice.cli.views.problem_lines import problem_lines
+from podslice.cli.views.tier_evictions import tier_documents, tier_evictions, tier_lines
 from podslice.model.config import CpuManagerPolicy
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.desire import desire
@@ -38,7 +39,8 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
     config = planning.config
     host = load_node(config, manager=planning.manager)
     allocation, pods = allocate(host, config), recorded_pods(planning)
-    requested = desire((), host, config, current=pods).requested
+    desired = desire((), host, config, current=pods)
+    requested, tiers = desired.requested, tier_evictions(desired, config)
     cpus = _find_cpus(planning, host, pods)
     problems = validate_node(host, config)
     for line in problem_lines(problems):
@@ -51,11 +53,13 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
             else documents.document(
                 **configuration.document(planning.origin),
                 **pod_documents.node(allocation, requested),
+                **({"eviction_tiers": tier_documents(tiers)} if tiers else {}),
                 **({"cpus": cpu_map.cpu_document(cpus)} if cpus else {}),
             )
         ),
         lines=lambda display: (
             *tables.node(allocation, requested, display),
+            *tier_lines(tiers, display),
             "",
             *node_bars(allocation, requested, display),
             *(("", *cpu_map.cpu_map(cpus, display)) if cpus else ()),

@@ -1,4 +1,4 @@
-"""Values of the options of the agent and of systemd-oomd; see `values`."""
+"""Values of the options of the agent, of tiers and of systemd-oomd; see `values`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ import re
 from pathlib import PurePosixPath
 
 from podslice.errors import InputError, Problem, invalid
-from podslice.inputs.options.values import is_text, read_duration, read_list
+from podslice.inputs.options.values import (
+    is_text,
+    read_duration,
+    read_list,
+    read_map,
+    read_thresholds,
+)
 from podslice.inputs.scalars import describe, quote
+from podslice.model.config import Threshold
 from podslice.model.pod import Qos
 
 SYNC_MIN_USEC, SYNC_MAX_USEC = 100_000, 3_600_000_000
 _TIERS = {"burstable": Qos.BURSTABLE, "besteffort": Qos.BESTEFFORT}
+_TIER_SIGNAL = "memory.available"
 _PERCENT = re.compile(r"([0-9]{1,3})%", re.ASCII)
 # `127.0.0.1:9469`, `[::1]:9469`, `localhost:9469`
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^\[\]:]+)):([0-9]{1,5})", re.ASCII)
@@ -31,6 +39,24 @@ def read_tiers(value: object) -> frozenset[Qos]:
     if problems:
         raise InputError(problems)
     return frozenset(_TIERS[name] for name in stated)
+
+
+def read_tier_thresholds(value: object) -> dict[Qos, Threshold]:
+    """Return the thresholds of `burstable=memory.available<10%`, or of a list, except 0% and 100%."""
+    example = "burstable=memory.available<10%"
+    if isinstance(value, list):
+        value = ",".join(read_list(value, "thresholds", example=example))
+
+    def read(name: str, text: object) -> Threshold | None:
+        if name not in _TIERS:
+            raise invalid(f"unknown tier {quote(name)}", f"write {' or '.join(_TIERS)}")
+        found = read_thresholds(text)
+        if found.keys() - {_TIER_SIGNAL} or not text:
+            raise invalid(f"a tier has only {_TIER_SIGNAL}", f"write {example}, for example")
+        return found.get(_TIER_SIGNAL)
+
+    found: dict[str, Threshold | None] = read_map(value, "=", read)
+    return {_TIERS[name]: each for name, each in found.items() if each is not None}
 
 
 def read_pressure_limit(value: object) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from podslice.errors import Problem
 from podslice.model.config import (
     DEFAULT_MANIFESTS,
+    TIER_SIGNALS,
     Config,
     Containers,
     CpuManagerPolicy,
@@ -40,6 +41,7 @@ def validate_config(
         *_check_zeros(config),
         *_check_roots(config),
         *_check_eviction(config),
+        *_check_tiers(config),
         *_check_oomd(config),
         *_check_topology(config),
         *_check_cpus(config),
@@ -142,6 +144,32 @@ def _check_eviction(config: Config) -> Iterator[Problem]:
             "add it to eviction-soft, or leave it out here",
             other_keys=("eviction-soft",),
         )
+
+
+def _check_tiers(config: Config) -> Iterator[Problem]:
+    """Check that tiers with a threshold have a limit, and what else is about a tier has a threshold."""
+    if config.eviction_tier and config.qos_reserved.get(MEMORY) is None:
+        yield _problem(
+            "eviction-tier",
+            "the tiers have no memory limit",
+            "set qos-reserved to memory=50%, for example",
+            other_keys=("qos-reserved",),
+        )
+    if config.eviction_tier and not config.cgroups_per_qos:
+        yield _problem(
+            "eviction-tier",
+            "there are no tiers without cgroups-per-qos",
+            "leave it out, or leave cgroups-per-qos at true",
+            other_keys=("cgroups-per-qos",),
+        )
+    for qos, signal in TIER_SIGNALS.items():
+        if signal in config.eviction_minimum_reclaim and qos not in config.eviction_tier:
+            yield _problem(
+                "eviction-minimum-reclaim",
+                f"{signal} has no threshold",
+                f"add {qos.lower()} to eviction-tier, or leave it out here",
+                other_keys=("eviction-tier",),
+            )
 
 
 def _check_oomd(config: Config) -> Iterator[Problem]:
@@ -268,6 +296,7 @@ def _check_pods_from(config: Config) -> Iterator[Problem]:
         ("containers", config.containers is not Containers.NONE),
         ("collect-orphans", config.collect_orphans),
         ("exclusive-for", config.exclusive_for is not ExclusiveFor.PODS),
+        ("eviction-tier", bool(config.eviction_tier)),
     ):
         if is_stated:
             message = "it has no meaning for the pods of a kubelet"

@@ -11,6 +11,7 @@ from podslice.inputs.options.agent_values import (
     read_listen,
     read_pressure_limit,
     read_sync_period,
+    read_tier_thresholds,
     read_tiers,
 )
 from podslice.inputs.options.cgroup_values import read_cgroup, read_root
@@ -162,6 +163,13 @@ OPTIONS = (
         read=read_duration,
         metavar="DURATION",
         help="Time for which a pressure condition persists after it was last observed.",
+    ),
+    ConfigOption(
+        key="eviction-tier",
+        field="eviction_tier",
+        read=read_tier_thresholds,
+        metavar="TIER=memory.available<QUANTITY,…",
+        help="Hard eviction thresholds within the limits of tiers that qos-reserved sets.",
     ),
     ConfigOption(
         key="ignore-eviction-threshold",

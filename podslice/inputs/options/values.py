@@ -16,7 +16,7 @@ from podslice.errors import InputError, Problem, invalid
 from podslice.inputs.fields import nearest
 from podslice.inputs.readers import read_amount, read_exact
 from podslice.inputs.scalars import Number, describe, quote
-from podslice.model.config import Enforce, SwapBehavior, Threshold
+from podslice.model.config import TIER_SIGNALS, Enforce, SwapBehavior, Threshold
 from podslice.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -235,7 +235,8 @@ def read_reclaims(value: object) -> dict[str, Threshold]:
     """
 
     def read(signal: str, text: object) -> Threshold:
-        _check_signal(signal)
+        if signal not in TIER_SIGNALS.values():
+            _check_signal(signal)
         if isinstance(text, str) and text.endswith("%"):
             return Threshold(percent_milli=_read_percent(text))
         return Threshold(amount=read_amount(text))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from podslice.dataclass import dataclass
-from podslice.model.config import Config
+from podslice.model.config import TIER_SIGNALS, Config
 from podslice.model.desired import PodDecision
 from podslice.model.node_state import Condition
 from podslice.model.pod import Pod, Qos
@@ -22,6 +22,7 @@ from podslice.policy.eviction.thresholds import (
     PodUsage,
     SignalObservation,
     by_urgency,
+    concerns,
     past_grace,
     rank,
     thresholds_met,
@@ -38,8 +39,13 @@ CONDITION_OF_SIGNAL = {
     "containerfs.available": Condition.DISK,
     "containerfs.inodesFree": Condition.DISK,
     "pid.available": Condition.PID,
+    TIER_SIGNALS[Qos.BURSTABLE]: Condition.BURSTABLE_MEMORY,
+    TIER_SIGNALS[Qos.BESTEFFORT]: Condition.BESTEFFORT_MEMORY,
 }
-"""Source: Kubernetes, pkg/kubelet/eviction/helpers.go, signalToNodeCondition."""
+"""A tier that is short of memory has a condition of its own, and does not set that of the node.
+
+Source: Kubernetes, pkg/kubelet/eviction/helpers.go, signalToNodeCondition.
+"""
 
 HARD_GRACE_SEC = 1
 """What a pod gets at a hard threshold, and the least that it gets at all.
@@ -115,12 +121,12 @@ def choose(
     """Return the pod to evict for a signal: the first eligible one by rank; None if there is none.
 
     Never a critical pod, nor a Guaranteed one for memory that it requested, nor a pod that uses
-    nothing of the resource.
+    nothing of the resource, nor for a tier a pod of another one.
     """
     return next(
         (
             candidate
-            for candidate in rank(signal, pods, usage)
+            for candidate in rank(signal, (pod for pod in pods if concerns(signal, pod)), usage)
             if _is_eligible(signal, candidate.decision, usage)
         ),
         None,

@@ -5,12 +5,12 @@ Pure: the caller passes the observations and the time, and stops the pods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from podslice.dataclass import dataclass
-from podslice.model.config import Config, Enforce, Threshold
+from podslice.model.config import TIER_SIGNALS, Config, Enforce, Threshold
 from podslice.model.desired import PodDecision
-from podslice.model.pod import Pod
+from podslice.model.pod import Pod, Qos
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PIDS, format_amount
 from podslice.policy.allocatable import threshold_amount
@@ -24,6 +24,7 @@ Source: Kubernetes, pkg/kubelet/types/pod_update.go, IsCriticalPod.
 RESOURCE_OF_SIGNAL = {
     "memory.available": MEMORY,
     "allocatableMemory.available": MEMORY,
+    **dict.fromkeys(TIER_SIGNALS.values(), MEMORY),
     "nodefs.available": EPHEMERAL_STORAGE,
     "nodefs.inodesFree": "inodes",
     "imagefs.available": EPHEMERAL_STORAGE,
@@ -33,6 +34,9 @@ RESOURCE_OF_SIGNAL = {
     "pid.available": PIDS,
 }
 """The resource of each signal. Source: Kubernetes, pkg/kubelet/eviction/helpers.go, signalToResource."""
+
+TIER_OF_SIGNAL: Mapping[str, Qos] = {signal: qos for qos, signal in TIER_SIGNALS.items()}
+"""The tier of each signal that only the pods of one tier have an effect on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +81,12 @@ class EvictionCandidate:
 def eviction_thresholds(config: Config) -> tuple[EvictionThreshold, ...]:
     """Return the configured thresholds, hard ones first.
 
-    The one for memory also applies to the pods' sum, if Allocatable is enforced on pods.
+    The one for memory also applies to the pods' sum, if Allocatable is enforced on pods. Those of
+    tiers are hard.
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, ParseThresholdConfig and
-    addAllocatableThresholds.
+    addAllocatableThresholds; seed 000, "Evaluate supporting evictions local to QoS cgroup
+    sandboxes".
     """
     hard = [
         EvictionThreshold(
@@ -107,7 +113,14 @@ def eviction_thresholds(config: Config) -> tuple[EvictionThreshold, ...]:
         for each in hard
         if each.signal == "memory.available" and Enforce.PODS in config.enforce_node_allocatable
     ]
-    return (*hard, *of_pods, *soft)
+    return (*hard, *of_pods, *_tier_thresholds(config), *soft)
+
+
+def _tier_thresholds(config: Config) -> Iterator[EvictionThreshold]:
+    for qos, value in sorted(config.eviction_tier.items()):
+        signal = TIER_SIGNALS[qos]
+        minimum_reclaim = config.eviction_minimum_reclaim.get(signal)
+        yield EvictionThreshold(signal=signal, value=value, minimum_reclaim=minimum_reclaim)
 
 
 def thresholds_met(
@@ -162,13 +175,16 @@ def most_urgent(met: Iterable[EvictionThreshold]) -> EvictionThreshold | None:
 
 
 def by_urgency(met: Iterable[EvictionThreshold]) -> tuple[EvictionThreshold, ...]:
-    """Sort thresholds in the order in which they are acted on: memory, then hard ones, then by name.
+    """Sort thresholds in the order in which they are acted on.
+
+    Memory before all others, hard before soft, the node before its tiers, then by name.
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, byEvictionPriority.
     """
 
-    def urgency(each: EvictionThreshold) -> tuple[bool, bool, str]:
-        return RESOURCE_OF_SIGNAL[each.signal] != MEMORY, not each.is_hard, each.signal
+    def urgency(each: EvictionThreshold) -> tuple[bool, bool, bool, str]:
+        is_other = RESOURCE_OF_SIGNAL[each.signal] != MEMORY
+        return is_other, not each.is_hard, each.signal in TIER_OF_SIGNAL, each.signal
 
     return tuple(sorted(met, key=urgency))
 
@@ -176,6 +192,11 @@ def by_urgency(met: Iterable[EvictionThreshold]) -> tuple[EvictionThreshold, ...
 def is_critical(pod: Pod) -> bool:
     """Return whether the pod is critical: never evicted, and admitted under every pressure."""
     return pod.priority >= CRITICAL_PRIORITY
+
+
+def concerns(signal: str, pod: PodDecision) -> bool:
+    """Return whether the eviction of a pod may have an effect on a signal: all, or those of its tier."""
+    return TIER_OF_SIGNAL.get(signal, pod.qos) is pod.qos
 
 
 def rank(

@@ -11,6 +11,7 @@ from podslice.errors import BusUnavailable, ForeignRoot, HostError, JobFailed
 from podslice.model.config import Threshold
 from podslice.model.event import Kind
 from podslice.model.node_state import Condition
+from podslice.model.pod import Qos
 from podslice.policy.eviction.thresholds import CRITICAL_PRIORITY
 from podslice.reconcile.converge import apply
 from podslice.reconcile.guard import Guard
@@ -46,6 +47,14 @@ SOFT = {
     "eviction_max_pod_grace_period_sec": 20,
     "eviction_pressure_transition_period_usec": 1,
 }
+TIERS = {
+    "qos_reserved": {"memory": 50},
+    "eviction_tier": {
+        Qos.BURSTABLE: Threshold(percent_milli=10_000),
+        Qos.BESTEFFORT: Threshold(amount=50 * MI),
+    },
+}
+BURSTABLE, BESTEFFORT = "kubepods-burstable.slice", "kubepods-besteffort.slice"
 BATCH = "kubepods-besteffort-podbatch.slice"
 WEB = "kubepods-burstable-podweb.slice"
 DATABASE = "kubepods-poddatabase.slice"
@@ -366,6 +375,106 @@ async def test_the_message_shows_an_unmet_minimum_reclaim(here, host):
         "memory.available is 150Mi, below the hard threshold 100Mi with its minimum reclaim 100Mi"
         in second.message
     )
+
+
+# Tiers.
+
+
+def use_tier(node_, name, left_mib, limit_mib=1000):
+    """Set the limit of a tier, and what is left of it."""
+    used = (limit_mib - left_mib) * 2**20
+    stat = "inactive_file 0"
+    limit = limit_mib * 2**20
+    write_group(node_.context, name, memory_max=limit, memory_current=used, memory_stat=stat)
+
+
+@pytest.fixture
+async def tiered(make):
+    """A node of which both tiers have a limit, and enough left of it."""
+    node_ = make(**{**SOFT, **TIERS})
+    await node_.put(besteffort("batch"), burstable("web"), guaranteed("database", memory="500Mi"))
+    for name, mebibytes in ((BATCH, 300), (WEB, 200), (DATABASE, 400)):
+        use_memory(node_.context, name, mebibytes)
+    for name in (BURSTABLE, BESTEFFORT):
+        use_tier(node_, name, left_mib=200)
+    return node_
+
+
+async def test_a_tier_near_its_limit_evicts_a_pod_of_the_tier(tiered, host):
+    use_tier(tiered, BURSTABLE, left_mib=99)
+    await tiered.check()
+    assert tiered.evicted() == tiered.marked() == ["default/web"]
+    (event,) = tiered.events(Kind.POD_EVICTED)
+    what = "burstable.memory.available is 99Mi, below the hard threshold 100Mi"
+    assert what in event.message
+    assert event.fields["SIGNAL"] == "burstable.memory.available"
+    assert event.fields["GRACE_SEC"] == "1"
+    assert tiered.context.counters.evictions == {"burstable.memory.available": 1}
+    assert tiered.context.status.conditions == {Condition.BURSTABLE_MEMORY}
+    (began,) = tiered.events(Kind.PRESSURE_BEGAN)
+    assert began.message == f"BurstableMemoryPressure: {what}"
+
+
+async def test_for_the_node_and_a_tier_one_pod_is_evicted_at_a_time(tiered, host):
+    host.set(free_mib=40)
+    host.held = {BATCH: 300}
+    use_tier(tiered, BESTEFFORT, left_mib=10)
+    await tiered.check()
+    (event,) = tiered.events(Kind.POD_EVICTED)
+    assert event.fields["SIGNAL"] == "memory.available"
+    assert tiered.context.status.conditions == {Condition.MEMORY, Condition.BESTEFFORT_MEMORY}
+    use_tier(tiered, BESTEFFORT, left_mib=310)
+    await tiered.check()
+    assert tiered.evicted() == ["default/batch"]
+
+
+async def test_a_tier_without_a_candidate_is_reported_and_does_not_delay_the_node(make, host):
+    here = make(**{**HARD, **TIERS})
+    await here.put(besteffort("vital", priority=CRITICAL_PRIORITY), burstable("web"))
+    use_memory(here.context, "kubepods-besteffort-podvital.slice", 300)
+    use_memory(here.context, WEB, 300)
+    use_tier(here, BESTEFFORT, left_mib=10)
+    await here.check()
+    (failed,) = here.events(Kind.AGENT_FAILED)
+    assert failed.message == (
+        "besteffort.memory.available is 10Mi, below the hard threshold 50Mi, but evicting a pod would"
+        " not help: check the critical pods of the BestEffort tier"
+    )
+    host.set(free_mib=80)
+    await here.check()
+    assert here.evicted() == ["default/web"]
+
+
+@pytest.mark.parametrize(
+    ("tier", "evicted", "signals"),
+    [
+        (BURSTABLE, ["default/batch", "default/web"], []),
+        (BESTEFFORT, ["default/batch"], [(BATCH, signal.SIGKILL)]),
+    ],
+    ids=["another tier", "its tier"],
+)
+async def test_a_tier_does_not_wait_for_a_terminating_pod(tiered, host, tier, evicted, signals):
+    tiered.memory.set_tasks(BATCH, 1)
+    tiered.memory.make_stubborn(BATCH)
+    host.set(free_mib=80)
+    checking = asyncio.create_task(tiered.check())
+    await until(lambda: tiered.evicted() == ["default/batch"])
+    use_tier(tiered, tier, left_mib=10)
+    await until(lambda: tiered.evicted() == evicted and tiered.memory.signals == signals)
+    use_tier(tiered, tier, left_mib=500)
+    await end(checking)
+
+
+async def test_a_tier_that_is_no_longer_configured_ends_its_pressure(tiered, host):
+    use_tier(tiered, BURSTABLE, left_mib=10)
+    await tiered.check()
+    by = replace(tiered.context.world.config, eviction_tier={})
+    tiered.context.world = replace(tiered.context.world, config=by)
+    await asyncio.sleep(0.001)
+    await tiered.check()
+    assert not tiered.context.status.conditions
+    (ended,) = tiered.events(Kind.PRESSURE_ENDED)
+    assert ended.message == "BurstableMemoryPressure has ended"
 
 
 # Failures.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -124,6 +125,27 @@ def test_allocatable_is_never_negative_and_never_above_what_is_enforced():
                 if ignore:
                     taken -= allocation.eviction.get(name, 0)
                 assert allocation.allocatable[name] == milli - taken
+
+
+@pytest.mark.parametrize(
+    ("threshold", "is_right"),
+    [
+        (Threshold(amount=NODE.capacity["memory"] - 1001), True),
+        (Threshold(amount=NODE.capacity["memory"] - 1000), False),
+        (Threshold(percent_milli=99_999), True),
+    ],
+)
+def test_the_threshold_of_a_tier_is_less_than_the_memory_of_pods(threshold, is_right):
+    config = Config(
+        kube_reserved={"memory": 1000},
+        eviction_hard={},
+        eviction_tier={Qos.BURSTABLE: threshold, Qos.BESTEFFORT: Threshold(amount=1)},
+    )
+    problems = validate_node(NODE, config)
+    assert [each.where for each in problems] == ([] if is_right else ["eviction-tier"])
+    assert all("burstable" in each.hint for each in problems)
+    other = replace(NODE, capacity={"cpu": 1000})
+    assert validate_node(other, replace(config, kube_reserved={})) == []
 
 
 def test_problems_of_a_node_are_per_resource():

@@ -23,6 +23,7 @@ from podslice.policy.eviction.pressure import (
 from podslice.policy.eviction.thresholds import (
     CRITICAL_PRIORITY,
     RESOURCE_OF_SIGNAL,
+    TIER_OF_SIGNAL,
     PodUsage,
     SignalObservation,
     eviction_thresholds,
@@ -170,7 +171,8 @@ def test_the_first_pod_with_usage_is_evicted(data, world, node, config, signal):
         pod = candidate.decision
         used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
         is_safe = RESOURCE_OF_SIGNAL[signal] == "memory" and pod.qos == "Guaranteed"
-        if used > (pod.requests["memory"] if is_safe else 0):
+        is_of_tier = TIER_OF_SIGNAL.get(signal, pod.qos) == pod.qos
+        if is_of_tier and used > (pod.requests["memory"] if is_safe else 0):
             assert chosen == candidate
             return
     assert chosen is None

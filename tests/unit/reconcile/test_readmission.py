@@ -219,6 +219,8 @@ async def test_an_agent_that_has_ended_is_not(here, fields):
     ("condition", "waits"),
     [
         (Condition.MEMORY, {"default/batch"}),
+        (Condition.BESTEFFORT_MEMORY, {"default/batch"}),
+        (Condition.BURSTABLE_MEMORY, set()),
         (Condition.DISK, {"default/batch", "default/web"}),
         (Condition.PID, {"default/batch", "default/web"}),
     ],

@@ -65,6 +65,39 @@ def test_without_a_group_of_pods_nothing_is_left_for_them_or_taken(host, group):
     assert "memory.available" in found
 
 
+TIER = "/kubepods.slice/kubepods-burstable.slice"
+
+
+def observe_tier(host, **files):
+    group = host / "sys/fs/cgroup" / TIER.lstrip("/")
+    make_files(group, {name.replace("_", ".", 1): text for name, text in files.items()})
+    cgroups = CgroupFs(mount=host / "sys/fs/cgroup")
+    tiers = {"burstable.memory.available": TIER}
+    found = observe_signals(host, cgroups, ALLOCATION, PODS, tiers)
+    return found.get("burstable.memory.available")
+
+
+USED = {"memory_current": "5242880\n", "memory_stat": "inactive_file 1048576\n"}
+
+
+@pytest.mark.parametrize(("limit_mib", "left_mib"), [(6, 2), (4, 0), (3, 0)])
+def test_the_memory_left_to_a_tier_counts_from_its_limit(host, limit_mib, left_mib):
+    """Issue 18, point 8: memory.max - (memory.current - inactive_file)."""
+    found = observe_tier(host, memory_max=f"{limit_mib * 2**20}\n", **USED)
+    assert found == SignalObservation(
+        available=left_mib * 2**20 * 1000, capacity=limit_mib * 2**20 * 1000
+    )
+
+
+@pytest.mark.parametrize(
+    "files",
+    [USED, {**USED, "memory_max": "max\n"}, {"memory_max": "1048576\n"}],
+    ids=["no file", "no limit", "no usage"],
+)
+def test_a_tier_without_a_limit_or_usage_is_not_observed(host, files):
+    assert observe_tier(host, **files) is None
+
+
 @pytest.mark.parametrize(
     ("path", "signal"),
     [("proc/meminfo", "memory.available"), ("proc/loadavg", "pid.available")],

@@ -195,7 +195,13 @@ def test_conditions_are_exposed_while_they_are_false(found):
         labels["condition"]: value(found, "podslice_node_condition", **labels)
         for labels in labels_of(found, "podslice_node_condition")
     }
-    assert conditions == {"MemoryPressure": 1, "DiskPressure": 0, "PIDPressure": 0}
+    assert conditions == {
+        "MemoryPressure": 1,
+        "DiskPressure": 0,
+        "PIDPressure": 0,
+        "BurstableMemoryPressure": 0,
+        "BestEffortMemoryPressure": 0,
+    }
 
 
 def test_counters_exist_before_the_first_event(found):

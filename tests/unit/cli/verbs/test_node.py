@@ -153,3 +153,32 @@ def test_node_with_more_reserved_than_there_is(podslice):
         " has 8; lower the reservations\n"
     )
     assert ended.out.startswith("RESOURCE")
+
+
+TIERS = (
+    "--qos-reserved=memory=50%",
+    "--eviction-tier=burstable=memory.available<10%,besteffort=memory.available<64Mi",
+)
+
+
+def test_node_shows_the_thresholds_of_tiers(podslice):
+    lines = podslice("node", *TIERS, "-o", "wide").out.splitlines()
+    assert [line for line in lines if "evicted" in line] == [
+        "BestEffort pods are evicted when less than 64Mi of the 32Gi of their tier are available.",
+        # 2^35 / 10, rounded down
+        "Burstable pods are evicted when less than 3435973836 of the 32Gi of their tier are available.",
+    ]
+    document = json.loads(podslice("node", *TIERS, "-o", "json").out)
+    assert document["eviction_tiers"] == [
+        {"tier": "besteffort", "limit_bytes": 2**35, "threshold_bytes": 64 * 2**20},
+        {"tier": "burstable", "limit_bytes": 2**35, "threshold_bytes": 2**35 // 10},
+    ]
+
+
+def test_node_refuses_a_threshold_that_every_tier_meets(podslice):
+    ended = podslice("node", *TIERS[:1], "--eviction-tier=burstable=memory.available<32Gi")
+    assert ended.code == 2
+    assert ended.err == (
+        "error: eviction-tier: 32Gi is not less than 32Gi, the most memory of a tier; lower the"
+        " threshold of burstable, or write it as a percentage\n"
+    )

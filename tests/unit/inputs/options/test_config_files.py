@@ -181,11 +181,35 @@ def test_value(key, value, expect):
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        ["burstable=memory.available<10%", " besteffort = memory.available<64Mi "],
+        {"burstable": "memory.available<10%", "besteffort": {"memory": {"available": "64Mi"}}},
+    ],
+    ids=["list", "table"],
+)
+def test_thresholds_of_tiers(value):
+    """Issue 18, point 8: `["burstable=memory.available<10%"]`."""
+    config = load_config({"eviction-tier": value, "qos-reserved": "memory=50%"}, root=NOWHERE)
+    assert config.eviction_tier == {
+        Qos.BURSTABLE: Threshold(percent_milli=10_000),
+        Qos.BESTEFFORT: Threshold(amount=64 * MI),
+    }
+
+
+@pytest.mark.parametrize(
     ("key", "value", "expect"),
     [
         ("rules", "kubernets", "--rules: must be one of proposal, kubernetes, not the string 'kubernets'; write kubernetes"),
         ("rules", 5, "--rules: must be one of proposal, kubernetes, not the number 5"),
         ("oomd-tiers", "besteffort,guaranteed", "--oomd-tiers.guaranteed: unknown tier 'guaranteed'; write burstable or besteffort"),
+        ("eviction-tier", "guaranteed=memory.available<1Gi", "--eviction-tier.guaranteed: unknown tier 'guaranteed'; write burstable or besteffort"),
+        ("eviction-tier", "burstable=pid.available<5", "--eviction-tier.burstable: a tier has only memory.available; write burstable=memory.available<10%, for example"),
+        ("eviction-tier", {"burstable": {}}, "--eviction-tier.burstable: a tier has only memory.available; write burstable=memory.available<10%, for example"),
+        ("eviction-tier", "burstable=memory.available<-1%", "--eviction-tier.burstable: '-1%' is not a percentage"),
+        ("eviction-tier", "memory.available<10%", "--eviction-tier: 'memory.available<10%' is not of the form name=value; the operator is '='"),
+        ("eviction-tier", [5], "--eviction-tier: every entry must be a string, not the number 5"),
+        ("eviction-tier", 5, "--eviction-tier: must be a string or a table, not the number 5"),
         ("oomd-tiers", 5, "--oomd-tiers: must be a list of tiers, not the number 5; write 'besteffort'"),
         ("memory-throttling-factor", "0", "--memory-throttling-factor: must be a number above 0 and at most 1, not the string '0'; write 0.9"),
         ("memory-throttling-factor", "1.001", "--memory-throttling-factor: must be a number above 0 and at most 1, not the string '1.001'; write 0.9"),

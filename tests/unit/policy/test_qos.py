@@ -229,7 +229,7 @@ def test_the_reason_names_the_first_container_only(rules, resources, expected):
     ],
 )
 def test_an_empty_pod_level_is_the_reason_where_it_decides(stated, expected):
-    emptied = replace(pod(container(stated)), has_empty_level=True)
+    emptied = replace(pod(container(stated), container(Resources())), has_empty_level=True)
     qos = classify(emptied, Rules.KUBERNETES)
     assert qos is Qos.BESTEFFORT
     assert why_qos(emptied, qos, Rules.KUBERNETES) == expected

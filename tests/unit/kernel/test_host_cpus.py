@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ from podslice.kernel.host_cpus import read_cpu_topology
 from podslice.model.config import TopologyManagerPolicy
 from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
-from podslice.policy.cpu_assignment import CpuOptions
+from podslice.policy.cpu_assignment import CpuOptions, assign_cpus
 from podslice.policy.numa_alignment import align_cpus
 
 SMT = regular_topology(sockets=2, numa=4, cores=4, threads=2)
@@ -164,3 +165,61 @@ def test_a_topology_that_cannot_be_parsed_is_an_error_of_the_host(name, text, tm
     (tmp_path / "sys/devices/system/cpu" / name).write_text(text)
     with pytest.raises(HostError, match="the topology of this host's CPUs can't be read: "):
         read_cpu_topology(tmp_path)
+
+
+MACHINES = Path(__file__).parent / "machines"
+
+
+def write_recorded(root, name):
+    """Write the files that a machine's kernel had: lines of `PATH: CONTENT`."""
+    for line in (MACHINES / f"{name}.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            path, _, text = line.partition(": ")
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(f"{text}\n")
+
+
+def as_text(groups):
+    return " ".join(format_cpus(each) for each in groups.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "cores", "caches", "nodes", "sockets"),
+    [
+        ("one-socket", "0 1 2 3", "0-3", "0-3", "0-3"),
+        ("two-sockets", "0-1 2-3 4-5 6-7", "0-3 4-7", "0-3 4-7", "0-3 4-7"),
+        ("four-sockets", "0 1 2 3 4 5 6 7", *3 * ("0-1 2-3 4-5 6-7",)),
+        # the kernel still lists CPU 5 as one that shares the cache
+        ("offline-thread", "0-1 2-3 4 6-7", "0-3 4,6-7", "0-3 4,6-7", "0-3 4,6-7"),
+    ],
+)
+def test_a_recorded_machine_is_read(name, cores, caches, nodes, sockets, tmp_path):
+    write_recorded(tmp_path, name)
+    found = read_cpu_topology(tmp_path)
+    assert as_text(found.cores) == cores
+    assert as_text(found.uncore_caches) == caches
+    assert as_text(found.numa_nodes) == nodes
+    assert as_text(found.sockets) == sockets
+
+
+@pytest.mark.parametrize(
+    ("name", "free", "count", "options", "expected"),
+    [
+        ("one-socket", "1-3", 2, {}, "1-2"),
+        ("two-sockets", "1-7", 4, {}, "4-7"),
+        ("two-sockets", "1-7", 2, {"full_cores": True}, "2-3"),
+        ("four-sockets", "1-7", 2, {}, "2-3"),
+        ("four-sockets", "1-7", 4, {"distribute_numa": True}, "2-3,4-5"),
+        ("offline-thread", "1-4,6-7", 4, {"full_cores": True}, "2-3,6-7"),
+        ("offline-thread", "1-4,6-7", 3, {}, "4,6-7"),
+    ],
+)
+def test_cpus_are_assigned_on_a_recorded_machine(name, free, count, options, expected, tmp_path):
+    write_recorded(tmp_path, name)
+    found = assign_cpus(
+        read_cpu_topology(tmp_path),
+        count,
+        free=frozenset(parse_cpus(free)),
+        options=CpuOptions(**options),
+    )
+    assert found == parse_cpus(expected)

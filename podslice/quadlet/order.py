@@ -30,7 +30,11 @@ RestartSteps=.
 _CONSTANT_SEC = 10
 """The delay where systemd has no steps, so that a container that fails at once uses little CPU."""
 _JOB_SEC = 300
-"""How long a pod that cannot be created delays the boot; it is created later, too."""
+"""How long a pod that cannot be created delays the boot; it is created later, too.
+
+It ends between two restarts, 189 s and 489 s after the first failure: systemd no longer starts a
+service whose job times out at the moment at which the delay ends.
+"""
 _STEPS_SINCE = 254
 """The systemd with RestartSteps=, RestartMaxDelaySec= and RestartMode=. Source: systemd, NEWS."""
 

@@ -79,6 +79,15 @@ FILES = {
     "/web.yaml": MANIFEST,
 }
 JOB = f"/run/systemd/system/{POD}.d/job.conf"
+# As in the quadlets, the job times out in the middle of a delay.
+LATER = """
+[Unit]
+JobRunningTimeoutSec=4s
+[Service]
+RestartSec=8s
+RestartSteps=0
+RestartMaxDelaySec=infinity
+"""
 GENERATOR = "/usr/lib/systemd/system-generators/podman-system-generator"
 REMOVE = f"""
 rm -rf /run/systemd/system/boot.target /run/systemd/system/podslice-{POD_ID}-.service.d /run/systemd/system/{POD}.d /run/systemd/system/{WAITS}.d /etc/containers {WORK}
@@ -167,7 +176,7 @@ def test_what_fails_starts_again_and_again(box):
     # a pod that fails delays a target that wants it, and not for ever
     box.run("systemctl", "stop", POD)
     box.put(f"{WORK}/in-use", "")
-    box.put(JOB, "[Unit]\nJobRunningTimeoutSec=10s\n")
+    box.put(JOB, LATER)
     box.run("systemctl", "daemon-reload")
     box.run("systemctl", "start", "boot.target")
     assert agent.is_active(box, "boot.target")

@@ -162,6 +162,70 @@ def test_the_kernel_has_the_numbers_of_seed_000_and_of_annotations(clean_machine
     assert kernel(machine, made["pod3"]["control_group"], "memory.low") == str(2 * GI)
 
 
+GUARDED = """
+apiVersion: v1
+kind: Pod
+metadata: {name: guarded, uid: guarded}
+spec:
+  containers:
+  - name: main
+    resources: {requests: {cpu: 100m, memory: 64Mi}, limits: {cpu: 200m, memory: 128Mi}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: whole, uid: whole}
+spec:
+  containers:
+  - {name: main, resources: {limits: {cpu: 200m, memory: 48Mi}}}
+"""
+AS_KUBELET = """
+capacity = "cpu=8,memory=1Gi"
+rules = "kubernetes"
+memory-protection = "tiered"
+memory-throttling-factor = 0.5
+memory-swap-behavior = "LimitedSwap"
+"""
+SWAP_ON = "umask 77; head -c 64M /dev/zero >/swap; mkswap -q /swap; swapon /swap"
+READ_OWN = """
+for name in memory.high memory.low memory.min memory.swap.max; do
+  cat /sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/$name
+done
+"""
+
+
+@pytest.mark.cgroup2
+def test_the_kernel_protects_throttles_and_swaps_as_the_kubelet_has_it(clean_machine):
+    machine = clean_machine
+    machine.put("/root/guarded.yaml", GUARDED)
+    machine.put("/etc/podslice/podslice.toml", AS_KUBELET)
+    machine.run("sh", "-ec", SWAP_ON)
+    try:
+        apply(machine, "-f", "/root/guarded.yaml")
+        read = ("-c", "main", "--", "sh", "-c", READ_OWN)
+        own = {name: machine.podslice("run", name, *read) for name in ("guarded", "whole")}
+        swap = next(
+            int(line.split()[1]) * 1024
+            for line in machine.get("/proc/meminfo").decode().splitlines()
+            if line.startswith("SwapTotal:")
+        )
+    finally:
+        machine.run("sh", "-ec", "swapoff /swap; rm -r /swap /etc/podslice")
+    mi = 2**20
+    # the request's part of the swap, in whole pages as the kernel counts
+    share = 64 * mi * swap // GI // 4096 * 4096
+    guarded = [96 * mi, 64 * mi, 0, share]
+    assert own["guarded"].stdout.split() == list(map(str, guarded))
+    assert own["whole"].stdout.split() == ["max", "0", str(48 * mi), "0"]
+    kept = {
+        "kubepods.slice": (48 * mi, 64 * mi),
+        "kubepods.slice/kubepods-burstable.slice": (0, 64 * mi),
+        "kubepods.slice/kubepods-podwhole.slice": (48 * mi, 0),
+    }
+    for group, (least, low) in kept.items():
+        assert kernel(machine, f"/{group}", "memory.min") == str(least)
+        assert kernel(machine, f"/{group}", "memory.low") == str(low)
+
+
 OWN = """
 apiVersion: v1
 kind: Pod

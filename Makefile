@@ -71,7 +71,8 @@ clean:
 lab-clean: $(VENV)/ready
 	$(SUDO) $(RUN) -m tests.lab clean --all
 
-# Debian's python3 does not include venv; pip installs the rest as pinned in requirements-dev.txt
+# Debian's python3 does not include venv; pip installs the rest as pinned in requirements-dev.txt. The
+# list is complete: with --no-deps, a newer release that an extra would admit is not considered
 $(VENV)/ready: pyproject.toml requirements-dev.txt
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
@@ -79,6 +80,6 @@ $(VENV)/ready: pyproject.toml requirements-dev.txt
 	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	    python3-venv >/dev/null && \
 	  $(PYTHON) -m venv --clear $(VENV); }
-	@$(PIP) --require-hashes --requirement requirements-dev.txt
+	@$(PIP) --no-deps --require-hashes --requirement requirements-dev.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@

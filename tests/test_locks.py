@@ -171,3 +171,16 @@ def test_nothing_is_installed_or_fetched_without_a_lock():
     assert [
         call for call in calls if not re.search("--require-hashes|--no-deps|^PIP = ", call)
     ] == []
+
+
+def test_a_lock_is_installed_without_solving_again():
+    """pip of Debian 12 refuses a whole lock once a dependency with an extra has a newer release."""
+    files = [*ROOT.glob("packaging/builder/*.py"), ROOT / "Makefile", ROOT / "tests/fleet/tools.py"]
+    calls = [
+        line.strip()
+        for path in files
+        for line in path.read_text().splitlines()
+        if "--require-hashes" in line and not line.lstrip().startswith("#")
+    ]
+    assert len(calls) == 4
+    assert [call for call in calls if "--no-deps" not in call] == []

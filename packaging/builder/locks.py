@@ -53,7 +53,7 @@ def _install_uv(directory: Path) -> Path:
     """Install the uv that its lock names into an environment of its own."""
     deps.run_tool(sys.executable, "-m", "venv", str(directory / "uv"))
     deps.run_tool(
-        *(str(directory / "uv/bin/pip"), "install", "--quiet", "--require-hashes"),
+        *(str(directory / "uv/bin/pip"), "install", "--quiet", "--no-deps", "--require-hashes"),
         f"--requirement={TOOL}",
     )
     return directory / "uv/bin/uv"

@@ -30,7 +30,8 @@ def ensure_tools():
 def _install(new, name):
     deps.run_tool(sys.executable, "-m", "venv", str(new))
     deps.run_tool(
-        *(str(new / "bin/pip"), "install", "--quiet", "--require-hashes"), f"--requirement={LOCK}"
+        *(str(new / "bin/pip"), "install", "--quiet", "--no-deps", "--require-hashes"),
+        f"--requirement={LOCK}",
     )
     # scripts begin with the path of the interpreter, which is that of the finished directory
     for script in (new / "bin").iterdir():

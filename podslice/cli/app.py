@@ -23,7 +23,7 @@ from podslice.cli.views.problem_lines import problem_line, problem_lines
 from podslice.cli.views.style import ColorMode
 from podslice.errors import InputError, PodsliceError, Problem
 
-_HIDDEN = ("__containers", "__init_done", "__probe", "__restore_reserved")
+_HIDDEN = ("__containers", "__init_done", "__restore_reserved")
 VERBS = (*chain.from_iterable(VERB_GROUPS.values()), *_HIDDEN)
 """Every verb: the function of its name in the module of its name.
 

@@ -13,23 +13,18 @@ import ctypes
 import os
 import select
 import signal
-import socket
-import ssl
 import subprocess
 from collections.abc import Callable
-from contextlib import closing, suppress
-from http.client import HTTPConnection, HTTPSConnection
+from contextlib import suppress
 from pathlib import Path
 
 from podslice.dataclass import dataclass
-from podslice.model.workload import Action, Exec, HttpGet, TcpSocket
+from podslice.model.workload import Exec
 
 _PODMAN = "podman"
 _OK, _FAILED = 0, 1
-_UNROUTED = "192.0.2.1"
-"""An address for documentation: a datagram socket that names it sends nothing. Source: RFC 5737."""
-_SUCCESS = range(200, 400)
-"""Source: Kubernetes, pkg/probe/http/http.go, DoHTTPProbe."""
+_MARK = "PODSLICE_PROBE"
+"""A variable of the processes of a probe, by which they are found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,42 +36,51 @@ class RunningContainer:
     """The process whose namespaces are those of the container."""
 
 
-def attempt(action: Action, target: RunningContainer, timeout_sec: int) -> bool:
-    """Try once, and return whether it succeeds in time."""
-    if isinstance(action, Exec):
-        return _run([_PODMAN, "exec", target.name, *action.command], timeout_sec)
+def attempt_request(
+    request: Callable[[int], bool], target: RunningContainer, timeout_sec: int
+) -> bool:
+    """Make a request from the network of a container, and return whether it succeeds in time."""
 
     def work() -> bool:
         join(target.pid)
-        return request(action, timeout_sec)
+        return request(timeout_sec)
 
     return in_child(work, timeout_sec)
 
 
-def request(action: HttpGet | TcpSocket, timeout_sec: int) -> bool:
-    """Make a request from this process, and return whether it succeeds.
+def attempt_command(action: Exec, target: RunningContainer, timeout_sec: int) -> bool:
+    """Run a command in a container, and return whether it succeeds in time.
 
-    Raises:
-        OSError, http.client.HTTPException: it fails otherwise.
+    Its processes end with its time, as in the kubelet.
     """
-    if isinstance(action, TcpSocket):
-        return _connect(action, timeout_sec)
-    return _get(action, timeout_sec)
-
-
-def _run(command: list[str], timeout_sec: int) -> bool:
+    mark = f"{_MARK}={target.name}"
     try:
         done = subprocess.run(
-            command,
+            [_PODMAN, "exec", f"--env={mark}", target.name, *action.command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             timeout=timeout_sec,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
+        kill_marked(mark)
+        return False
+    except OSError:
         return False
     return done.returncode == 0
+
+
+def kill_marked(mark: str) -> None:
+    """Kill the processes with this variable: the end of podman leaves them as they are."""
+    for directory in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has exited, or is of another user
+            descriptor = os.pidfd_open(int(directory.name))
+            try:
+                if mark.encode() in (directory / "environ").read_bytes().split(b"\0"):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            finally:
+                os.close(descriptor)
 
 
 def in_child(work: Callable[[], bool], timeout_sec: float) -> bool:
@@ -124,37 +128,3 @@ def _set_namespace(descriptor: int) -> None:
     if library.setns(descriptor, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-
-
-def own_address() -> str:
-    """Return the address of the pod: that of its default route, or else the loopback address."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
-        try:
-            found.connect((_UNROUTED, 9))
-        except OSError:
-            return "127.0.0.1"
-        return str(found.getsockname()[0])
-
-
-def _connect(action: TcpSocket, timeout_sec: int) -> bool:
-    with socket.create_connection((action.host or own_address(), action.port), timeout_sec):
-        return True
-
-
-def _get(action: HttpGet, timeout_sec: int) -> bool:
-    """Request a page; a certificate is not verified, and a redirection is not followed."""
-    headers = {"User-Agent": "kube-probe/podslice", "Accept": "*/*", **dict(action.headers)}
-    with closing(_connection(action, timeout_sec)) as connection:
-        connection.request("GET", action.path, headers=headers)
-        with connection.getresponse() as response:
-            return response.status in _SUCCESS
-
-
-def _connection(action: HttpGet, timeout_sec: int) -> HTTPConnection:
-    host = action.host or own_address()
-    if action.scheme != "HTTPS":
-        return HTTPConnection(host, action.port, timeout=timeout_sec)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return HTTPSConnection(host, action.port, timeout=timeout_sec, context=context)

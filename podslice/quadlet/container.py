@@ -98,7 +98,7 @@ class ContainerUnit:
         head = section("Unit")
         key = double(self.names.decision.pod.key)
         head.add("Description", f"Container {self.container.name} of pod {key}")
-        add_order(head, self.container, self.workload, self.names)
+        add_order(head, self.container, self.workload, self.names, self.options)
         return head
 
     def _container(self) -> Section:
@@ -114,7 +114,7 @@ class ContainerUnit:
         self._add_command(body)
         self._add_environment(body)
         body.add("Volume", *(self.mounter.volume(each) for each in container.mounts))
-        add_health(body, container)
+        add_health(body, container, self.options)
         _add_security(body, container.security)
         body.add("GroupAdd", *map(str, self.workload.groups))
         grace_sec = names.decision.pod.grace_period_sec
@@ -185,7 +185,7 @@ class ContainerUnit:
             command = (self.options.program, "phase", *own, key, "--set", "running")
             # a pod that podslice has not applied has no init phase
             body.add("ExecStartPost", f"-{words(command)}")
-        if needs_prober(self.container):
+        if needs_prober(self.container, self.options):
             prober = self.names.prober(self.container.name)
             body.add("ExecStartPost", prober_start_line(prober, self.options))
 

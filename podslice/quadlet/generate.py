@@ -59,8 +59,8 @@ def _files(workload: PodWorkload, names: Names, options: Options) -> Iterator[Fi
             options=options,
         )
         yield from made.files()
-        if needs_prober(container):
-            yield prober_file(container, names, options)
+        if needs_prober(container, options):
+            yield prober_file(container, workload, names, options)
     for volume in workload.volumes:
         yield from volume_file(volume, names)
         yield from data_files(volume, names)

@@ -40,7 +40,11 @@ _STEPS_SINCE = 254
 
 
 def add_order(
-    head: Section, container: ContainerWorkload, workload: PodWorkload, names: Names
+    head: Section,
+    container: ContainerWorkload,
+    workload: PodWorkload,
+    names: Names,
+    options: Options,
 ) -> None:
     """Add what starts before a container.
 
@@ -51,7 +55,7 @@ def add_order(
         service = names.service(each.name)
         if each.kind is ContainerKind.INIT:
             head.add("Requires", service)
-        head.add("After", *_started(each, service, names))
+        head.add("After", *_started(each, service, names, options))
 
 
 def _earlier(container: ContainerWorkload, workload: PodWorkload) -> Iterator[ContainerWorkload]:
@@ -62,9 +66,11 @@ def _earlier(container: ContainerWorkload, workload: PodWorkload) -> Iterator[Co
             yield each
 
 
-def _started(container: ContainerWorkload, service: UnitName, names: Names) -> Iterator[str]:
+def _started(
+    container: ContainerWorkload, service: UnitName, names: Names, options: Options
+) -> Iterator[str]:
     yield service
-    if container.startup is not None and needs_prober(container):
+    if container.startup is not None and needs_prober(container, options):
         yield names.prober(container.name)
 
 

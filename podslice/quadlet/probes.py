@@ -3,10 +3,11 @@
 Podman runs one command in the container, with one set of times, and restarts on the failure of a
 startup probe by itself, which systemd does not see. So it gets a probe that is the only one, or the
 same for liveness and readiness. All others are run by `podslice __probe`, from outside: requests
-need nothing in the image then.
+need nothing in the image then. Before 5.6 podman gets none, since it waits for a command that hangs
+for ever, whatever its time is.
 
 Source: podman 5.4, cmd/podman/utils, makeHealthCheckFromCli; podman-run(1), --health-cmd and
---health-on-failure; libpod/healthcheck.go, incrementStartupHCFailureCounter.
+--health-on-failure; libpod/healthcheck.go, incrementStartupHCFailureCounter and runHealthCheck.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from podslice.model.workload import (
     ContainerWorkload,
     Exec,
     HttpGet,
+    PodWorkload,
     Probe,
+    Restart,
     TcpSocket,
 )
 from podslice.quadlet.pod_names import Names
@@ -31,11 +34,17 @@ from podslice.quadlet.unit_text import Section, double, section, unit, words
 
 VERB = "__probe"
 """The internal verb that probes a container from outside."""
+KILL = "--kill"
+"""Its option that kills a container which is not alive, without the grace period."""
 _KEYWORDS = ("CMD", "CMD-SHELL", "NONE")
+_TIMEOUT_SINCE = (5, 6)
+"""The podman that ends a command after its time. Source: podman, RELEASE_NOTES.md, 5.6.0."""
 
 
-def podman_probe(container: ContainerWorkload) -> Probe | None:
+def podman_probe(container: ContainerWorkload, options: Options) -> Probe | None:
     """Return the probe that podman runs; None if there is none, or another one as well."""
+    if options.podman_version < _TIMEOUT_SINCE:
+        return None
     if container.startup is not None or (container.readiness and _is_awaited(container)):
         return None
     liveness, readiness = container.liveness, container.readiness
@@ -62,18 +71,18 @@ def _is_awaited(container: ContainerWorkload) -> bool:
     return container.kind is ContainerKind.SIDECAR or container.post_start is not None
 
 
-def needs_prober(container: ContainerWorkload) -> bool:
+def needs_prober(container: ContainerWorkload, options: Options) -> bool:
     """Return whether a service beside the container runs its probes."""
     has_probes = any((container.liveness, container.readiness, container.startup))
-    return has_probes and podman_probe(container) is None
+    return has_probes and podman_probe(container, options) is None
 
 
-def add_health(body: Section, container: ContainerWorkload) -> None:
+def add_health(body: Section, container: ContainerWorkload, options: Options) -> None:
     """Add the keys of the probe that podman runs; the image's own is off, as in Kubernetes.
 
     With HealthCmd=none podman would start a timer that checks nothing.
     """
-    probe = podman_probe(container)
+    probe = podman_probe(container, options)
     if probe is None or not isinstance(probe.action, Exec):
         body.add("PodmanArgs", "--no-healthcheck")
         return
@@ -88,7 +97,9 @@ def add_health(body: Section, container: ContainerWorkload) -> None:
         body.add("Notify", "healthy")
 
 
-def prober_file(container: ContainerWorkload, names: Names, options: Options) -> File:
+def prober_file(
+    container: ContainerWorkload, workload: PodWorkload, names: Names, options: Options
+) -> File:
     """Return the service that probes a container; it stops the container that is not alive.
 
     As the kubelet does, it uses the memory and processors of the node's services, not the pod's.
@@ -104,12 +115,23 @@ def prober_file(container: ContainerWorkload, names: Names, options: Options) ->
     body.add("TimeoutStartSec", "infinity")
     if not options.manager.is_user:
         body.add("Slice", KUBE_RESERVED_SLICE)
-    command = (options.program, VERB, names.container(container.name))
+    kill = (KILL,) if _must_fail(container, workload) else ()
+    command = (options.program, VERB, *kill, names.container(container.name))
     body.add("ExecStart", words((*command, json.dumps(_document(container)))))
     body.add("Restart", "on-failure")
     body.add("RestartSec", "1s")
     text = unit(GENERATED, (head, body))
     return File(path=names.prober(container.name), content=text.encode(), is_unit=True)
+
+
+def _must_fail(container: ContainerWorkload, workload: PodWorkload) -> bool:
+    """Return whether systemd starts a container again only if its end is a failure.
+
+    The kubelet starts one that is not alive again, whatever its exit code is after its signal.
+
+    Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_manager.go, computePodActions.
+    """
+    return workload.restart is Restart.ON_FAILURE and container.kind is ContainerKind.APP
 
 
 def prober_start_line(prober: UnitName, options: Options) -> str:

@@ -46,6 +46,7 @@ COMMANDS = {
     "--version": ("--version",),
     "--help": ("--help",),
     "__complete": ("__complete", "pods"),
+    "__probe": ("__probe",),
     "adopt": ("adopt", USER, "web", "1"),
     "apply": ("apply", USER, FILE),
     "cgroup-parent": ("cgroup-parent", USER, "web", FILE),

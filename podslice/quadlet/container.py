@@ -113,7 +113,8 @@ class ContainerUnit:
         body.add("Pull", _PULL[container.pull])
         self._add_command(body)
         self._add_environment(body)
-        body.add("Volume", *(self.mounter.volume(each) for each in container.mounts))
+        for mount in container.mounts:
+            body.add(*self.mounter.line(mount))
         add_health(body, container, self.options)
         _add_security(body, container.security)
         body.add("GroupAdd", *map(str, self.workload.groups))

@@ -6,6 +6,7 @@ from podslice.dataclass import dataclass
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.naming import SCOPE_PREFIX, podman_pod, podman_service, service_name
 from podslice.model.unit import UnitName
+from podslice.model.workload import Claim, EmptyDir
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +57,18 @@ class Names:
         """Return what policy has decided on a container."""
         return next(each for each in self.decision.containers if each.name == container)
 
-    def volume(self, name: str) -> str:
-        """Return the name of a volume of podman."""
-        return f"{self.pod}-{name}"
+    def volume_file(self, name: str) -> str:
+        """Return the file of a volume that podman holds."""
+        return f"{self.pod}-{name}.volume"
+
+    def volume(self, volume: Claim | EmptyDir) -> str:
+        """Return podman's name of a volume.
+
+        That of an empty directory, which is removed with the pod, is no valid name of a claim.
+        """
+        if isinstance(volume, Claim):
+            return volume.claim
+        return f"emptyDir-{self.pod}-{volume.name}"
 
     def environment(self, container: str) -> str:
         """Return the file with the secret variables of a container."""

@@ -15,10 +15,10 @@ UNIT_MODE = 0o644
 OWN_SECTION = "X-Podslice"
 """A section that systemd and podman's generator ignore. Source: systemd.unit(5), "Description"."""
 KEPT = "KeptByAgent"
-PODMAN_MIN = (5, 3)
-"""The first version whose generator has ServiceName= and AddHost= in [Pod].
+PODMAN_MIN = (5, 4)
+"""The first version that mounts a part of a volume; 5.3 has the other keys of the units.
 
-Source: podman, RELEASE_NOTES.md, 5.3.0.
+Source: podman, RELEASE_NOTES.md, 5.4.0 and 5.3.0.
 """
 
 

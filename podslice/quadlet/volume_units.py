@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping
+from typing import TypeGuard
 
 from podslice.dataclass import dataclass
 from podslice.model.desired import VolumeDecision
@@ -12,7 +13,7 @@ from podslice.model.unit import GENERATED
 from podslice.model.workload import Claim, DataFiles, EmptyDir, HostPath, Volume, VolumeMount
 from podslice.quadlet.pod_names import Names
 from podslice.quadlet.result import PODMAN, Directory, File, Options
-from podslice.quadlet.unit_text import double, section, unit, word, words
+from podslice.quadlet.unit_text import argument, double, section, unit, word, words
 
 _PROPAGATION = {"None": "", "HostToContainer": "rslave", "Bidirectional": "rshared"}
 """Source: Kubernetes, types.go, MountPropagationMode; podman-run(1), --volume."""
@@ -24,6 +25,20 @@ _TESTS = {
     "BlockDevice": "-b",
 }
 """Type of a hostPath → the option of test(1) that it must pass before the container starts."""
+MAKE_BELOW = (
+    'top=$(realpath -e "$1") || exit; path=${top%/}/$2; '
+    '[ "$(realpath -m "$path")" = "$path" ] || { echo "$2 leads out of $1" >&2; exit 1; }; '
+    '[ -e "$path" ] || { umask "$(printf %o $((~0$(stat -c %a "$top") & 0777)))"; mkdir -p "$path"; }'
+)
+"""Creates a path below a directory, with the mode of that, unless a symbolic link leads elsewhere.
+
+What processes of the volume's containers have written there must not choose a path of the host.
+
+Source: Kubernetes, pkg/volume/util/subpath/subpath_linux.go, SafeMakeDir.
+"""
+_MAKE_BELOW_VOLUME = (
+    f'set -- "$({PODMAN} volume inspect --format {{{{.Mountpoint}}}} "$1")" "$2"; {MAKE_BELOW}'
+)
 _OPEN = f'chmod 0777 "$({PODMAN} volume inspect --format {{{{.Mountpoint}}}} "$1")"'
 _DIRECTORY_MODE = 0o755
 _PRIVATE_MODE = 0o700
@@ -39,7 +54,7 @@ def volume_file(volume: Volume, names: Names) -> Iterator[File]:
 
     Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, perm; podman-volume-create(1), --opt.
     """
-    if not isinstance(volume, Claim | EmptyDir) or _is_in_memory(volume):
+    if not _is_podmans(volume):
         return
     head, service = section("Unit"), section("Service")
     what = double(names.decision.pod.key)
@@ -47,19 +62,16 @@ def volume_file(volume: Volume, names: Names) -> Iterator[File]:
     # the next start of the pod creates a volume that was removed meanwhile
     head.add("PartOf", names.pod_service)
     body = section("Volume")
-    if isinstance(volume, Claim):
-        body.add("VolumeName", double(volume.claim))
-    else:
-        body.add("VolumeName", names.volume(volume.name))
+    name = names.volume(volume)
+    body.add("VolumeName", double(name))
+    if isinstance(volume, EmptyDir):
         body.add("Copy", "false")
         body.add("User", "0")
         body.add("Group", "0")
         body.add("Label", word(f"{POD_LABEL}={names.decision.pod.key}"))
-        service.add(
-            "ExecStartPost", words(("/usr/bin/sh", "-c", _OPEN, "sh", names.volume(volume.name)))
-        )
+        service.add("ExecStartPost", words(("/usr/bin/sh", "-c", _OPEN, "sh", name)))
     text = unit(GENERATED, (head, body, service))
-    yield File(path=f"{names.volume(volume.name)}.volume", content=text.encode())
+    yield File(path=names.volume_file(volume.name), content=text.encode())
 
 
 def data_files(volume: Volume, names: Names) -> Iterator[File]:
@@ -94,16 +106,35 @@ class Mounter:
     volumes: Mapping[str, Volume]
     options: Options
 
-    def volume(self, mount: VolumeMount) -> str:
-        """Return the value of `Volume=` for a mount."""
+    def line(self, mount: VolumeMount) -> tuple[str, str]:
+        """Return the key and the value for a mount.
+
+        Only with `Mount=` a part of one of podman's volumes can be mounted.
+        """
         volume = self.volumes[mount.volume]
         read_only = mount.read_only or (isinstance(volume, Claim) and volume.read_only)
+        if mount.sub_path and _is_podmans(volume):
+            return "Mount", self._part(mount, read_only=read_only)
         options = ["ro"] if read_only or isinstance(volume, DataFiles) else []
         if isinstance(volume, DataFiles):
             options.append("z")  # its containers share the SELinux label
         options += [_PROPAGATION[mount.propagation]] if mount.propagation != "None" else []
         suffix = f":{','.join(options)}" if options else ""
-        return f"{self._source(volume, mount.sub_path)}:{double(mount.path)}{suffix}"
+        return "Volume", f"{self._source(volume, mount.sub_path)}:{double(mount.path)}{suffix}"
+
+    def _part(self, mount: VolumeMount, *, read_only: bool) -> str:
+        """Return the mount of a part of one of podman's volumes.
+
+        Source: podman 5.4, podman-run(1), --mount, which splits it as CSV.
+        """
+        fields = [
+            "type=volume",
+            f"source={self.names.volume_file(mount.volume)}",
+            f"destination={mount.path}",
+            f"subpath={mount.sub_path}",
+        ]
+        fields += ["ro=true"] if read_only else []
+        return argument(",".join(map(_csv_field, fields)))
 
     def _source(self, volume: Volume, sub_path: str) -> str:
         below = f"/{double(sub_path)}" if sub_path else ""
@@ -113,7 +144,7 @@ class Mounter:
             return f"{double(volume.path)}{below}"
         if _is_in_memory(volume):
             return f"{self._memory_path(volume.name)}{below}"
-        return f"{self.names.volume(volume.name)}.volume"
+        return self.names.volume_file(volume.name)
 
     def _memory_path(self, name: str) -> str:
         """Return the path of a volume in memory, which is a mount of podslice.
@@ -134,15 +165,32 @@ class Mounter:
         volume = self.volumes[mount.volume]
         if isinstance(volume, HostPath):
             yield from _prepare(volume)
-            if mount.sub_path:
-                yield f"/usr/bin/mkdir -p {word(f'{volume.path}/{mount.sub_path}')}"
-        elif _is_in_memory(volume) and mount.sub_path:
-            path = f"{self._memory_path(volume.name)}/{double(mount.sub_path)}"
-            yield f'/usr/bin/mkdir -p "{path}"'
+        if mount.sub_path and not isinstance(volume, DataFiles):
+            yield self._make_below(volume, mount.sub_path)
+
+    def _make_below(self, volume: Volume, sub_path: str) -> str:
+        """Return the command that creates the part of a volume that is mounted."""
+        if _is_podmans(volume):
+            script, top = _MAKE_BELOW_VOLUME, word(self.names.volume(volume))
+        elif isinstance(volume, HostPath):
+            script, top = MAKE_BELOW, word(volume.path)
+        else:
+            script, top = MAKE_BELOW, self._memory_path(volume.name)
+        return f"{words(('/usr/bin/sh', '-c', script, 'sh'))} {top} {word(sub_path)}"
 
 
 def _below_runtime(decided: VolumeDecision) -> str:
     return decided.path.removeprefix("$XDG_RUNTIME_DIR").removeprefix("/run")
+
+
+def _csv_field(text: str) -> str:
+    """Return one field of a line of CSV. Source: RFC 4180."""
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"') else text
+
+
+def _is_podmans(volume: Volume) -> TypeGuard[Claim | EmptyDir]:
+    """Return whether podman holds a volume."""
+    return isinstance(volume, Claim | EmptyDir) and not _is_in_memory(volume)
 
 
 def _is_in_memory(volume: Volume) -> bool:

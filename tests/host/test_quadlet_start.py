@@ -18,7 +18,7 @@ POD = "web-pod.service"
 APP, PREPARE, BROKEN, SIDE = (
     f"podslice-{POD_ID}-{name}.service" for name in ("app", "prepare", "broken", "side")
 )
-DATA = "/var/lib/containers/storage/volumes/web-data/_data"
+DATA = "/var/lib/containers/storage/volumes/emptyDir-web-data/_data"
 MANIFEST = f"""
 apiVersion: v1
 kind: ConfigMap

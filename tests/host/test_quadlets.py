@@ -11,6 +11,7 @@ from podslice.model.workload import Exec, Sleep
 from podslice.processes.quadlet_files import Directories, write_quadlets
 from podslice.quadlet.hooks import stop_line
 from podslice.quadlet.result import PODMAN
+from podslice.quadlet.volume_units import MAKE_BELOW
 from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
 from tests.host import podman, users
 from tests.host.podman import LONG_SEC, MAKE_IMAGE_OF_USER
@@ -158,6 +159,35 @@ def test_a_container_stops_after_a_hook_that_fails(stop):
 
 def test_a_container_that_has_exited_has_no_hook(stop):
     assert stop(Sleep(seconds=100_000), GRACE_SEC, main_pid=None) == []
+
+
+def make_below(top, sub_path):
+    """Run the command before a container that mounts a part of a volume; return its result."""
+    command = ["/usr/bin/sh", "-c", MAKE_BELOW, "sh", str(top), sub_path]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o1777, 0o700])
+def test_a_part_of_a_volume_has_the_mode_of_the_volume(tmp_path, mode):
+    tmp_path.chmod(mode)
+    assert make_below(tmp_path, "a b/$c").returncode == 0
+    for each in ("a b", "a b/$c"):
+        assert (tmp_path / each).stat().st_mode & 0o777 == mode & 0o777
+    (tmp_path / "file").touch()
+    assert make_below(tmp_path, "file").returncode == 0
+
+
+@pytest.mark.parametrize("sub_path", ["link", "link/new"])
+def test_a_part_of_a_volume_does_not_lead_out_of_it(tmp_path, sub_path):
+    """A process with access to the volume could mount any path of the host otherwise."""
+    volume, outside = tmp_path / "volume", tmp_path / "outside"
+    for each in (volume, outside):
+        each.mkdir()
+    (volume / "link").symlink_to(outside)
+    done = make_below(volume, sub_path)
+    assert done.returncode != 0
+    assert done.stderr.strip().endswith(f"{sub_path} leads out of {volume}")
+    assert list(outside.iterdir()) == []
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ MAIL_VALUES = {
     f"/{QUEUE}": ("100000 100000", "1", str(64 * MI), str(32 * MI)),
 }
 """By control group: cpu.max, cpu.weight, memory.max and memory.low, as examples/shop/mail.yaml states."""
-VOLUMES = "/var/lib/containers/storage/volumes/shop-mail-0"
+VOLUMES = "/var/lib/containers/storage/volumes/emptyDir-shop-mail-0"
 LETTER = "From: shop@example.org\nYour order is on its way.\n"
 STARTED = "started as mail, 10 characters\n"
 with_podman = pytest.mark.parametrize("host", [BY_APT], indirect=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar
@@ -165,37 +166,40 @@ class ContainerReader:
     def _mounts(self, entries: Sequence[MountFields], path: str) -> Iterator[VolumeMount]:
         for index, entry in enumerate(entries):
             at = f"{path}[{index}]"
-            if entry.name not in self.volumes:
-                message = f"the pod has no volume {quote(entry.name or '')}"
+            name = entry.name or ""
+            if name not in self.volumes:
+                message = f"the pod has no volume {quote(name)}"
                 self.refusals.error(f"{at}.name", message)
                 continue
             target = entry.mount_path or ""
             if not target.startswith("/") or ":" in target:
                 message = f"{quote(target)} must be an absolute path without ':'"
                 self.refusals.error(f"{at}.mountPath", message)
-            sub_path = entry.sub_path or ""
-            self._check_sub_path(self.volumes[entry.name or ""], sub_path, f"{at}.subPath")
+            sub_path = self._sub_path(entry, f"{at}.subPath")
             propagation = entry.mount_propagation or "None"
             if propagation not in _PROPAGATIONS:
                 hint = f"write one of {', '.join(_PROPAGATIONS)}"
                 message = f"unknown value {quote(propagation)}"
                 self.refusals.error(f"{at}.mountPropagation", message, hint)
+            elif propagation != "None" and sub_path and _is_podmans(self.volumes[name]):
+                reason = "podman has no propagation for a part of a volume"
+                self.refusals.refuse(f"{at}.mountPropagation", reason)
             yield VolumeMount(
-                volume=entry.name or "",
+                volume=name,
                 path=target,
                 read_only=bool(entry.read_only),
                 sub_path=sub_path,
                 propagation=propagation,
             )
 
-    def _check_sub_path(self, volume: Volume | None, sub_path: str, path: str) -> None:
-        if sub_path.startswith("/") or ".." in sub_path.split("/") or ":" in sub_path:
-            message = f"{quote(sub_path)} must be a relative path without '..' and ':'"
+    def _sub_path(self, entry: MountFields, path: str) -> str:
+        """Return the part of the volume that is mounted, without needless parts; empty for all."""
+        stated = entry.sub_path or ""
+        if stated.startswith("/") or ".." in stated.split("/") or ":" in stated:
+            message = f"{quote(stated)} must be a relative path without '..' and ':'"
             self.refusals.error(path, message)
-        is_podmans = isinstance(volume, EmptyDir) and not volume.in_memory
-        if sub_path and (is_podmans or isinstance(volume, Claim)):
-            reason = "podman mounts its volumes as a whole"
-            self.refusals.refuse(path, reason, "use a hostPath, or a volume in memory")
+        found = posixpath.normpath(stated)
+        return "" if found == "." else found
 
     def _probe(self, fields: ProbeFields | None, ports: Sequence[Port], path: str) -> Probe | None:
         """Read a probe; a value of 0 stands for the default.
@@ -261,6 +265,11 @@ class ContainerReader:
         if not _has_other_action(self.refusals, path):
             self.refusals.error(path, "it needs an action", "add exec or sleep")
         return None
+
+
+def _is_podmans(volume: Volume | None) -> bool:
+    """Return whether podman holds a volume."""
+    return isinstance(volume, Claim) or (isinstance(volume, EmptyDir) and not volume.in_memory)
 
 
 def _has_other_action(refusals: Refusals, path: str) -> bool:

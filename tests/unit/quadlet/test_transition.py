@@ -190,7 +190,7 @@ def test_what_the_pod_no_longer_has_is_stopped_and_removed():
         ("remove", PROBER, ""),
         ("remove", "web-data.volume", ""),
         ("remove", "web-log.container", ""),
-        ("remove-volume", "web-data", ""),
+        ("remove-volume", "emptyDir-web-data", ""),
         ("start", APP, ""),
     ]
     down = [each.name for each in steps_to_keep(made(text), present(states={POD: "active"}))]
@@ -212,7 +212,7 @@ def test_a_pod_is_removed_with_its_empty_directories_and_without_its_claims():
     units = (POD, PREPARE, APP, LOG, *VOLUMES)
     assert [(each.name, each.why) for each in steps[:6]] == [(each, REMOVED) for each in units]
     assert [each.name for each in steps if each.action == "remove"] == sorted(present().files)
-    assert [each.name for each in steps if each.action == "remove-volume"] == ["web-data"]
+    assert [each.name for each in steps if each.action == "remove-volume"] == ["emptyDir-web-data"]
     assert {each.pod for each in steps} == {"default/web"}
 
 

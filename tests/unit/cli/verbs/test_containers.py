@@ -215,7 +215,7 @@ def test_an_old_podman_is_reported(machine, monkeypatch):
     # once, and not for each manifest
     assert err.startswith(
         "podman: the containers of pods are not updated: the generator of 5.2 cannot keep pods in"
-        " their slices; install podman 5.3 or later"
+        " their slices; install podman 5.4 or later"
     )
     assert len(err.splitlines()) == 1
 

@@ -205,12 +205,12 @@ def test_prune_stops_and_removes_what_is_not_wanted(
     assert ended.code == 0
     lines = ended.out.splitlines()
     assert lines[0] == f"stopped {POD} (default/web): the pod is removed"
-    assert lines.index("removed volume web-data (default/web)") < lines.index(
+    assert lines.index("removed volume emptyDir-web-data (default/web)") < lines.index(
         f"stopped {SLICE}: pod default/web is removed"
     )
     assert list(directory.iterdir()) == []
     assert active(memory) == []
-    assert ("/usr/bin/podman", "volume", "rm", "--force", "web-data") in commands
+    assert ("/usr/bin/podman", "volume", "rm", "--force", "emptyDir-web-data") in commands
 
 
 def test_delete_stops_and_removes(podslice, web, memory, directory):
@@ -257,8 +257,8 @@ def test_an_empty_directory_that_podman_keeps_is_reported(podslice, web, memory,
     ended = podslice("delete", "web")
     assert ended.code == 1
     assert (
-        "failed to remove volume web-data (default/web): podman: volume is in use; to remove it:"
-        " podman volume rm web-data" in ended.out
+        "failed to remove volume emptyDir-web-data (default/web): podman: volume is in use; to remove it:"
+        " podman volume rm emptyDir-web-data" in ended.out
     )
 
 

@@ -161,8 +161,10 @@ def _version_of(program: str) -> tuple[int, int]:
             check=True,
             timeout=_VERSION_WAIT_SEC,
         )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise HostError(f"{program} --version: {error}; install {program}") from error
+    except OSError as error:
+        raise HostError(f"{program}: {str(error.strerror).lower()}; install {program}") from error
+    except subprocess.SubprocessError as error:
+        raise HostError(f"{program} --version: {error}") from error
     found = re.search(r"(\d+)(?:\.(\d+))?", done.stdout)
     if found is None:
         raise HostError(f"{program} --version: no version in {done.stdout[:64]!r}")

@@ -63,7 +63,10 @@ def render(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     ignore: Ignore = None,
 ) -> int:
     """Show the desired units, or write them as unit files."""
-    if form is UnitFormat.QUADLET:
+    is_quadlet = form is UnitFormat.QUADLET
+    if output is not OutputFormat.TABLE and (is_quadlet or output_dir is not None):
+        raise invalid("is for units that are shown", "omit it", where="--output")
+    if is_quadlet:
         from podslice.cli.quadlets import Target, render_quadlets
 
         target = Target(directory=output_dir, install=install)

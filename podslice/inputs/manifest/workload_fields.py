@@ -14,6 +14,8 @@ from pydantic import BaseModel
 
 from podslice.dataclass import dataclass
 from podslice.errors import Problem, warning
+from podslice.inputs.fields import nearest
+from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
 from podslice.inputs.scalars import Boolean, extend_path, quote
 
 _INDEX = re.compile(r"\[[^]]*\]")
@@ -104,10 +106,15 @@ class Refusals:
 
     def refuse_unread(self, fields: BaseModel, raw: object, path: str) -> None:
         """Refuse every field of a mapping, and of those in it, that its model does not have."""
-        for place in _unread(fields, raw, path):
+        for place, others in _unread(fields, raw, path):
             name = f".{_plain(place)}"
-            if not any(name.endswith(f".{each}") for each in _WITHOUT_MEANING):
-                self.refuse(place, *_reason(name))
+            if any(name.endswith(f".{each}") for each in _WITHOUT_MEANING):
+                continue
+            reason, hint = _reason(name)
+            if not hint and len(self.found) < UNKNOWN_FIELDS_MAX:
+                near = nearest(name.rpartition(".")[2], others)
+                hint = f"write {near}" if near else ""
+            self.refuse(place, reason, hint)
 
     def add(self, problems: Iterable[Problem]) -> None:
         """Add the problems of types; their places have no file."""
@@ -118,7 +125,8 @@ def _reason(name: str) -> tuple[str, str]:
     return next((_REASONS[each] for each in _REASONS if name.endswith(f".{each}")), _NOT_KEPT)
 
 
-def _unread(fields: BaseModel, raw: object, path: str) -> Iterator[str]:
+def _unread(fields: BaseModel, raw: object, path: str) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield the place of each field that is not read, with the fields that its mapping could have."""
     if not isinstance(raw, Mapping):
         return
     names = {info.alias or name: name for name, info in type(fields).model_fields.items()}
@@ -127,10 +135,10 @@ def _unread(fields: BaseModel, raw: object, path: str) -> Iterator[str]:
         if key in names:
             yield from _unread_below(getattr(fields, names[key]), value, place)
         elif is_stated(value) and not _is_read_elsewhere(place):
-            yield place
+            yield place, frozenset(names.keys() - raw.keys())
 
 
-def _unread_below(value: object, raw: object, path: str) -> Iterator[str]:
+def _unread_below(value: object, raw: object, path: str) -> Iterator[tuple[str, frozenset[str]]]:
     if isinstance(value, BaseModel):
         yield from _unread(value, raw, path)
     elif isinstance(value, list) and isinstance(raw, list):

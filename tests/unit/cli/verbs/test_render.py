@@ -3,6 +3,8 @@
 import json
 import re
 
+import pytest
+
 from tests.unit.builders import manifest
 from tests.unit.cli.pods import FULL
 
@@ -247,6 +249,25 @@ def test_options_of_quadlets_need_the_format(podslice, files):
     )
     assert result.code == 2
     assert "--install: contradicts --output-dir" in result.err
+
+
+@pytest.mark.parametrize("options", [("--format", "quadlet"), ("--output-dir", "made")])
+def test_files_have_no_other_format(podslice, files, tmp_path, options):
+    files({"web.yaml": CONTAINERS})
+    result = podslice("render", "-f", "web.yaml", *options, "-o", "json")
+    assert result.code == 2
+    assert result.err == "error: --output: is for units that are shown; omit it\n"
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_misspelled_field_of_a_container_is_refused(podslice, files):
+    files({"web.yaml": CONTAINERS.replace("image:", "imag:", 1)})
+    result = podslice("render", "-f", "web.yaml", "--format", "quadlet")
+    assert result.code == 2
+    assert (
+        "imag: cannot be kept: quadlets cannot keep it; write image, or continue without it:"
+        " --ignore imag" in result.err
+    )
 
 
 def test_configmaps_and_secrets_are_still_ignored_by_others(podslice, files):

@@ -39,13 +39,15 @@ spec:
   initContainers:
   - name: prepare
     image: {IMAGE}
-    command: [sh, -c, 'for each; do echo "<$each>"; done >/data/arguments; env >/data/variables']
+    command: [sh, -c, 'for each; do echo "<$each>"; done >/data/arguments; env >/data/variables; cat /data/arguments >/part/copy']
     args: [sh, "", ";", a b, "%n", $HOME, $$, $(MODE), quo"te, 'back\\slash', "two\\nlines"]
     env:
     - {{name: MODE, valueFrom: {{configMapKeyRef: {{name: settings, key: mode}}}}}}
     - {{name: PASSWORD, valueFrom: {{secretKeyRef: {{name: login, key: password}}}}}}
     securityContext: {{runAsUser: 1234}}
-    volumeMounts: [{{name: data, mountPath: /data}}]
+    volumeMounts:
+    - {{name: data, mountPath: /data}}
+    - {{name: data, mountPath: /part, subPath: a/part}}
   containers:
   - name: app
     image: {IMAGE}
@@ -110,6 +112,10 @@ def test_a_pod_starts_changes_and_is_deleted(box):
         '<>\n<;>\n<a b>\n<%n>\n<$HOME>\n<$>\n<fast>\n<quo"te>\n<back\\slash>\n<two\nlines>\n'
     )
     assert b'PASSWORD=s3"cr $et%\n' in box.get(f"{DATA}/variables")
+    # a part of the volume is open to all users, too
+    assert box.get(f"{DATA}/a/part/copy") == box.get(f"{DATA}/arguments")
+    plan = box.podslice("plan", "-f", "/web.yaml", "--start", check=False)
+    assert (plan.exit_code, plan.stderr) == (0, ""), plan.stdout
     assert rows(box) == {POD: "podman", "prepare": "exited", "app": "active"}
     started = show(box, APP, "InvocationID"), show(box, POD, "InvocationID")
 
@@ -129,7 +135,9 @@ def test_a_pod_starts_changes_and_is_deleted(box):
     )
 
     # what changed restarts, what was removed from the manifest is stopped
-    done = apply(box, MANIFEST.replace("cat /data", "test -e /data")).stdout.splitlines()
+    done = apply(
+        box, MANIFEST.replace("cat /data/arguments; trap", "test -e /data; trap")
+    ).stdout.splitlines()
     assert f"stopped {BROKEN} (default/web): the pod no longer has it" in done
     assert f"stopped {APP} (default/web): its files change" in done
     assert started[0] != show(box, APP, "InvocationID")

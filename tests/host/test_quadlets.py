@@ -1,4 +1,4 @@
-"""Quadlets and podman: its generator reads the cases; a user's pod, and one of kube play."""
+"""Quadlets and podman: its generator reads the cases; pods of a user, and one of kube play."""
 
 import shlex
 import subprocess
@@ -13,7 +13,8 @@ from podslice.quadlet.hooks import stop_line
 from podslice.quadlet.result import PODMAN
 from podslice.quadlet.volume_units import MAKE_BELOW
 from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
-from tests.host import podman, users
+from tests.host import mail, podman, users
+from tests.host.mail import STARTED, MailPod
 from tests.host.podman import LONG_SEC, MAKE_IMAGE_OF_USER
 from tests.host.scenario import kernel
 from tests.host.test_podman import group_of
@@ -59,6 +60,16 @@ KUBE_PLAY = (
     ("50000 100000", "100", str(64 * MI), str(16 * MI)),
 )
 """The same of podman kube play: nothing of the pod, and nothing of CPU requests."""
+
+
+MAIL = (
+    mail.MANIFEST.read_text()
+    .replace(mail.IMAGE, "localhost/app:1")
+    .replace("      initContainers:", "      hostNetwork: true\n      initContainers:")
+    # the user has no ids but its own
+    .replace("runAsUser: 1000", "runAsUser: 0")
+)
+IN_HOME = ("env", f"--chdir=/home/{users.NAME}", f"HOME=/home/{users.NAME}", f"USER={users.NAME}")
 
 
 @pytest.fixture(scope="module")
@@ -217,8 +228,10 @@ def test_the_same_pod_with_kube_play(box):
     assert shown.stdout == "null\n"
 
 
-def test_a_pod_of_a_user(box):
+def test_pods_of_a_user(box):
     box.put("/small.yaml", SMALL)
+    box.put("/mail.yaml", MAIL)
+    files = ("-f", "/small.yaml", "-f", "/mail.yaml")
     with users.user_manager(box) as podslice:
         users.command(box, "sh", "-ec", MAKE_IMAGE_OF_USER, timeout_sec=LONG_SEC)
 
@@ -229,12 +242,27 @@ def test_a_pod_of_a_user(box):
         refused = users.command(box, *start, check=False).stderr
         assert "Assertion failed" in refused
 
-        podslice("apply", "-f", "/small.yaml", "--start", timeout_sec=LONG_SEC)
-        group = f"/user.slice/user-{users.UID}.slice/{users.MANAGER}{SMALL_GROUP}"
+        podslice("apply", *files, "--start", timeout_sec=LONG_SEC)
+        manager = f"/user.slice/user-{users.UID}.slice/{users.MANAGER}"
+        group = f"{manager}{SMALL_GROUP}"
         assert values(box, group, f"{group}/{SMALL_APP}") == SMALL_VALUES
         assert kernel(box, f"{group}/{SMALL_APP}", "cgroup.events").startswith("populated 1")
-        podslice("delete", "-f", "/small.yaml", timeout_sec=LONG_SEC)
+        home = f"/home/{users.NAME}"
+        pod = MailPod(
+            box,
+            manager=manager,
+            storage=f"{home}/.local/share/containers/storage",
+            files=f"{home}/.config/containers/systemd",
+        )
+        pod.check()
+
+        # its prober has joined the namespaces of the user
+        dead = ("podman", "exec", "shop-mail-0-mail", "touch", "/tmp/dead")
+        users.command(box, *IN_HOME, *dead, timeout_sec=LONG_SEC)
+        pod.wait_for_log(STARTED * 2)
+
+        podslice("delete", *files, timeout_sec=LONG_SEC)
         with pytest.raises(FileNotFoundError):
             kernel(box, group, "cgroup.events")
-        left = users.command(box, "find", f"/home/{users.NAME}/.config", "-type", "f").stdout
+        left = users.command(box, "find", f"{home}/.config", "-type", "f").stdout
         assert left == ""

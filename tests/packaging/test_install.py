@@ -13,9 +13,8 @@ import pytest
 from podslice import __version__
 from podslice.model.event import Kind
 from podslice.model.pod import default_uid
-from podslice.model.unit import control_group_of
 from tests.bench import boot
-from tests.host import podman
+from tests.host import mail, podman
 from tests.host.podman import LONG_SEC
 from tests.host.scenario import kernel, show, units
 from tests.lab.vm import Vm
@@ -36,24 +35,8 @@ print(answer.status, answer.read().decode().strip())
 
 
 SHOP = "/usr/share/doc/podslice/examples/shop"
-SHOP_IMAGE = "docker.io/library/busybox:1.37"
 MI = 2**20
 WEB_ID = default_uid("default", "web").replace("-", "_")
-MAIL_ID = f"pod{default_uid('shop', 'mail-0').replace('-', '_')}"
-MAIL_GROUP = control_group_of(f"kubepods-burstable-{MAIL_ID}.slice")
-MAIL, QUEUE, TEMPLATES = (
-    f"podslice-{MAIL_ID}-{name}.service" for name in ("mail", "queue", "compile-templates")
-)
-PROBER = f"podslice-probe-{MAIL_ID}-queue.service"
-MAIL_VALUES = {
-    "": ("200000 100000", "19", str(128 * MI), str(80 * MI)),
-    f"/{MAIL}": ("100000 100000", "4", str(64 * MI), str(48 * MI)),
-    f"/{QUEUE}": ("100000 100000", "1", str(64 * MI), str(32 * MI)),
-}
-"""By control group: cpu.max, cpu.weight, memory.max and memory.low, as examples/shop/mail.yaml states."""
-VOLUMES = "/var/lib/containers/storage/volumes/emptyDir-shop-mail-0"
-LETTER = "From: shop@example.org\nYour order is on its way.\n"
-STARTED = "started as mail, 10 characters\n"
 with_podman = pytest.mark.parametrize("host", [BY_APT], indirect=True)
 """Debian 12 has podman 4.3, whose generator cannot keep pods in their slices."""
 
@@ -112,7 +95,7 @@ def test_reservations_are_proposed_by_the_use_of_the_slices(host):
 @with_podman
 def test_a_pod_of_the_shop_is_started(host):
     """As in EXAMPLES of podslice-quadlet(7), with one of its files."""
-    podman.install(host.machine, SHOP_IMAGE)
+    podman.install(host.machine, mail.IMAGE)
     host.run("cp", f"{SHOP}/mail.yaml", MANIFESTS)
     host.run("systemctl", "--quiet", "enable", "--now", "podslice-apply.service")
     apply = ("podslice", "apply", "-f", MANIFESTS, "--start")
@@ -120,14 +103,15 @@ def test_a_pod_of_the_shop_is_started(host):
     # nothing is missing for a start at boot
     assert started.stderr.splitlines()[-1] == "waiting for the services of shop/mail-0"
     assert "do not start" not in started.stderr
-    check_mail(host)
+    pod = mail.MailPod(host.machine)
+    pod.check()
     assert problems(host) == []
 
     # the init container has written for others, and ended before they started
-    assert queue(host, "read") == f"{LETTER}an example"
-    assert show(host.machine, TEMPLATES, "SubState") == {"SubState": "exited"}
+    assert pod.queue("read") == f"{mail.LETTER}an example"
+    assert show(host.machine, mail.TEMPLATES, "SubState") == {"SubState": "exited"}
     # the prober has let the next one start, and has nothing else to do
-    assert show(host.machine, PROBER, "Result", "ActiveState", "Slice") == {
+    assert show(host.machine, mail.PROBERS["queue"], "Result", "ActiveState", "Slice") == {
         "Result": "success",
         "ActiveState": "inactive",
         "Slice": "podruntime.slice",
@@ -137,40 +121,16 @@ def test_a_pod_of_the_shop_is_started(host):
 @with_podman
 def test_a_container_that_is_not_alive_is_killed_and_starts_again(host):
     host.run("podman", "exec", "shop-mail-0-mail", "touch", "/tmp/dead", timeout_sec=LONG_SEC)
-    wait_for_log(host, STARTED * 2)
-    assert show(host.machine, MAIL, "NRestarts") == {"NRestarts": "1"}
-    host.run("systemctl", "start", MAIL, timeout_sec=LONG_SEC)  # until podman has started it whole
-
-
-def check_mail(host):
-    """Check the values of the pod in the kernel, its processes, and what its init container wrote."""
-    files = ("cpu.max", "cpu.weight", "memory.max", "memory.low")
-    found = {
-        name: tuple(kernel(host.machine, f"{MAIL_GROUP}{name}", file) for file in files)
-        for name in MAIL_VALUES
-    }
-    assert found == MAIL_VALUES
-    for name in (MAIL, QUEUE):
-        events = kernel(host.machine, f"{MAIL_GROUP}/{name}", "cgroup.events")
-        assert events.startswith("populated 1")
-    assert host.machine.get(f"{VOLUMES}-templates/_data/order").decode() == LETTER
+    mail.MailPod(host.machine).wait_for_log(mail.STARTED * 2)
+    assert show(host.machine, mail.MAIL, "NRestarts") == {"NRestarts": "1"}
+    host.run(
+        "systemctl", "start", mail.MAIL, timeout_sec=LONG_SEC
+    )  # until podman has started it whole
 
 
 def problems(host):
     """Return what `status` reports, for example of containers that are elsewhere."""
     return json.loads(host.podslice("status", "-o", "json", check=False).stdout)["problems"]
-
-
-def queue(host, name):
-    """Return a file of the volume that is shared with the sidecar."""
-    return host.machine.get(f"{VOLUMES}-queue/_data/{name}").decode()
-
-
-def wait_for_log(host, wanted):
-    """Wait until the log of the container is this."""
-    file = f"{VOLUMES}-queue/_data/log"
-    command = f'until [ "$(cat {file})" = "$1" ]; do sleep 0.3; done'
-    host.run("sh", "-c", command, "sh", wanted.rstrip("\n"), timeout_sec=LONG_SEC)
 
 
 def test_after_a_reboot_the_pods_exist_before_multi_user_target(host):
@@ -200,8 +160,9 @@ def test_after_a_reboot_containers_start_within_their_limits(host):
     )
     assert 0 < applied <= started
     # the hook ran before the signal
-    wait_for_log(host, f"{STARTED * 2}stopping\nstopped\n{STARTED}")
-    check_mail(host)
+    pod = mail.MailPod(host.machine)
+    pod.wait_for_log(f"{mail.STARTED * 2}stopping\nstopped\n{mail.STARTED}")
+    pod.check()
     assert problems(host) == []
     host.run("rm", f"{MANIFESTS}/mail.yaml")
     host.run("podslice", "delete", "mail-0", "-n", "shop", timeout_sec=LONG_SEC)

@@ -64,18 +64,20 @@ def write_quadlets(pods: Iterable[Quadlets], directories: Directories) -> Writte
     """
     pods = tuple(pods)
     check_quadlets(pods, directories)
+    present = read_installed(directories)
+    wanted = {each.path for pod in pods for each in pod.files}
+    stale = sorted(name for pod in pods for name in present.get(pod.pod, ()) if name not in wanted)
     try:
-        stale = list(_stale(pods, directories))
         for pod in pods:
             _write_pod(pod, directories)
-        for path in stale:
-            path.unlink(missing_ok=True)
+        for name in stale:
+            remove_file(name, directories)
     except OSError as error:
         where = error.filename or directories.generator
         raise HostError(f"{where}: {error.strerror}") from error
     return WrittenQuadlets(
         written=[str(path_of(each, directories)) for pod in pods for each in pod.files],
-        removed=list(map(str, stale)),
+        removed=[str(place(name, directories)) for name in stale],
     )
 
 
@@ -167,21 +169,6 @@ def _replace(path: Path, file: File) -> None:
         os.fchmod(descriptor, file.mode)
         stream.write(file.content)
     new.replace(path)
-
-
-def _stale(pods: Iterable[Quadlets], directories: Directories) -> Iterator[Path]:
-    """Yield the files that an earlier manifest of the same pods had: units, and their data."""
-    pods = tuple(pods)
-    wanted = {path_of(each, directories) for pod in pods for each in pod.files}
-    keys = {pod.pod for pod in pods}
-    for path in _list_units(directories):
-        owner = _read_owner(path)
-        if owner in keys and path not in wanted:
-            yield path
-        if owner in keys and path.suffix == ".pod":
-            data = (directories.generator / pod.data for pod in pods if pod.pod == owner)
-            below = chain.from_iterable(map(_list_files, data))
-            yield from (each for each in below if each not in wanted)
 
 
 def _list_units(directories: Directories) -> list[Path]:

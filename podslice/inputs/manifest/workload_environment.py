@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from podslice.dataclass import dataclass
 from podslice.imports import quick_models
 from podslice.inputs.manifest.workload_data import DataObject, DataObjects
 from podslice.inputs.manifest.workload_fields import Refusals
+from podslice.inputs.manifest.workload_references import ReferenceReader
 from podslice.inputs.scalars import quote
 from podslice.model.workload import Variable
 
@@ -32,8 +33,7 @@ class EnvironmentReader:
     refusals: Refusals
     objects: DataObjects
     namespace: str
-    pod_fields: Mapping[str, str]
-    """`metadata.name` and the like → value."""
+    references: ReferenceReader
 
     def read(self, container: ContainerWorkloadFields, path: str) -> Iterator[Variable]:
         """Yield the variables: those of whole objects first.
@@ -43,7 +43,7 @@ class EnvironmentReader:
         for index, each in enumerate(container.env_from or ()):
             yield from self._read_all(each, f"{path}.envFrom[{index}]")
         for index, variable in enumerate(container.env or ()):
-            yield from self._read_one(variable, f"{path}.env[{index}]")
+            yield from self._read_one(variable, container.name or "", f"{path}.env[{index}]")
 
     def _read_all(self, fields: EnvFrom, path: str) -> Iterator[Variable]:
         for kind, ref, name in (
@@ -56,27 +56,29 @@ class EnvironmentReader:
                 if _NAME.fullmatch(full) and found:
                     yield from self._from(found, key, full, path)
 
-    def _read_one(self, fields: EnvVar, path: str) -> Iterator[Variable]:
+    def _read_one(self, fields: EnvVar, container: str, path: str) -> Iterator[Variable]:
         name = fields.name or ""
         if not _NAME.fullmatch(name):
             message = f"{quote(name)} is not a valid name of a variable"
             self.refusals.error(f"{path}.name", message)
         elif fields.value_from is not None:
-            yield from self._read_source(name, fields.value_from, f"{path}.valueFrom")
+            value = self._reference(fields.value_from, container, f"{path}.valueFrom")
+            if value is not None:
+                yield Variable(name=name, value=value, is_literal=True)
+            yield from self._read_key(name, fields.value_from, f"{path}.valueFrom")
         else:
             yield Variable(name=name, value=fields.value or "")
 
-    def _read_source(self, name: str, fields: ValueFrom, path: str) -> Iterator[Variable]:
+    def _reference(self, fields: ValueFrom, container: str, path: str) -> str | None:
+        """Return what a reference to the pod itself states; None if there is none."""
         if fields.field_ref is not None:
-            field_path = fields.field_ref.field_path or ""
-            if field_path in self.pod_fields:
-                value = self.pod_fields[field_path]
-                yield Variable(name=name, value=value, is_literal=True)
-            else:
-                known = ", ".join(self.pod_fields)
-                reason = f"{quote(field_path)} is not known before the pod runs"
-                self.refusals.refuse(f"{path}.fieldRef", reason, f"podslice knows {known}")
-            return
+            return self.references.read_field(fields.field_ref, f"{path}.fieldRef")
+        if fields.resource_field_ref is not None:
+            ref, at = fields.resource_field_ref, f"{path}.resourceFieldRef"
+            return self.references.read_resource(ref, container, at)
+        return None
+
+    def _read_key(self, name: str, fields: ValueFrom, path: str) -> Iterator[Variable]:
         for kind, ref, of in (
             ("ConfigMap", fields.config_map_key_ref, "configMapKeyRef"),
             ("Secret", fields.secret_key_ref, "secretKeyRef"),

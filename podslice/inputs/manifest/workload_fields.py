@@ -58,7 +58,6 @@ _REASONS = {
     ),
     "subPathExpr": ("variables in paths are not expanded", "use subPath"),
     "volumeDevices": ("block devices are not passed on", "mount a hostPath of type BlockDevice"),
-    "resourceFieldRef": ("resources are not variables", "write the value"),
     "windowsOptions": ("containers run on Linux", ""),
     "stdin": ("a service has no input", ""),
     "restartPolicyRules": ("systemd has no rules for single exit codes of a container", ""),

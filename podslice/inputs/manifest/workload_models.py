@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 from podslice.errors import invalid
 from podslice.inputs.limits import POD_CONTAINERS_MAX, POD_VOLUMES_MAX, WORKLOAD_ENTRIES_MAX
 from podslice.inputs.readers import (
+    read_amount,
     read_flag,
     read_int,
     read_mode,
@@ -34,6 +35,7 @@ def _bound(longest: int) -> BeforeValidator:
 ENTRIES = _bound(WORKLOAD_ENTRIES_MAX)
 Text = Annotated[str, PlainValidator(read_text)]
 Int = Annotated[int, PlainValidator(read_int)]
+Amount = Annotated[int, PlainValidator(read_amount)]
 Seconds = Annotated[int, PlainValidator(read_seconds)]
 Flag = Annotated[bool, PlainValidator(read_flag)]
 Mode = Annotated[int, PlainValidator(read_mode)]
@@ -67,12 +69,21 @@ class FieldRef(Fields):
     api_version: Text | None = None
 
 
+class ResourceFieldRef(Fields):
+    """An amount of a container, in units of a divisor."""
+
+    container_name: Text | None = None
+    resource: Text | None = None
+    divisor: Amount | None = None
+
+
 class ValueFrom(Fields):
     """The source of a variable."""
 
     config_map_key_ref: KeyRef | None = None
     secret_key_ref: KeyRef | None = None
     field_ref: FieldRef | None = None
+    resource_field_ref: ResourceFieldRef | None = None
 
 
 class EnvVar(Fields):

@@ -15,6 +15,7 @@ from podslice.inputs.manifest.workload_data import DataObjects, read_objects
 from podslice.inputs.manifest.workload_environment import EnvironmentReader
 from podslice.inputs.manifest.workload_fields import Refusals, unused
 from podslice.inputs.manifest.workload_owners import owner_path, refuse_of_owner
+from podslice.inputs.manifest.workload_references import ReferenceReader
 from podslice.inputs.manifest.workload_security import SecurityReader
 from podslice.inputs.manifest.workload_text import check_texts
 from podslice.inputs.manifest.workload_volumes import VolumeReader
@@ -67,7 +68,8 @@ def read_workloads(
         holder = _find(documents.get(pod.where), owner)
         refuse_of_owner(holder, owner, refusals)
         claims = read_claims(pod, holder, owner, refusals)
-        workloads[pod.key] = _read_spec(pod, spec, claims, refusals, objects)
+        metadata = _find(documents.get(pod.where), _metadata_path(pod.spec_where))
+        workloads[pod.key] = _read_spec(pod, spec, metadata, claims, refusals, objects)
         problems += refusals.found
         used |= refusals.used
     problems += unused(ignored, used)
@@ -86,9 +88,15 @@ def _find(value: object, path: str) -> object:
     return value
 
 
+def _metadata_path(spec_where: str) -> str:
+    """Return the path of the metadata beside a spec: those of a pod, or of a template."""
+    return f"{spec_where.removesuffix('spec')}metadata"
+
+
 def _read_spec(
     pod: Pod,
     spec: object,
+    metadata: object,
     claims: Mapping[str, Claim],
     refusals: Refusals,
     objects: DataObjects,
@@ -106,7 +114,7 @@ def _read_spec(
     volumes = (*(each for each in own if each.name not in claims), *claims.values())
     security = fields.security_context or PodSecurityFields()
     return PodWorkload(
-        containers=tuple(_read_containers(pod, fields, volumes, refusals, objects)),
+        containers=tuple(_read_containers(pod, fields, metadata, volumes, refusals, objects)),
         volumes=volumes,
         restart=_restart(fields, refusals, path),
         host_network=bool(fields.host_network),
@@ -124,6 +132,7 @@ def _read_spec(
 def _read_containers(
     pod: Pod,
     fields: WorkloadFields,
+    metadata: object,
     volumes: tuple[Volume, ...],
     refusals: Refusals,
     objects: DataObjects,
@@ -136,7 +145,7 @@ def _read_containers(
             refusals=refusals,
             objects=objects,
             namespace=pod.namespace,
-            pod_fields=_pod_fields(pod),
+            references=ReferenceReader(refusals=refusals, pod=pod, metadata=metadata),
         ),
         security=SecurityReader(
             refusals=refusals,
@@ -151,14 +160,6 @@ def _read_containers(
     )
     yield from reader.read(fields.init_containers or (), f"{path}.initContainers", init=True)
     yield from reader.read(fields.containers or (), f"{path}.containers", init=False)
-
-
-def _pod_fields(pod: Pod) -> dict[str, str]:
-    return {
-        "metadata.name": pod.name,
-        "metadata.namespace": pod.namespace,
-        "metadata.uid": pod.uid,
-    }
 
 
 def _restart(fields: WorkloadFields, refusals: Refusals, path: str) -> Restart:

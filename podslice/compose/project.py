@@ -14,7 +14,8 @@ from podslice.compose.amounts import PERIOD_USEC, read_cpus, read_memory, read_w
 from podslice.compose.settings import Settings, read_settings
 from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, warning
-from podslice.inputs.limits import POD_CONTAINERS_MAX
+from podslice.inputs.fields import nearest
+from podslice.inputs.limits import POD_CONTAINERS_MAX, UNKNOWN_FIELDS_MAX
 from podslice.inputs.manifest.names import to_label
 from podslice.inputs.scalars import describe, extend_path, quote
 from podslice.model.resources import CPU, MEMORY, format_amount
@@ -41,6 +42,20 @@ _KEPT = {
     f"{_RESERVATIONS}.generic_resources": "is ignored: it is for swarm mode",
 }
 """What is not part of a budget, and what becomes of it."""
+_READ = {
+    "": frozenset(
+        {
+            *("cgroup_parent", "cpu_period", "cpu_quota", "cpu_shares", "cpus", "deploy"),
+            *("mem_limit", "mem_reservation", "oom_score_adj", "scale"),
+            *(key for key in _KEPT if "." not in key),
+        }
+    ),
+    "deploy": frozenset(("mode", "replicas", "resources")),
+    "deploy.resources": frozenset(("limits", "reservations")),
+    _LIMITS: frozenset(("cpus", "memory", "pids")),
+    _RESERVATIONS: frozenset(("cpus", "devices", "generic_resources", "memory")),
+}
+"""Path of a mapping in a service → the fields that are read there; no other field resembles one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +175,7 @@ class _ServiceReader:
         if not containers:
             return None
         self._report_kept()
+        self._report_misspelled()
         limits = self._amounts(CPU, self._cpu_limit()) | self._amounts(MEMORY, self._memory_limit())
         requests = self._amounts(CPU, self._cpu_request(limits)) | self._amounts(
             MEMORY, self._memory_request()
@@ -212,6 +228,16 @@ class _ServiceReader:
         parent = self._find("cgroup_parent")
         if parent is not None:
             self._warn("cgroup_parent", f"{describe(parent)} is replaced by the pod's slice")
+
+    def _report_misspelled(self) -> None:
+        """Report fields that podman-compose, which checks no names, would ignore without a message."""
+        for path, known in _READ.items():
+            found = self._find(path) if path else self._fields
+            fields = set(map(str, found)) if isinstance(found, dict) else set[str]()
+            for name in islice(sorted(fields - known), UNKNOWN_FIELDS_MAX):
+                if right := nearest(name, known):
+                    hint = "" if right in fields else f"write {right}"
+                    self._warn(f"{path}.{name}".lstrip("."), "unknown field is ignored", hint)
 
     def _cpu_limit(self) -> ServiceAmount | None:
         stated = self._either(f"{_LIMITS}.cpus", "cpus", read_cpus, CPU)
@@ -288,5 +314,5 @@ class _ServiceReader:
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def _warn(self, path: str, message: str) -> None:
-        self.problems.append(warning(self._at(path), message))
+    def _warn(self, path: str, message: str, hint: str = "") -> None:
+        self.problems.append(warning(self._at(path), message, hint))

@@ -92,6 +92,8 @@ def resolve(tool: ComposeTool, project: ProjectFiles) -> tuple[bytes, str]:
         ended = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=WAIT_SEC
         )
+    except FileNotFoundError as error:
+        raise HostError(f"{tool.words[0]} is not installed, or not in PATH") from error
     except OSError as error:
         raise HostError(f"{tool}: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:

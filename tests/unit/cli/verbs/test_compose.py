@@ -151,7 +151,7 @@ def test_without_a_tool(podslice, files):
 def test_a_stated_tool_that_is_not_installed(podslice, files, allow_effects):
     files({"compose.yaml": ""})
     ended = podslice("compose", "--tool", "docker-compose")
-    assert ended == (1, "", "error: docker-compose: No such file or directory\n")
+    assert ended == (1, "", "error: docker-compose is not installed, or not in PATH\n")
 
 
 @pytest.mark.parametrize(

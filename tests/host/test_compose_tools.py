@@ -15,6 +15,7 @@ from tests.lab.recipe import DEFAULT_SUITE
 CASES = sorted(path.parent.name for path in PROJECTS.glob("*/pod.yaml"))
 # what this version does not accept
 REFUSED = {
+    "misspelled-fields": "is not allowed",
     "replicas-and-names": "provider is not allowed",
     "two-forms-of-one-amount": "can't set distinct values",
 }

@@ -64,7 +64,7 @@ class Names:
     def volume(self, volume: Claim | EmptyDir) -> str:
         """Return podman's name of a volume.
 
-        That of an empty directory, which is removed with the pod, is no valid name of a claim.
+        That of an empty directory, which is removed with the pod, cannot be that of a claim.
         """
         if isinstance(volume, Claim):
             return volume.claim

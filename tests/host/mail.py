@@ -30,6 +30,8 @@ VALUES = {
 """By control group: the values of FILES, as the manifest states."""
 LETTER = "From: shop@example.org\nYour order is on its way.\n"
 STARTED = "started as mail, 10 characters\n"
+RESTARTED = f"{STARTED}stopped\n{STARTED}"
+"""Its log after its liveness probe has failed: it got its signal, and its hook did not run."""
 _ADJUSTMENTS = """
 for each in "$@"; do
   read -r pid <"$(echo "$each"/libpod-payload-*/cgroup.procs)"

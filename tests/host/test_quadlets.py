@@ -14,7 +14,7 @@ from podslice.quadlet.result import PODMAN
 from podslice.quadlet.volume_units import MAKE_BELOW
 from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
 from tests.host import mail, podman, users
-from tests.host.mail import STARTED, MailPod
+from tests.host.mail import MailPod
 from tests.host.podman import LONG_SEC, MAKE_IMAGE_OF_USER
 from tests.host.scenario import kernel
 from tests.host.test_podman import group_of
@@ -259,7 +259,7 @@ def test_pods_of_a_user(box):
         # its prober has joined the namespaces of the user
         dead = ("podman", "exec", "shop-mail-0-mail", "touch", "/tmp/dead")
         users.command(box, *IN_HOME, *dead, timeout_sec=LONG_SEC)
-        pod.wait_for_log(STARTED * 2)
+        pod.wait_for_log(mail.RESTARTED)
 
         podslice("delete", *files, timeout_sec=LONG_SEC)
         with pytest.raises(FileNotFoundError):

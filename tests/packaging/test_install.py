@@ -121,7 +121,7 @@ def test_a_pod_of_the_shop_is_started(host):
 @with_podman
 def test_a_container_that_is_not_alive_is_killed_and_starts_again(host):
     host.run("podman", "exec", "shop-mail-0-mail", "touch", "/tmp/dead", timeout_sec=LONG_SEC)
-    mail.MailPod(host.machine).wait_for_log(mail.STARTED * 2)
+    mail.MailPod(host.machine).wait_for_log(mail.RESTARTED)
     assert show(host.machine, mail.MAIL, "NRestarts") == {"NRestarts": "1"}
     host.run(
         "systemctl", "start", mail.MAIL, timeout_sec=LONG_SEC
@@ -161,7 +161,7 @@ def test_after_a_reboot_containers_start_within_their_limits(host):
     assert 0 < applied <= started
     # the hook ran before the signal
     pod = mail.MailPod(host.machine)
-    pod.wait_for_log(f"{mail.STARTED * 2}stopping\nstopped\n{mail.STARTED}")
+    pod.wait_for_log(f"{mail.RESTARTED}stopping\nstopped\n{mail.STARTED}")
     pod.check()
     assert problems(host) == []
     host.run("rm", f"{MANIFESTS}/mail.yaml")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 
 from podslice.agent.counters import Counters
+from podslice.agent.endpoints.family_text import format_family
 from podslice.agent.endpoints.metric_families import make_family
-from podslice.agent.endpoints.metric_text import format_family
 from podslice.agent.endpoints.metrics import CONTENT_TYPE, collect_agent
 from podslice.agent.endpoints.pages import JSON_TYPE, Response, Route
 from podslice.dataclass import dataclass

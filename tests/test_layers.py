@@ -14,6 +14,7 @@ MAY_IMPORT = {
     "errors": {"dataclass"},
     "imports": set(),
     "files": set(),
+    "metric_text": set(),
     "pausable": set(),
     "model": {"errors", "dataclass"},
     "policy": CORE,
@@ -32,7 +33,7 @@ MAY_IMPORT = {
     "doctor": CORE | {"files", "kernel"},
     "agent": CORE
     | {"files", "policy", "plan", "inputs", "kernel", "systemd", "usage", "store", "reconcile"}
-    | {"processes", "imports", "__version__"},
+    | {"processes", "imports", "metric_text", "__version__"},
 }
 OUTERMOST = {"cli", "__main__", "__init__"}
 ONLY_IN = {

@@ -13,7 +13,13 @@ from podslice.agent.repair_times import CONTESTED_SEC, CONTESTED_TIMES, RepairTi
 from podslice.errors import HostError, InputError, NoSuchUnit, SystemdError
 from podslice.model.event import Kind
 from podslice.model.kubelet_node import KubeletNode
-from podslice.model.level_plan import LeftAlone, LeftReason, LevelChange, LevelPlan
+from podslice.model.level_plan import (
+    LeftAlone,
+    LeftReason,
+    LevelChange,
+    LevelPlan,
+    LevelValues,
+)
 from podslice.model.naming import Tree
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.unit import PropertyValue, UnitKind, UnitName
@@ -113,6 +119,10 @@ class PodLevels:
             kubelet.pods, slices, self._own, kubelet.node, kubelet.settings, removes=removes
         )
         changes = {change.unit: change for change in plan.changes}
+        # what is recorded first can be removed by another agent, even after a kill
+        intended = {**plan.own, **{unit: self._intended(plan, unit) for unit in changes}}
+        if not self._save(intended) and not removes:
+            return False
         # a stop may interrupt the changes that follow
         self._own = {unit: values for unit, values in self._own.items() if unit in changes}
         self._own |= {u: dict(values) for u, values in plan.own.items() if u not in changes}
@@ -121,18 +131,34 @@ class PodLevels:
             problem = await self._apply(change, dict(plan.own.get(unit, {})), removes=removes)
             if problem is not None:
                 left.append(problem)
+        self._publish(plan, left)
+        is_saved = self._save(self._own)
+        return is_saved and not any(each.reason is LeftReason.FAILED for each in left)
+
+    def _intended(self, plan: LevelPlan, unit: UnitName) -> dict[str, int | str]:
+        """Return the values that a slice may have while a plan is carried out."""
+        return {**plan.own.get(unit, {}), **self._own.get(unit, {})}
+
+    def _publish(self, plan: LevelPlan, left: list[LeftAlone]) -> None:
+        """Report what is left alone, and keep the state of the round."""
         own = self._own = {unit: values for unit, values in self._own.items() if values}
         self._report_left(left)
-        pods = {**plan.pods, **{unit: change.pod for unit, change in changes.items()}}
+        pods = {**self.plan.pods, **plan.pods, **{each.unit: each.pod for each in plan.changes}}
         self.plan = LevelPlan(
-            changes=plan.changes, left=tuple(left), own=own, pods={unit: pods[unit] for unit in own}
+            changes=plan.changes,
+            left=tuple(left),
+            own=own,
+            pods={unit: pod for unit, pod in pods.items() if unit in own},
         )
+
+    def _save(self, own: LevelValues) -> bool:
+        """Record values; return whether that succeeded."""
         try:
-            self._record.save(own)
-            self._status.recover("record")
+            self._record.save({unit: values for unit, values in own.items() if values})
         except HostError as error:
             return self._fail("record", error)
-        return not any(each.reason is LeftReason.FAILED for each in left)
+        self._status.recover("record")
+        return True
 
     def _forget(self, slices: Mapping[UnitName, SliceState]) -> None:
         """Forget slices that no longer exist."""

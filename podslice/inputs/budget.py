@@ -9,6 +9,7 @@ from enum import StrEnum
 from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.inputs import limits
+from podslice.inputs.limits import TEXT_BYTES_MAX
 
 
 class BudgetItem(StrEnum):
@@ -64,6 +65,8 @@ class Budget:
     """The limits of a load, and the amounts charged."""
 
     limits: Mapping[BudgetItem, int] = field(default_factory=lambda: LIMITS)
+    text_bytes: int = TEXT_BYTES_MAX
+    """The limit of one value in JSON."""
     used: dict[BudgetItem, int] = field(default_factory=dict)
 
     def left(self, item: BudgetItem) -> int:
@@ -86,7 +89,7 @@ class Budget:
 
     def part(self) -> Budget:
         """Return a copy, whose charges count here only after `take`."""
-        return Budget(limits=self.limits, used=dict(self.used))
+        return Budget(limits=self.limits, text_bytes=self.text_bytes, used=dict(self.used))
 
     def release(self, used: Mapping[BudgetItem, int]) -> None:
         """Return amounts that were charged in an earlier load."""

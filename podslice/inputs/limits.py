@@ -40,6 +40,12 @@ TEXT_BYTES_MAX = 2**20
 Source: Kubernetes, staging/src/k8s.io/api/core/v1/types.go, MaxSecretSize: a ConfigMap holds 1 MiB.
 """
 
+OBJECT_BYTES_MAX = 3 * 2**20
+"""Bytes of one value in the list of pods that a kubelet sends, which no author may make unreadable.
+
+Source: Kubernetes, staging/src/k8s.io/apiserver/pkg/server/config.go, MaxRequestBodyBytes.
+"""
+
 DIRECTIVES_MAX = 1_000
 """Lines that begin with `%` between two values. PyYAML's time grows with the square of their number."""
 

@@ -10,6 +10,7 @@ import http.client
 import os
 import re
 import ssl
+import time
 from contextlib import ExitStack
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -20,9 +21,29 @@ from podslice.model.kubelet_node import Credentials
 
 TIMEOUT_SEC = 10.0
 """The time for a connection, and for each part of a reply."""
+WHOLE_SEC = 60.0
+"""The time for the whole content of a reply."""
+_CHUNK = 2**18
 _PORTS = {"https": 10250, "http": 10255}
 """Source: Kubernetes, pkg/cluster/ports/ports.go, KubeletPort and KubeletReadOnlyPort."""
-_OK, _UNAUTHORIZED, _FORBIDDEN = 200, 401, 403
+_OK, _BAD_REQUEST, _UNAUTHORIZED, _FORBIDDEN = 200, 400, 401, 403
+_OTHER_NAME = frozenset({62, 64})
+"""The reasons of OpenSSL for a certificate of another host: its name, or its address.
+
+Source: OpenSSL, include/openssl/x509_vfy.h, X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH.
+"""
+_METRICS = "/metrics"
+_PROXY = "nodes/proxy"
+_RESOURCES = {
+    _METRICS: "nodes/metrics",
+    "/pods": f"nodes/pods, or for {_PROXY} with kubelets before 1.33",
+    "/configz": f"nodes/configz, or for {_PROXY} with kubelets before 1.33",
+}
+"""What a user needs to read a document.
+
+Source: Kubernetes, pkg/kubelet/server/auth.go, GetRequestAttributes; pkg/features/kube_features.go,
+KubeletFineGrainedAuthz: on by default since 1.33.
+"""
 _VERSION = re.compile(
     rb'^kubernetes_build_info\{[^}]*git_version="(v[0-9][^"]{0,60})"', re.MULTILINE
 )
@@ -93,6 +114,7 @@ class KubeletApi:
         """
         self._address = address
         self._token = credentials.token
+        self._has_credentials = bool(credentials.token or credentials.certificate)
         self._limit_bytes = limit_bytes
         self._context = _tls(address, credentials, is_verified=is_verified)
 
@@ -113,27 +135,45 @@ class KubeletApi:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
             connection.request("GET", path, headers=headers)
-            reply = connection.getresponse()
-            data = reply.read(self._limit_bytes + 1)
+            with connection.getresponse() as reply:
+                data = _read(reply, self._limit_bytes + 1)
         except (OSError, http.client.HTTPException) as error:
             raise HostError(f"{self._address}{path}: {_reason(error)}{_hint(error)}") from error
         finally:
             connection.close()
         if reply.status != _OK:
-            raise HostError(f"{self._address}{path}: {_refusal(reply.status)}")
+            raise HostError(f"{self._address}{path}: {self._refusal(reply.status, path)}")
         if len(data) > self._limit_bytes:
             limit = f"{self._limit_bytes // 1024:,} KiB"
             raise HostError(f"{self._address}{path}: the reply is larger than the limit of {limit}")
         return data
 
     def version(self) -> str:
-        """Return the version that the kubelet's metrics state; empty if they do not state it.
+        """Return the version that the kubelet's metrics state.
 
         Raises:
-            HostError: as `get`.
+            HostError: as `get`, or they do not state it.
         """
-        found = _VERSION.search(self.get("/metrics"))
-        return found[1].decode(errors="replace") if found else ""
+        found = _VERSION.search(self.get(_METRICS))
+        if found is None:
+            message = "it does not have the version of the kubelet; state it with --kubelet-version"
+            raise HostError(f"{self._address}{_METRICS}: {message}")
+        return found[1].decode(errors="replace")
+
+    def _refusal(self, status: int, path: str) -> str:
+        """Return the meaning of a status, with the way out."""
+        if status == _UNAUTHORIZED and self._has_credentials:
+            return (
+                "the kubelet does not accept the credentials; check the token or the client"
+                " certificate of --kubeconfig"
+            )
+        if status == _UNAUTHORIZED:
+            return "the kubelet requires credentials; state them with --kubeconfig"
+        if status == _FORBIDDEN:
+            return f"the user may not read it; it needs the verb get for {_RESOURCES.get(path, _PROXY)}"
+        if status == _BAD_REQUEST and not self.is_secure:
+            return f"the kubelet replies with status {status}; its port may require https://"
+        return f"the kubelet replies with status {status}"
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._address.host, self._address.port
@@ -148,14 +188,15 @@ def _tls(
     """Return the context of TLS; None without TLS.
 
     The certificate that a kubelet makes for itself has the name of the node. On the loopback
-    interface the name is therefore not compared, and only the authority counts.
+    interface the name is therefore not compared if the authority is stated. With the authorities of
+    the host it is: they sign certificates for everyone.
     """
     if not address.is_secure:
         if credentials.token or credentials.certificate:
             raise HostError(f"{address}: credentials are not sent without encryption; use https://")
         return None
     context = ssl.create_default_context()
-    if not is_verified or address.is_loopback:
+    if not is_verified or (address.is_loopback and credentials.authority):
         context.check_hostname = False
     if not is_verified:
         context.verify_mode = ssl.CERT_NONE
@@ -194,22 +235,35 @@ def _load_certificate(context: ssl.SSLContext, credentials: Credentials) -> None
         context.load_cert_chain(certificate, key, password="")
 
 
-def _refusal(status: int) -> str:
-    if status == _UNAUTHORIZED:
-        return "the kubelet requires credentials; state them with --kubeconfig"
-    if status == _FORBIDDEN:
-        return "the user may not read it; it needs the verb get for nodes/proxy"
-    return f"the kubelet replies with status {status}"
+def _read(reply: http.client.HTTPResponse, limit_bytes: int) -> bytes:
+    """Return the content of a reply, up to a limit.
+
+    Raises:
+        OSError, http.client.HTTPException: it cannot be read, or takes too long.
+    """
+    ends = time.monotonic() + WHOLE_SEC
+    parts: list[bytes] = []
+    left = limit_bytes
+    while left and (part := reply.read1(min(left, _CHUNK))):
+        parts.append(part)
+        left -= len(part)
+        if time.monotonic() > ends:
+            raise TimeoutError(f"the reply did not end within {WHOLE_SEC:g} s")
+    return b"".join(parts)
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "the port does not use TLS"
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return text[:1].lower() + text[1:]
 
 
 def _hint(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return "; state its authority with --kubelet-ca, or use --insecure-skip-tls-verify"
-    return ""
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return ""
+    if error.verify_code in _OTHER_NAME:
+        return "; use the name or the address that is in the certificate, or 127.0.0.1 on the node"
+    return "; state its authority with --kubelet-ca, or use --insecure-skip-tls-verify"

@@ -77,4 +77,4 @@ class LevelPlan:
     own: LevelValues = field(default_factory=dict)
     """The values of podslice once the changes are made."""
     pods: Mapping[UnitName, str] = field(default_factory=dict)
-    """The pods of these slices, as `namespace/name`."""
+    """The pods of these slices, as `namespace/name`, of those that the kubelet has listed."""

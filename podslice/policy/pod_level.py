@@ -36,9 +36,12 @@ from podslice.policy.kubelet_decision import (
 from podslice.policy.root_owner import LIBCONTAINER
 
 _QUOTA, _PROTECTION = "CPUQuotaPerSecUSec", "MemoryLow"
+_OF_KUBELET = frozenset(LEVEL_PROPERTIES) - {_PROTECTION}
+"""The properties that a kubelet with pod levels sets as well."""
 _UNSET = {_PROTECTION: 0}
 """The values of properties that are not set; those of all others are infinite."""
 _NOT_SET = "not set by the kubelet"
+_SET_ALREADY = "its slice has the values of spec.resources already, which podslice has not set"
 _OTHER_VALUE = "which follows neither from the containers nor from the pod level"
 _WHY: Mapping[LeftReason, str] = {
     LeftReason.KUBELET_APPLIES: "the kubelet applies spec.resources itself",
@@ -61,7 +64,7 @@ class SliceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """What one pod contributes to a plan."""
+    """The part of a plan that concerns one pod."""
 
     pod: str
     unit: UnitName
@@ -86,7 +89,8 @@ def plan_levels(
     Args:
         pods: all pods of the kubelet.
         slices: the loaded slices below its root.
-        own: the values that podslice has set; a slice that no longer exists is forgotten.
+        own: the values that podslice has set; they are forgotten with their slice only, since a
+            kubelet that has just started does not list its pods yet.
         node: the host.
         settings: the kubelet's configuration.
         removes: whether to replace all values of podslice by those of the kubelet.
@@ -99,6 +103,8 @@ def plan_levels(
         for pod in pods
         if not pod.is_terminal
     ]
+    decided = {each.unit for each in outcomes}
+    kept = {unit: own[unit] for unit in own if unit in slices and unit not in decided}
     return LevelPlan(
         changes=tuple(
             LevelChange(pod=each.pod, unit=each.unit, properties=each.changes)
@@ -106,7 +112,7 @@ def plan_levels(
             if each.changes
         ),
         left=tuple(left for each in outcomes for left in each.left),
-        own={each.unit: each.own for each in outcomes if each.own},
+        own={**kept, **{each.unit: each.own for each in outcomes if each.own}},
         pods={each.unit: each.pod for each in outcomes if each.own},
     )
 
@@ -173,10 +179,31 @@ def _plan_pod(
         left = () if why is None else (_leave(decided, unit, *why),)
         return _Outcome(pod=pod.pod.key, unit=unit, left=left, own=before if state else {})
     wanted = {} if level is None else _values_of(level, decided, settings)
+    if not before and _is_set_already(decided, wanted, state):
+        left = (_leave(decided, unit, LeftReason.KUBELET_APPLIES, _SET_ALREADY),)
+        return _Outcome(pod=pod.pod.key, unit=unit, left=left)
     outcome = _compare(decided, wanted, state, before)
     excluded = {} if level is None else _excluded(decided, settings)
     more = (_leave(decided, unit, each, _WHY[each], name) for name, each in excluded.items())
     return replace(outcome, left=(*outcome.left, *more))
+
+
+def _is_set_already(
+    decided: KubeletDecision, wanted: Mapping[str, PropertyValue], state: SliceState
+) -> bool:
+    """Return whether a slice has all values of `spec.resources` that a kubelet would set.
+
+    The kubelet then applies them itself, other than its version and its feature gates state.
+    """
+    kubelets = {each.name: each.value for each in decided.decision.properties}
+    differing = [
+        each
+        for name, each in wanted.items()
+        if name in _OF_KUBELET and each.value != kubelets.get(name)
+    ]
+    if decided.pod.has_own_level or not differing:
+        return False
+    return all(state.unit.properties.get(each.name) == each.value for each in differing)
 
 
 def _slice_of(decision: PodDecision, slices: Collection[UnitName]) -> UnitName:
@@ -204,6 +231,8 @@ def _compare(
             continue
         unset = _unset(name).value
         found = state.unit.properties.get(name, unset)
+        if found == target.value and name not in before:
+            continue  # not podslice's, and not removed by it
         if found not in (target.value, kubelets_own.value, unset, before.get(name)):
             message = f"{PROPERTIES[name].key} is {format_value(name, found)}, {_OTHER_VALUE}"
             reason = LeftReason.OTHER_VALUE

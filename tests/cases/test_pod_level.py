@@ -78,13 +78,24 @@ def test_rows(row):
     left = [f"{each.reason.value} {each.property or ''}".strip() for each in plan.left]
     assert left == row.get("left", [])
     assert plan.own == ({name: row["after"]} if "after" in row else {})
-    assert set(plan.pods) == set(plan.own)
+    assert set(plan.pods) == (set() if row.get("terminal") else set(plan.own))
     for each in plan.left:
         assert (each.unit, each.pod) == (name, "default/web")
         assert each.message
     for change in plan.changes:
         assert change.pod == "default/web"
         assert all(value.why for value in change.properties)
+
+
+def test_values_are_kept_while_the_slice_exists_and_its_pod_is_not_listed():
+    """A kubelet that has just started lists no pods."""
+    row = {"slice": "kubepods-besteffort-poduid.slice", "found": {"CPUWeight": 1}}
+    name, own = UnitName(row["slice"]), {"MemoryMax": 67108864}
+    for removes in (False, True):
+        slices = to_slices(row, name)
+        plan = plan_levels((), slices, {name: own}, NODE, to_settings(row), removes=removes)
+        assert (plan.own, plan.changes, plan.pods) == ({name: own}, (), {})
+    assert plan_levels((), {}, {name: own}, NODE, to_settings(row)).own == {}
 
 
 def test_every_reason_is_in_the_manual():

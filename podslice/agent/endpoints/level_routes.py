@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 
 from podslice.agent.counters import Counters
+from podslice.agent.endpoints.family_text import format_family
 from podslice.agent.endpoints.metric_families import make_family
-from podslice.agent.endpoints.metric_text import format_family
 from podslice.agent.endpoints.metrics import CONTENT_TYPE, collect_agent
 from podslice.agent.endpoints.pages import JSON_TYPE, Response, Route
 from podslice.dataclass import dataclass
@@ -64,7 +64,7 @@ def document(plan: LevelPlan) -> dict[str, object]:
     """Return the pods with values of podslice, and what is left alone, with the reasons."""
     return {
         "applied": [
-            {"pod": plan.pods[unit], "unit": unit, "properties": dict(values)}
+            {"pod": plan.pods.get(unit), "unit": unit, "properties": dict(values)}
             for unit, values in sorted(plan.own.items())
         ],
         "left": [
@@ -95,7 +95,7 @@ def collect(snapshot: LevelSnapshot) -> Iterator[Metric]:
         "Value that podslice has set on the slice of a pod, in the unit of systemd's property",
         ("pod", "property"),
         (
-            ((plan.pods[unit], PROPERTIES[name].key), int(value))
+            ((plan.pods.get(unit, ""), PROPERTIES[name].key), int(value))
             for unit, values in sorted(plan.own.items())
             for name, value in values.items()
         ),

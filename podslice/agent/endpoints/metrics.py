@@ -14,6 +14,7 @@ from itertools import chain
 
 from podslice import __version__
 from podslice.agent.counters import Counters
+from podslice.agent.endpoints.family_text import format_family
 from podslice.agent.endpoints.metric_families import (
     RESOURCE,
     Family,
@@ -25,7 +26,6 @@ from podslice.agent.endpoints.metric_families import (
     sample_families,
     usage_metrics,
 )
-from podslice.agent.endpoints.metric_text import format_family
 from podslice.agent.endpoints.pod_metrics import collect_containers, collect_pods
 from podslice.agent.endpoints.snapshot import Snapshot
 from podslice.imports import modules_of

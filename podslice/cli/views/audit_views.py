@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from podslice.cli.views.documents import listed, number
 from podslice.cli.views.layout import Column, Shorten, remedy_section, table
 from podslice.cli.views.style import Role, Styled
+from podslice.metric_text import format_head, format_sample
 from podslice.model.kubelet_node import FindingKind
 from podslice.model.properties import PROPERTIES, format_value
 
@@ -136,14 +137,8 @@ def _finding_document(found: AuditFinding) -> Document:
     }
 
 
-_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
-
-
 def metrics(found: NodeAudit) -> Iterator[str]:
-    """Yield the findings as metrics in the text format of Prometheus.
-
-    Source: Prometheus, docs/instrumenting/exposition_formats.md, "Text format details".
-    """
+    """Yield the findings as metrics in the text format of Prometheus."""
     counts = Counter(each.kind for each in found.findings)
     yield from _family(
         "podslice_audit_findings",
@@ -176,8 +171,6 @@ def _unique(labels: Iterable[dict[str, str]]) -> Iterator[dict[str, str]]:
 
 
 def _family(name: str, text: str, samples: Iterable[tuple[dict[str, str], int]]) -> Iterator[str]:
-    yield f"# HELP {name} {text}"
-    yield f"# TYPE {name} gauge"
+    yield format_head(name, "gauge", text)
     for labels, value in samples:
-        pairs = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
-        yield f"{name}{{{pairs}}} {value}" if pairs else f"{name} {value}"
+        yield format_sample(name, labels, str(value))

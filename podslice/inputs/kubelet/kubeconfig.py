@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from podslice.errors import invalid, printable
-from podslice.inputs.kubelet.kubelet_files import read_document, read_file
+from podslice.inputs.kubelet.kubelet_files import is_pem, read_document, read_file
 from podslice.inputs.limits import TEXT_BYTES_MAX
 from podslice.inputs.scalars import quote
 from podslice.model.kubelet_node import Credentials
@@ -78,6 +78,8 @@ def _token(user: Mapping[str, Any], base: Path, where: str) -> str:
             text = _read(base / file).decode().strip(" \t\r\n")
         except UnicodeDecodeError:
             text = "\0"
+        if not text:
+            raise invalid("there is no token in it", where=printable(str(base / file)))
     token = text if isinstance(text, str) else ""
     if not (token.isascii() and token.isprintable()) or " " in token:
         raise invalid("the token has characters that no token has", where=f"{where}: users")
@@ -85,11 +87,21 @@ def _token(user: Mapping[str, Any], base: Path, where: str) -> str:
 
 
 def _data(fields: Mapping[str, Any], key: str, base: Path, where: str) -> str:
-    """Return a certificate or a key as PEM: that in the file itself, or that of another file."""
+    """Return a certificate or a key as PEM: that in the file itself, or that of another file.
+
+    Empty if neither is stated.
+    """
     inline, file = fields.get(f"{key}-data"), fields.get(key)
     try:
-        if isinstance(inline, str):
-            return base64.b64decode(inline, validate=True).decode("ascii")
-        return _read(base / file).decode("ascii") if isinstance(file, str) else ""
+        if isinstance(inline, str) and inline:
+            text = base64.b64decode(inline, validate=True).decode("ascii")
+        elif isinstance(file, str) and file:
+            where = printable(str(base / file))
+            text = _read(base / file).decode("ascii")
+        else:
+            return ""
     except (binascii.Error, UnicodeDecodeError) as error:
         raise invalid(f"{key} is not PEM", where=where) from error
+    if not is_pem(text):
+        raise invalid(f"{key} is not PEM", where=where)
+    return text

@@ -24,6 +24,11 @@ def read_file(path: Path, *, limit_bytes: int, hint: str = "") -> bytes:
         raise InputError(found) from error
 
 
+def is_pem(text: str) -> bool:
+    """Return whether a text has certificates or keys in PEM."""
+    return "-----BEGIN " in text
+
+
 def read_document(data: bytes, where: str) -> object:
     """Return the only document of a text; None if there is not exactly one.
 

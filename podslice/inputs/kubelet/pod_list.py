@@ -11,12 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from podslice.errors import InputError, Problem, Severity
+from podslice.errors import InputError, Problem, Severity, invalid
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.kubelet.static_pods import LOGS, find_static_uids
+from podslice.inputs.limits import OBJECT_BYTES_MAX
 from podslice.inputs.manifest.load import LoadedPods, load_pods, load_text
 from podslice.inputs.manifest.names import is_uid
-from podslice.inputs.scalars import extend_path
+from podslice.inputs.scalars import extend_path, quote
+from podslice.model.annotations import PREFIX
 from podslice.model.kubelet_node import KubeletPod
 from podslice.model.pod import Pod, Qos
 from podslice.model.unit import UnitName, is_unit_name
@@ -25,7 +27,9 @@ from podslice.pausable import finish
 _MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: the uid of the static pod that it shows.
 
-Source: Kubernetes, pkg/kubelet/types/pod_update.go, ConfigMirrorAnnotationKey.
+API servers list mirror pods, and accept the annotation from every author of pods; kubelets list the
+static pods themselves. Source: Kubernetes, pkg/kubelet/types/pod_update.go,
+ConfigMirrorAnnotationKey; pkg/kubelet/pod/pod_manager.go, GetPods.
 """
 _PREFIXES = {"containerd": "cri-containerd", "cri-o": "crio", "docker": "docker"}
 """The beginning of the names of scopes, by the scheme of a container's id.
@@ -37,6 +41,9 @@ _STATUSES = ("containerStatuses", "initContainerStatuses")
 _RESIZES = ("PodResizePending", "PodResizeInProgress")
 _CLASSES = {each.value: each for each in Qos}
 _TERMINAL = ("Succeeded", "Failed")
+_LISTS = ("PodList", "List")
+_NODES_SHOWN = 3
+_SAVE = "kubectl get pods -A -o json --field-selector spec.nodeName=NODE"
 _KEPT = frozenset({"Node"})
 """A kind without a pod, so that the documents are kept."""
 
@@ -51,13 +58,15 @@ def read_pod_list(
     Raises:
         InputError: there is an error in them, or a pod whose uid is not known; it has every problem.
     """
-    return _read_pods(load_pods(sources, stdin=stdin, used_kinds=_KEPT), logs)
+    budget = Budget(text_bytes=OBJECT_BYTES_MAX)
+    loaded = load_pods(sources, stdin=stdin, budget=budget, used_kinds=_KEPT)
+    return _read_pods(loaded, logs, has_mirrors=True)
 
 
 def parse_pod_list(
     data: bytes, name: str, *, logs: Path = LOGS, keeps_invalid: bool = False
 ) -> tuple[KubeletPod, ...]:
-    """Read the pods of a kubelet from the document of its `/pods`.
+    """Read the pods of a kubelet from the document of its `/pods`, which has no mirror pods.
 
     Args:
         data: the document.
@@ -67,28 +76,69 @@ def parse_pod_list(
             one whose uid is not known is left out. Otherwise they are errors of the document.
 
     Raises:
-        InputError: as `read_pod_list`.
+        InputError: as `read_pod_list`, or it is not a list of pods as a whole.
     """
+    if data.startswith(b"{") and not data.rstrip().endswith(b"}"):
+        hint = "the kubelet may have been stopped meanwhile"
+        raise invalid("the list of pods is not complete", hint, where=name)
+    budget = Budget(text_bytes=OBJECT_BYTES_MAX)
     try:
-        loaded = finish(load_text(data, name, Budget(), _KEPT))
+        loaded = finish(load_text(data, name, budget, _KEPT))
     except Exhausted as error:
         raise InputError(error.at(name)) from error
+    if not _is_list(loaded):
+        raise InputError(loaded.problems or [Problem(where=name, message="it has no list of pods")])
     if not keeps_invalid:
-        return _read_pods(loaded, logs)
+        return _read_pods(loaded, logs, has_mirrors=False)
     return tuple(_read_pod(pod, value) for pod, value in _stated(loaded) if _has_uid(value))
 
 
-def _read_pods(loaded: LoadedPods, logs: Path) -> tuple[KubeletPod, ...]:
-    problems = [each for each in loaded.all_problems if each.severity is Severity.ERROR]
+def _is_list(loaded: LoadedPods) -> bool:
+    """Return whether the only document is a list, whatever its items are."""
+    (*others, found) = loaded.documents.values() or (None,)
+    if others or not isinstance(found, dict) or found.get("kind") not in _LISTS:
+        return False
+    return isinstance(found.get("items"), list | None)
+
+
+def _read_pods(loaded: LoadedPods, logs: Path, *, has_mirrors: bool) -> tuple[KubeletPod, ...]:
+    problems = list(filter(_is_of_kubernetes, loaded.all_problems))
     stated = _stated(loaded)
+    problems += _of_several_nodes(stated)
     without = {pod.key: pod for pod, value in stated if not _has_uid(value)}
     uids = find_static_uids(tuple(without.values()), logs) if without else {}
     problems += [_without_uid(pod) for key, pod in without.items() if key not in uids]
     if problems:
         raise InputError(problems)
+    if has_mirrors:
+        uids = {**uids, **{pod.key: uid for pod, value in stated if (uid := _mirrored_uid(value))}}
     return tuple(
         _read_pod(replace(pod, uid=uids.get(pod.key, pod.uid)), value) for pod, value in stated
     )
+
+
+def _is_of_kubernetes(problem: Problem) -> bool:
+    """Return whether a problem is an error outside of podslice's annotations.
+
+    A kubelet does not read these, and an error of one author must not prevent an audit of the node.
+    """
+    return problem.severity is Severity.ERROR and f"[{PREFIX}" not in problem.where
+
+
+def _of_several_nodes(
+    stated: Sequence[tuple[Pod, Mapping[str, Any]]],
+) -> Iterator[Problem]:
+    """Yield the problem of a list with the pods of more than one node."""
+    stated_names = (_mapping(value, "spec").get("nodeName") for _, value in stated)
+    names = sorted({each for each in stated_names if isinstance(each, str) and each})
+    if len(names) > 1:
+        shown = ", ".join(map(quote, names[:_NODES_SHOWN]))
+        more = ", …" if len(names) > _NODES_SHOWN else ""
+        yield Problem(
+            where=stated[0][0].where,
+            message=f"the pods are of {len(names)} nodes: {shown}{more}",
+            hint=f"save those of one node: {_SAVE}",
+        )
 
 
 def _stated(loaded: LoadedPods) -> list[tuple[Pod, Mapping[str, Any]]]:
@@ -105,8 +155,7 @@ def _without_uid(pod: Pod) -> Problem:
     return Problem(
         where=pod.where,
         message=f"pod {pod.key} has no uid, which names its slice, and no directory of logs",
-        hint="use the pods as the kubelet knows them: kubectl get pods -A -o json"
-        " --field-selector spec.nodeName=NODE",
+        hint=f"use the pods as the kubelet knows them: {_SAVE}",
     )
 
 
@@ -140,9 +189,6 @@ def _entries(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 def _read_pod(pod: Pod, stated: Mapping[str, Any]) -> KubeletPod:
     status, metadata = _mapping(stated, "status"), _mapping(stated, "metadata")
-    mirrored = _mapping(metadata, "annotations").get(_MIRROR)
-    if isinstance(mirrored, str) and is_uid(mirrored):
-        pod = replace(pod, uid=mirrored)
     phase = status.get("phase")
     conditions = _entries(status, "conditions")
     return KubeletPod(
@@ -157,6 +203,12 @@ def _read_pod(pod: Pod, stated: Mapping[str, Any]) -> KubeletPod:
         started_sec=_read_time(status.get("startTime")),
         scopes=dict(_scopes(status)),
     )
+
+
+def _mirrored_uid(stated: Mapping[str, Any]) -> str | None:
+    """Return the uid of the static pod that a pod shows; None if it shows none."""
+    found = _mapping(_mapping(stated, "metadata"), "annotations").get(_MIRROR)
+    return found if isinstance(found, str) and is_uid(found) else None
 
 
 def _scopes(status: Mapping[str, Any]) -> Iterator[tuple[str, UnitName]]:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from podslice.errors import Problem, invalid
 from podslice.inputs.budget import Budget, BudgetItem, Exhausted
-from podslice.inputs.limits import DEPTH_MAX, TEXT_BYTES_MAX
+from podslice.inputs.limits import DEPTH_MAX
 from podslice.inputs.manifest.release import release
 from podslice.inputs.manifest.yaml_builder import Document, check_number
 from podslice.inputs.scalars import Number, quote
@@ -84,9 +84,10 @@ class JsonReader:
             return (yield from self._large_mapping(at, depth))
         if first == "[":
             return (yield from self._large_list(at, depth))
-        found = self._decode(at, TEXT_BYTES_MAX)
+        limit = self._budget.text_bytes
+        found = self._decode(at, limit)
         if found is None:
-            raise invalid(f"a value is longer than {TEXT_BYTES_MAX // 2**20} MiB")
+            raise invalid(f"a value is longer than {limit // 2**20} MiB")
         return found
 
     def _decode(self, at: int, size: int) -> tuple[Any, int] | None:

@@ -119,6 +119,41 @@ async def test_a_removal_without_the_kubelet_is_reported(follower):
     assert follower.record.read() == {WEB: APPLIED}
 
 
+async def test_values_are_recorded_before_they_are_set(follower, monkeypatch):
+    """A kill follows the first call."""
+    set_properties = follower.kubelet.memory.set_properties
+
+    async def set_and_end(name, properties):
+        await set_properties(name, properties)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(follower.kubelet.memory, "set_properties", set_and_end)
+    with pytest.raises(asyncio.CancelledError):
+        await follower.levels.run_round()
+    monkeypatch.undo()
+    assert await follower.kubelet.values() == {**BEFORE, **APPLIED}
+    follower.begin()
+    await follower.levels.remove()
+    assert await follower.kubelet.values() == BEFORE
+    assert follower.record.read() == {}
+
+
+async def test_a_kubelet_that_lists_no_pods_yet_does_not_affect_the_record(follower):
+    await follower.levels.run_round()
+    pods, follower.kubelet.pods = follower.kubelet.pods, {}
+    assert await follower.levels.run_round()
+    assert follower.record.read() == {WEB: APPLIED}
+    assert follower.levels.plan.pods == {WEB: "default/web"}
+    follower.begin()
+    assert await follower.levels.run_round()
+    assert follower.record.read() == {WEB: APPLIED}
+    assert follower.levels.plan.pods == {}  # not known to this agent
+    follower.kubelet.pods = pods
+    await follower.levels.run_round()
+    await follower.levels.remove()
+    assert await follower.kubelet.values() == BEFORE
+
+
 async def test_what_is_left_alone_is_reported_once(follower):
     follower.kubelet.upgrade((1, 34))
     follower.kubelet.put("later", memory="1Mi")
@@ -255,6 +290,7 @@ async def test_a_record_that_cannot_be_written_is_a_failure(follower, monkeypatc
     monkeypatch.setattr(follower.record, "save", save)
     assert not await follower.levels.run_round()
     assert [str(each) for each in follower.status.failures] == ["run: no space left on device"]
+    assert await follower.kubelet.values() == BEFORE  # a value without a record would remain
     monkeypatch.undo()
     assert await follower.levels.run_round()
     assert not follower.status.failures

@@ -140,7 +140,7 @@ def test_after_a_failure_everything_is_read_again(server, followed):
     server.documents = {**documents, "/metrics": b"none"}
     paths(server)
     # without its version it is not known what the kubelet applies
-    with pytest.raises(InputError, match="is not a version of the kubelet"):
+    with pytest.raises(HostError, match="does not have the version of the kubelet; state it with"):
         kubelet.read()
     assert paths(server) == ["/metrics"]
     server.documents = documents

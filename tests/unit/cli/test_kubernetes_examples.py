@@ -1,8 +1,10 @@
-"""The manifests of examples/kubernetes agree with each other and with the agent's options."""
+"""The manifests of examples/kubernetes are valid, and agree with each other and the agent's options."""
 
 import shlex
+from copy import deepcopy
 from pathlib import Path
 
+import fastjsonschema
 import pytest
 import typer.main
 import yaml
@@ -12,6 +14,7 @@ from podslice.inputs.kubelet.kubeconfig import read_kubeconfig
 from podslice.inputs.kubelet.pod_list import parse_pod_list
 from podslice.model.config import PodsFrom
 from tests.configuration import load_config
+from tests.unit.cli.kubernetes_schemas import KINDS, VERSIONS, validator
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples/kubernetes"
@@ -57,6 +60,55 @@ KUSTOMIZATIONS = (
     ("Kustomization", "kustomization.yaml"),
     ("Component", "monitoring/kustomization.yaml"),
 )
+
+
+def applied():
+    """Yield all objects that `kubectl apply -k` sends, with the component and without it."""
+    for file in sorted(EXAMPLE.glob("**/*.yaml")):
+        if file.name not in {"kustomization.yaml", "proxy.yaml"}:
+            yield from documents(file.relative_to(EXAMPLE))
+    merged = deepcopy(of_kind("DaemonSet", "daemonset.yaml"))
+    patch = of_kind("DaemonSet", "monitoring/proxy.yaml")
+    assert patch["metadata"] == {
+        key: merged["metadata"][key] for key in ("name", "namespace")
+    }  # it is found by these
+    merged["spec"]["template"]["spec"]["containers"] += patch["spec"]["template"]["spec"][
+        "containers"
+    ]
+    yield merged
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_accepts_every_object(version):
+    found = {}
+    for value in applied():
+        if value["kind"] != "PodMonitor":
+            validator(version)({value["kind"]: value})
+            found.setdefault(value["kind"], []).append(value)
+    assert found.keys() == KINDS.keys()
+    assert len(found["DaemonSet"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.template.spec.containers.0.securitycontext", {}),
+        ("spec.template.spec.containers.0.securityContext.runAsUser", "0"),
+        ("spec.template.spec.volumes.1.hostPath", {"type": "Directory"}),
+        ("spec.template.spec.hostNetwork", "yes"),
+        ("spec", {}),
+        ("apiVersion", "v1"),
+    ],
+)
+def test_kubernetes_refuses_other_objects(path, value):
+    daemonset = of_kind("DaemonSet", "daemonset.yaml")
+    *parents, last = path.split(".")
+    at = daemonset
+    for key in parents:
+        at = at[int(key) if key.isdecimal() else key]
+    at[last] = value
+    with pytest.raises(fastjsonschema.JsonSchemaException):
+        validator(VERSIONS[-1])({"DaemonSet": daemonset})
 
 
 def test_the_options_of_the_agent_exist(agent):

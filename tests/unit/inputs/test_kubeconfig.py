@@ -38,26 +38,48 @@ def encoded(text):
     return base64.b64encode(text.encode()).decode()
 
 
+def pem(text):
+    return f"-----BEGIN {text}-----"
+
+
 def test_data_in_the_file(read):
-    user = {"client-certificate-data": encoded("C"), "client-key-data": encoded("K"), "token": "t"}
-    found = read(user, {"certificate-authority-data": encoded("A")})
-    assert (found.certificate, found.key, found.authority, found.token) == ("C", "K", "A", "t")
-    assert "K" not in repr(found).replace("Credentials", "")
+    user = {
+        "client-certificate-data": encoded(pem("C")),
+        "client-key-data": encoded(pem("K")),
+        "token": "t",
+    }
+    found = read(user, {"certificate-authority-data": encoded(pem("A"))})
+    certificates = (found.certificate, found.key, found.authority)
+    assert (*certificates, found.token) == (pem("C"), pem("K"), pem("A"), "t")
+    assert pem("K") not in repr(found)
 
 
 def test_other_files_are_relative_to_the_kubeconfig(read, tmp_path):
     for name in ("c.pem", "k.pem", "a.pem"):
-        (tmp_path / name).write_text(name)
+        (tmp_path / name).write_text(pem(name))
     (tmp_path / "token").write_text(f"{WORD}\n")
     user = {"client-certificate": "c.pem", "client-key": str(tmp_path / "k.pem")}
     found = read({**user, "tokenFile": "token", "token": "old"}, {"certificate-authority": "a.pem"})
-    assert (found.certificate, found.key, found.authority) == ("c.pem", "k.pem", "a.pem")
+    certificates = (found.certificate, found.key, found.authority)
+    assert certificates == (pem("c.pem"), pem("k.pem"), pem("a.pem"))
     assert found.token == WORD
 
 
-def test_a_user_without_credentials(read):
-    found = read()
+@pytest.mark.parametrize("user", [{}, {"token": "", "client-key-data": "", "client-key": ""}])
+def test_a_user_without_credentials(read, user):
+    found = read(user)
     assert (found.certificate, found.key, found.authority, found.token) == ("", "", "", "")
+
+
+def test_a_file_of_credentials_without_any(read, tmp_path):
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(InputError, match="empty: there is no token in it"):
+        read({"tokenFile": "empty", "token": "old"})
+    with pytest.raises(InputError, match="empty: client-certificate is not PEM"):
+        read({"client-certificate": "empty"})
+    # without any, those of the host would be trusted
+    with pytest.raises(InputError, match="empty: certificate-authority is not PEM"):
+        read(cluster={"certificate-authority": "empty"})
 
 
 @pytest.mark.parametrize(
@@ -71,6 +93,7 @@ def test_a_user_without_credentials(read):
         ({"client-key": "none"}, "none: no such file or directory"),
         ({"client-key-data": "!"}, "config: client-key is not PEM"),
         ({"client-key-data": encoded("ä")}, "config: client-key is not PEM"),
+        ({"client-key-data": encoded("a")}, "config: client-key is not PEM"),
     ],
 )
 def test_a_user_that_cannot_be_used(read, user, error):

@@ -6,7 +6,7 @@ import pytest
 
 from podslice.errors import InputError
 from podslice.inputs.kubelet.kubelet_config import read_settings
-from podslice.inputs.kubelet.pod_list import read_pod_list
+from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list
 from podslice.model.config import DEFAULT_EVICTION_HARD, Enforce, OomPolicy, Threshold
 from podslice.model.node import Node
 from podslice.policy.allocatable import allocate
@@ -141,3 +141,56 @@ def test_a_status_of_unexpected_types_counts_as_none():
     assert (found.pod.uid, found.scopes, found.started_sec) == ("a-1", {}, None)
     with pytest.raises(InputError, match="must be a mapping"):
         pods("text")
+
+
+def follow(*items, **document):
+    """Read the pods as an agent does."""
+    document = {"kind": "PodList", "items": list(items), **document}
+    return parse_pod_list(json.dumps(document).encode(), "/pods", keeps_invalid=True)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"env": [{"name": "A", "value": "x" * (3 * 2**20 - 10)}]},  # what an API server accepts
+        {"name": "", "resources": {"limits": {"memory": "1e999999999"}}},
+    ],
+)
+def test_no_pod_affects_the_others_of_a_kubelet(hostile):
+    first = {**pod(name="first", uid="b-1"), "spec": {"containers": [{"name": "a", **hostile}]}}
+    for pods_of_all in ((first, pod()), (pod(), first)):
+        found = {each.pod.name: each.pod.is_valid for each in follow(*pods_of_all)}
+        assert found["web"] is True
+
+
+@pytest.mark.parametrize(
+    ("document", "error"),
+    [
+        (
+            b'{"kind": "PodList", "items": [{"metadata": {',
+            "/pods: the list of pods is not complete;",
+        ),
+        (b"", "/pods: there is no manifest in it"),
+        (b"[]", "/pods: a manifest must be a mapping, not a list"),
+        (b'{"kind": "PodList", "items": 3}', "/pods: items: must be a list, not the number 3"),
+        (b'{"kind": "Status", "items": []}', "/pods: kind: unknown kind 'Status'"),
+        (json.dumps(pod()).encode(), "/pods: it has no list of pods"),
+        (b'{"kind": "List", "items": []}\n' * 2, "/pods: it has no list of pods"),
+        (b'{"kind": "PodList", "items": [' + b"1," * 400_000 + b"1]}", "there are more than"),
+    ],
+)
+def test_what_is_not_a_list_of_pods_is_not_an_empty_one(document, error):
+    with pytest.raises(InputError) as found:
+        parse_pod_list(document, "/pods", keeps_invalid=True)
+    assert error in str(found.value)
+
+
+def test_a_kubelet_without_pods():
+    assert follow() == follow(items=None) == ()
+
+
+def test_mirror_pods_are_those_of_an_api_server():
+    """Any author may state the annotation, but no kubelet lists such a pod."""
+    annotations = {"kubernetes.io/config.mirror": "victim"}
+    assert [each.pod.uid for each in pods(pod(annotations=annotations))] == ["victim"]
+    assert [each.pod.uid for each in follow(pod(annotations=annotations))] == ["a-1"]

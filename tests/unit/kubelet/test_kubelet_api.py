@@ -3,6 +3,7 @@
 import pytest
 
 from podslice.errors import HostError, InputError
+from podslice.kubelet import kubelet_api
 from podslice.kubelet.kubelet_api import KubeletApi, parse_address
 from podslice.model.kubelet_node import Credentials
 from tests.unit.kubelet.tls_server import Certificates, KubeletServer
@@ -89,11 +90,19 @@ def test_beyond_the_loopback_interface_the_name_counts(certificates):
     assert not checks_name("https://[::1]")
 
 
+def test_the_name_counts_with_the_authorities_of_the_host(certificates, kubelet, monkeypatch):
+    """They sign for everyone, so that any process could be in the place of the kubelet."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.path("ca.crt")))
+    with pytest.raises(HostError, match="use the name or the address that is in the certificate"):
+        api(kubelet, Credentials(token=WORD)).get("/pods")
+    assert kubelet.requests == []
+
+
 @pytest.mark.parametrize(
     ("status", "error"),
     [
-        (401, "the kubelet requires credentials; state them with --kubeconfig"),
-        (403, "the user may not read it; it needs the verb get for nodes/proxy"),
+        (401, "does not accept the credentials; check the token or the client certificate of"),
+        (403, "it needs the verb get for nodes/pods, or for nodes/proxy with kubelets before 1.33"),
         (302, "the kubelet replies with status 302"),
         (500, "the kubelet replies with status 500"),
     ],
@@ -102,7 +111,35 @@ def test_a_refusal_has_its_remedy(kubelet, trusted, status, error):
     kubelet.statuses["/pods"] = status
     with pytest.raises(HostError) as found:
         api(kubelet, trusted).get("/pods")
-    assert str(found.value) == f"{kubelet.url}/pods: {error}"
+    assert str(found.value).startswith(f"{kubelet.url}/pods: ")
+    assert error in str(found.value)
+
+
+def test_without_credentials_a_refusal_asks_for_them(kubelet, certificates):
+    for path, resource in (("/pods", "nodes/pods, or"), ("/metrics", "nodes/metrics")):
+        kubelet.statuses[path] = 403
+        with pytest.raises(HostError, match=f"the verb get for {resource}"):
+            api(kubelet, is_verified=False).get(path)
+    kubelet.statuses["/pods"] = 401
+    with pytest.raises(HostError, match="requires credentials; state them with --kubeconfig"):
+        api(kubelet, is_verified=False).get("/pods")
+
+
+def test_a_port_with_or_without_tls(trusted):
+    with KubeletServer() as plain:
+        address = parse_address(plain.url.replace("http:", "https:"))
+        with pytest.raises(HostError, match="the port does not use TLS"):
+            KubeletApi(address, trusted, limit_bytes=1).get("/pods")
+        plain.documents["/pods"] = b"{}"
+        plain.statuses["/pods"] = 400  # as servers in Go reply to a client without TLS
+        with pytest.raises(HostError, match=r"status 400; its port may require https://"):
+            api(plain).get("/pods")
+
+
+def test_a_reply_has_a_time(kubelet, trusted, monkeypatch):
+    monkeypatch.setattr(kubelet_api, "WHOLE_SEC", -1)
+    with pytest.raises(HostError, match=r"/pods: the reply did not end within -1 s"):
+        api(kubelet, trusted).get("/pods")
 
 
 def test_a_reply_has_a_limit(kubelet, trusted):
@@ -116,7 +153,8 @@ def test_the_version_is_that_of_the_metrics(kubelet, trusted):
     kubelet.documents["/metrics"] = METRICS
     assert api(kubelet, trusted).version() == "v1.36.2"
     kubelet.documents["/metrics"] = b"other 1\n"
-    assert api(kubelet, trusted).version() == ""
+    with pytest.raises(HostError, match="/metrics: it does not have the version of the kubelet;"):
+        api(kubelet, trusted).version()
 
 
 def test_no_kubelet():

@@ -217,6 +217,33 @@ def test_pods_need_their_uid(node, podslice, files):
     assert "a pod needs at least one container" in ended.err
 
 
+def test_the_pods_of_several_nodes_are_refused(node, podslice, files):
+    for index, pod in enumerate(node.pods):
+        pod["spec"]["nodeName"] = f"node{index % 4}"
+    files({"pods.json": json.dumps(node.document()), "config.json": json.dumps(node.config)})
+    ended = podslice("audit", "-f", "pods.json", CONFIG)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
+        "error: pods.json: the pods are of 4 nodes: 'node0', 'node1', 'node2', …; save those of one"
+        " node: kubectl get pods -A -o json --field-selector spec.nodeName=NODE\n"
+    )
+
+
+def test_an_authors_annotation_does_not_prevent_an_audit(audit, node):
+    for text in ("[", '{"limits": {"memory": "-1"}}'):
+        node.pods[0]["metadata"]["annotations"] = {"podslice.io/resources": text}
+        ended = audit()
+        assert (ended.code, ended.err) == (0, "")
+
+
+def test_a_list_that_is_cut_off(podslice, node, files):
+    text = json.dumps(node.document())
+    files({"pods.json": text[: len(text) // 2], "config.json": json.dumps(node.config)})
+    ended = podslice("audit", "-f", "pods.json", CONFIG)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: pods.json: line 1: not valid JSON: ")
+
+
 # the API of a kubelet
 
 
@@ -258,7 +285,7 @@ def test_the_api_of_a_kubelet(serving, node, certificates, podslice, files):
         serving(server)
         ended = podslice("audit", "--kubelet", server.url, *options)
         assert (ended.code, ended.err) == (3, "")
-        assert [path for path, *_ in server.requests] == ["/metrics", "/configz", "/pods"]
+        assert [path for path, *_ in server.requests] == ["/pods", "/metrics", "/configz"]
         assert all(certificate for *_, certificate in server.requests)
         # the kubelet of this version does not know the pod level
         server.documents["/metrics"] = b'kubernetes_build_info{git_version="v1.33.0"} 1\n'
@@ -267,8 +294,8 @@ def test_the_api_of_a_kubelet(serving, node, certificates, podslice, files):
             in podslice("audit", "--kubelet", server.url, *options).out
         )
         ended = podslice("audit", "--kubelet", server.url)
-        assert ended.code == 1
-        assert "the certificate is not accepted" in ended.err
+        assert (ended.code, ended.err.count("\n")) == (1, 1)
+        assert "/pods: the certificate is not accepted" in ended.err
         insecure = podslice("audit", "--kubelet", server.url, "--insecure-skip-tls-verify")
         assert insecure.code == 3
 
@@ -309,6 +336,7 @@ def test_the_read_only_port_with_the_file_of_the_configuration(serving, here, no
         (["--kubelet=a"], "--kubelet: 'a' is not the URL of a kubelet; write https://127.0.0.1"),
         (["--kubelet=https://a", "--kubeconfig=none"], "none: no such file or directory"),
         (["--kubelet=https://a", "--kubelet-ca=none"], "none: no such file or directory"),
+        (["--kubelet=https://a", "--kubelet-ca=/dev/null"], "/dev/null: "),
     ],
 )
 def test_options_that_do_not_match(podslice, node, arguments, error):

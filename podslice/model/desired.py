@@ -109,6 +109,8 @@ class Desired:
     """The CPUs that pods have for themselves, by the pod's key."""
     lacking_cpus: tuple[Refusal, ...] = ()
     """The pods in force that cannot have the CPUs which they claim for themselves."""
+    available_cpus: frozenset[int] | None = None
+    """The CPUs that a pod may claim for itself; None without a CPU manager."""
     allocation: Allocation = field(default_factory=lambda: Allocation(capacity={}))
     requested: Amounts = field(default_factory=dict)
     """The sum of the effective requests of all pods."""

@@ -89,6 +89,8 @@ class CpuPools:
     refused: tuple[Refusal, ...] = ()
     lacking: tuple[Refusal, ...] = ()
     """The pods in force that cannot have the CPUs which they claim: they use the shared ones."""
+    available: Cpus | None = None
+    """The shared CPUs that are not reserved; None without a CPU manager."""
 
 
 NO_POOLS = CpuPools(shared=_NONE, pods={})
@@ -133,6 +135,7 @@ def pool_cpus(
         numa_nodes=manager.topology.numa_nodes if manager.is_aligning else {},
         refused=tuple(_refusals(refused)),
         lacking=tuple(_refusals(pools.lacking)),
+        available=pools.shared - manager.reserved,
     )
 
 

@@ -78,6 +78,7 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
         refused=(*refused, *pools.refused),
         own_cpus={key: each.pod for key, each in pools.pods.items()},
         lacking_cpus=pools.lacking,
+        available_cpus=pools.available,
         allocation=allocation,
         requested=total(pod.requests for pod in pods),
         initializing=initializing,

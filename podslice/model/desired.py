@@ -65,6 +65,8 @@ class PodDecision:
     notes: tuple[str, ...] = ()
     """Properties that are unset, and why: `no MemoryMax: container log has no memory limit`."""
     problems: tuple[Problem, ...] = ()
+    has_own_cpus: bool = False
+    """Whether its properties are those with CPUs of its own, without a quota."""
     units: tuple[DesiredUnit, ...] = field(default=(), compare=False, repr=False)
     """The resulting units: its slice first, then volumes, then scopes."""
     elsewhere: tuple[UnitName, ...] = field(default=(), compare=False, repr=False)

@@ -30,16 +30,16 @@ from podslice.model.unit import (
 )
 from podslice.policy.allocatable import reserved_for_system
 from podslice.policy.cpu_assignment import CpuOptions, assign_cpus
+from podslice.policy.cpu_claim import without_own_cpus
 from podslice.policy.cpu_pools import (
     NO_POOLS,
     AllowedCpus,
-    CpuManager,
     CpuPools,
-    HeldCpus,
     allowed_cpus,
     pool_cpus,
 )
-from podslice.policy.decide import units_of
+from podslice.policy.decide import decide, units_of
+from podslice.policy.pod_cpus import CpuManager, HeldCpus
 
 _MEMORY_NODES = "AllowedMemoryNodes"
 _WHY_NODES = "the NUMA nodes of its own CPUs"
@@ -103,6 +103,16 @@ def assign(
     tier = Tree(cgroup_root=config.cgroup_root).tier(Qos.BURSTABLE)
     held = HeldCpus(units=units, shared=units.get(tier, frozenset()))
     return pool_cpus(manager, in_force, candidates, held)
+
+
+def fit_quota(pod: PodDecision, pools: CpuPools, node: Node, config: Config) -> PodDecision:
+    """Return a decision with the quotas of a pod that lacks the CPUs which it claims, else without."""
+    is_lacking = any(each.pod == pod.pod.key for each in pools.lacking)
+    if is_lacking and pod.has_own_cpus:
+        return decide(pod.pod, node, without_own_cpus(config), qos=pod.qos)
+    if pod.pod.key in pools.pods and not pod.has_own_cpus:
+        return decide(pod.pod, node, config, qos=pod.qos)
+    return pod
 
 
 def with_cpus(pod: PodDecision, pools: CpuPools) -> PodDecision:

@@ -31,7 +31,7 @@ from podslice.model.unit import (
 from podslice.pausable import Steps, at_once, paced
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
-from podslice.policy.cpu_manager import assign, host_units, with_cpus, with_shared
+from podslice.policy.cpu_manager import assign, fit_quota, host_units, with_cpus, with_shared
 from podslice.policy.cpu_pools import NO_POOLS, CpuPools
 from podslice.policy.decide import decide
 from podslice.policy.init_phase import is_initializing
@@ -149,7 +149,7 @@ def _joining(
         if pod is None:
             yield
         else:
-            assigned.append(with_cpus(pod, pools))
+            assigned.append(with_cpus(fit_quota(pod, pools, node, config), pools))
     return tuple(assigned), pools
 
 

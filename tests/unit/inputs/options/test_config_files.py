@@ -558,6 +558,14 @@ def test_the_cpus_of_another_machine_are_a_json_file(tmp_path):
         ('[{"cpu": 0}, 5]', ["[0] must be an object", "[1] must be an object"]),
         ('[{"cpu": 0, "core": -1, "numa": true}]', ["[0].core must be", "[0].numa must be"]),
         ('[{"cpu": 0, "core": 0, "node": 1}]', ["[0] must be an object with cpu and core"]),
+        (
+            '[{"cpu": 0, "core": 7}, {"cpu": 1, "core": 7, "socket": 1, "numa": 1, "uncore": 2}]',
+            [
+                "the CPUs 0 and 1 of core 7 differ in socket",
+                "the CPUs 0 and 1 of core 7 differ in numa",
+                "the CPUs 0 and 1 of core 7 differ in uncore",
+            ],
+        ),
     ],
 )
 def test_problems_of_a_list_of_cpus(tmp_path, text, problems):

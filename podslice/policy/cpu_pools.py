@@ -6,12 +6,13 @@ No file records an assignment: the CPUs that a unit has are its own as long as t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from podslice.dataclass import dataclass
 from podslice.model.cpu_topology import Cpus
 from podslice.model.desired import ContainerDecision, PodDecision, Refusal
 from podslice.model.pod import ContainerKind, Qos
+from podslice.model.properties import PARTITION_ISOLATED
 from podslice.model.unit import UnitName
 from podslice.policy.cpu_assignment import NOT_ENOUGH, CpuRefusal
 from podslice.policy.cpu_claim import claim_cpus
@@ -29,6 +30,8 @@ class AllowedCpus:
     why: str
     memory_nodes: frozenset[int] = frozenset()
     """The NUMA nodes of its memory; empty for all."""
+    partition: str = ""
+    """The kind of its partition in the kernel; empty if it is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,8 @@ class CpuPools:
     """Those of the pods and containers without CPUs of their own."""
     host: Cpus = _NONE
     """Those of `system.slice` and `user.slice`; none if they have all."""
+    partition: Cpus = _NONE
+    """Those of all pods, where these are a partition of the kernel; none if they are not."""
     pods: Mapping[str, PodCpus]
     """By key."""
     numa_nodes: Mapping[int, Cpus] = field(default_factory=dict)
@@ -88,6 +93,7 @@ def pool_cpus(
     return CpuPools(
         shared=pools.shared,
         host=pools.host,
+        partition=pools.partition,
         pods=pools.pods,
         numa_nodes=manager.topology.numa_nodes if manager.is_aligning else {},
         refused=tuple(_refusals(refused)),
@@ -110,12 +116,12 @@ def allowed_cpus(pools: CpuPools, pod: PodDecision) -> Mapping[UnitName, Allowed
     allowed: dict[UnitName, AllowedCpus] = {}
     if claim_cpus(pod.pod, pod.qos).pod:
         why = f"the pod's own{without}: its level requests whole CPUs"
-        allowed[pod.slice] = _own(pools, own.pod, why)
+        allowed[pod.slice] = _isolated(_own(pools, own.pod, why), pools)
         rest = own.pod - _union(own.containers[each.name] for each in _lasting(pod, own))
         shared = AllowedCpus(cpus=rest or own.pod, why="the rest of the pod's own CPUs")
     elif len(own.containers) == len(pod.scopes):
         why = f"the pod's own{without}: all containers request whole CPUs"
-        allowed[pod.slice] = _own(pools, own.pod, why)
+        allowed[pod.slice] = _isolated(_own(pools, own.pod, why), pools)
     else:
         why = "the pod's own, and those that no pod has for itself"
         allowed[pod.slice] = AllowedCpus(cpus=own.pod | pools.shared, why=why)
@@ -134,6 +140,10 @@ def _own(pools: CpuPools, cpus: Cpus, why: str) -> AllowedCpus:
     nodes = numa_nodes_of(pools.numa_nodes, cpus)
     is_limit = nodes != pools.numa_nodes.keys()
     return AllowedCpus(cpus=cpus, why=why, memory_nodes=nodes if is_limit else frozenset())
+
+
+def _isolated(own: AllowedCpus, pools: CpuPools) -> AllowedCpus:
+    return replace(own, partition=PARTITION_ISOLATED if pools.partition else "")
 
 
 def _lasting(pod: PodDecision, own: PodCpus) -> Iterator[ContainerDecision]:
@@ -180,6 +190,12 @@ class _Pools:
         """Return the CPUs of the host's own slices; system daemons may use the reserved ones."""
         limits = self._manager.for_host and bool(self.pods)
         return self._manager.topology.all - self._exclusive if limits else _NONE
+
+    @property
+    def partition(self) -> Cpus:
+        """Return the CPUs of all pods if some have CPUs of their own that are to be isolated."""
+        isolates = self._manager.isolates and bool(self.pods)
+        return self._manager.topology.all - self._manager.reserved if isolates else _NONE
 
     def keep(self, pod: PodDecision) -> None:
         """Give a pod what its units have now, if it is what the pod claims and no other pod has it."""

@@ -31,7 +31,14 @@ from podslice.model.unit import (
 from podslice.pausable import Steps, at_once, paced
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
-from podslice.policy.cpu_manager import assign, fit_quota, host_units, with_cpus, with_shared
+from podslice.policy.cpu_manager import (
+    assign,
+    fit_quota,
+    host_units,
+    with_cpus,
+    with_partition,
+    with_shared,
+)
 from podslice.policy.cpu_pools import NO_POOLS, CpuPools
 from podslice.policy.decide import decide
 from podslice.policy.init_phase import is_initializing
@@ -258,7 +265,7 @@ def _node_units(
     tree = Tree(cgroup_root=config.cgroup_root)
     yield from host_units(_reserved_units(allocation, config), pools)
     root = _root_properties(allocation, pods, config, page_size=node.page_size_bytes)
-    yield _slice(tree.root, "Pods on this node", root, owned=True)
+    yield with_partition(_slice(tree.root, "Pods on this node", root, owned=True), pools)
     available_bytes = memory_bytes(allocation.enforced) or 0
     for qos in TIERS:
         name = tree.tier(qos)

@@ -34,6 +34,8 @@ class CpuManager:
     """Whether all containers of a pod are on the same NUMA nodes."""
     for_host: bool = False
     """`exclusive-for` host: `system.slice` and `user.slice` do not run on the CPUs of pods."""
+    isolates: bool = False
+    """`cpuset-partition` isolated: the kernel keeps the host off the CPUs of all pods."""
 
     @property
     def is_aligning(self) -> bool:

@@ -9,6 +9,7 @@ from podslice.model.config import (
     Config,
     CpuManagerOption,
     CpuManagerPolicy,
+    CpusetPartition,
     Enforce,
     ExclusiveFor,
     TopologyManagerPolicy,
@@ -17,6 +18,7 @@ from podslice.model.config import (
 from podslice.model.cpu_topology import regular_topology
 from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, InitProgress, Qos
+from podslice.model.properties import PARTITION
 from podslice.model.resources import Resources
 from podslice.policy.allocatable import allocate, check_host, validate_node
 from podslice.policy.cpu_manager import cpu_manager, with_lasting_cpus
@@ -81,6 +83,49 @@ def test_the_slices_of_the_host_have_the_cpus_of_no_pod():
     desired = wanted(A, B, config=strict)
     assert cpus(desired)["kubepods-burstable.slice"] == "2-3,6-7"
     assert {cpus(desired)[name] for name in HOST_SLICES} == {"0,2-4,6-7"}
+
+
+ISOLATED = replace(
+    STATIC,
+    cpu_manager_policy_options=frozenset({CpuManagerOption.STRICT}),
+    cpuset_partition=CpusetPartition.ISOLATED,
+)
+
+
+def partitions(desired):
+    """The CPUs and partitions of units, where they are one."""
+    found = {unit.name: unit.values for unit in desired.units}
+    return {
+        name: (values[ALLOWED_CPUS], values[PARTITION])
+        for name, values in found.items()
+        if PARTITION in values
+    }
+
+
+def test_the_cpus_of_whole_pods_are_isolated_in_a_partition_of_all_pods():
+    level = Resources(requests={"cpu": 2000, "memory": GI}, limits={"cpu": 2000, "memory": GI})
+    whole = pod(container(BESTEFFORT), name="w", resources=level)
+    desired = wanted(A, B, whole, config=ISOLATED)
+    assert partitions(desired) == {
+        "kubepods.slice": ("1-3,5-7", "root"),
+        "kubepods-poda.slice": ("1,5", "isolated"),
+        "kubepods-podw.slice": ("2,6", "isolated"),
+    }
+    assert cpus(desired)["kubepods-burstable.slice"] == "3,7"
+    root = next(unit for unit in desired.units if unit.name == "kubepods.slice")
+    assert {each.why for each in root.properties if each.name in (ALLOWED_CPUS, PARTITION)} == {
+        "cpuset-partition isolated: the CPUs that are not reserved, which the host leaves",
+        "cpuset-partition isolated",
+    }
+    assert partitions(wanted(A, B, config=STATIC)) == {}
+    assert partitions(wanted(B, config=ISOLATED)) == {}
+
+
+def test_a_pod_that_also_shares_cpus_is_not_isolated():
+    mixed = pod(
+        container(OWN), container(Resources(limits={"cpu": 500, "memory": GI}), 1), name="m"
+    )
+    assert partitions(wanted(mixed, config=ISOLATED)) == {"kubepods.slice": ("1-3,5-7", "root")}
 
 
 @pytest.mark.parametrize("config", [STATIC, without_reserved(HOST)])

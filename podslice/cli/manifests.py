@@ -12,7 +12,7 @@ from podslice.cli.session import load_node
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import InputError, Problem, Severity
 from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
-from podslice.policy.allocatable import validate_node
+from podslice.policy.allocatable import check_host, validate_node
 from podslice.policy.replicas import decide_each
 
 if TYPE_CHECKING:
@@ -54,21 +54,27 @@ def load_all(
 
 
 def load_candidates(
-    planning: Planning, filename: list[str], namespace: str | None
+    planning: Planning, filename: list[str], namespace: str | None, *, is_for_host: bool = False
 ) -> tuple[PodDecision, ...]:
-    """Return the pods to apply, if the whole input is valid.
+    """Return the pods to apply, if the whole input is valid, with `is_for_host` on this host.
 
     Raises:
         InputError: there is an error in the input; it has every problem.
     """
     _, loaded = load_all(planning, filename, namespace)
-    return choose_candidates(planning, loaded)
+    return choose_candidates(planning, loaded, is_for_host=is_for_host)
 
 
 def choose_candidates(
-    planning: Planning, loaded: LoadedPods, further: Iterable[Problem] = ()
+    planning: Planning,
+    loaded: LoadedPods,
+    further: Iterable[Problem] = (),
+    *,
+    is_for_host: bool = False,
 ) -> tuple[PodDecision, ...]:
     """Return the pods to apply, if there is no problem with them, and no `further` one.
+
+    With `is_for_host` the configuration must not be that of another machine.
 
     Raises:
         InputError: as `load_candidates`.
@@ -77,6 +83,8 @@ def choose_candidates(
     node = load_node(config, manager=planning.manager)
     decisions = decide_all(loaded, node, config)
     problems = [*validate_node(node, config), *further]
+    if is_for_host:
+        problems += check_host(node, config)
     if decisions and not config.cgroups_per_qos:
         problems.append(
             Problem(

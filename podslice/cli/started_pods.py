@@ -62,21 +62,29 @@ def load_pods_to_apply(
     *,
     start: bool,
     ignored: Collection[str] | None,
+    is_for_host: bool = False,
 ) -> tuple[tuple[PodDecision, ...], PodsToStart]:
     """Return the pods to apply, and with `start` those to start, if the whole input is valid.
+
+    With `is_for_host` the configuration must not be that of another machine.
 
     Raises:
         InputError, HostError: as `load_candidates`, and with `start` as `_load_started`.
     """
     if start:
-        return _load_started(planning, filename, namespace, ignored or ())
+        return _load_started(planning, filename, namespace, ignored or (), is_for_host=is_for_host)
     if ignored:
         raise invalid("is for quadlets only", "add --start", where="--ignore")
-    return load_candidates(planning, filename, namespace), _NO_PODS
+    return load_candidates(planning, filename, namespace, is_for_host=is_for_host), _NO_PODS
 
 
 def _load_started(
-    planning: Planning, filename: Sequence[str], namespace: str | None, ignored: Collection[str]
+    planning: Planning,
+    filename: Sequence[str],
+    namespace: str | None,
+    ignored: Collection[str],
+    *,
+    is_for_host: bool,
 ) -> tuple[tuple[PodDecision, ...], PodsToStart]:
     """Return the pods to apply and to start, if the whole input is valid.
 
@@ -93,7 +101,7 @@ def _load_started(
 
     loaded, workloads = load_with_workloads(filename, namespace, frozenset(ignored))
     further = further_problems(workloads.problems, loaded)
-    candidates = choose_candidates(planning, loaded, further)
+    candidates = choose_candidates(planning, loaded, further, is_for_host=is_for_host)
     options = host_options(planning, is_for_host=True)
 
     def make(decisions: Iterable[PodDecision]) -> tuple[Quadlets, ...]:

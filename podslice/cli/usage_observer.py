@@ -13,6 +13,7 @@ from podslice.cli.views.usage_table import NodeSummary, NodeUsage
 from podslice.dataclass import dataclass
 from podslice.errors import PodsliceError
 from podslice.kernel.proc import read_process
+from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.resources import CPU
 from podslice.model.unit import INFINITY, UnitName
 from podslice.reconcile.assess import assess
@@ -81,7 +82,9 @@ class UsageObserver:
             problems.append("the configuration files are invalid, see: podslice status")
         keys = [pod.decision.pod.key for pod in found.pods]
         recorded = {key: self._recorded.read(key) for key in keys if self._is_shown(key)}
-        usage = usage_table.measure(found, before, _limits(assessment), recorded)
+        usage = usage_table.measure(
+            found, before, _limits(assessment), recorded, allowed_cpus=_allowed_cpus(assessment)
+        )
         pods = tuple(pod for pod in usage.pods if self._is_shown(pod.name))
         return ObservedUsage(
             usage=replace(usage, pods=pods),
@@ -113,6 +116,12 @@ def _limits(assessment: Assessment) -> dict[UnitName, int]:
         for name, value in reported.items()
         if isinstance(value, int) and value < INFINITY
     }
+
+
+def _allowed_cpus(assessment: Assessment) -> dict[UnitName, str]:
+    """Return the CPUs to which systemd limits units."""
+    units = assessment.observed.units.items()
+    return {name: str(unit.properties.get(ALLOWED_CPUS, "")) for name, unit in units}
 
 
 def summarize_node(assessment: Assessment, problems: list[str]) -> NodeSummary:

@@ -23,6 +23,7 @@ _V2 = {
     "TasksMax": "pids.max",
     "AllowedCPUs": "cpuset.cpus",
     "AllowedMemoryNodes": "cpuset.mems",
+    "CPUSetPartition": "cpuset.cpus.partition",
 }
 """The file in which the kernel has each property. Source: Linux, admin-guide/cgroup-v2.rst."""
 

@@ -98,6 +98,15 @@ class ExclusiveFor(StrEnum):
     """Other pods, `system.slice` and `user.slice`."""
 
 
+class CpusetPartition(StrEnum):
+    """Whether the kernel separates the CPUs of pods from those of the host."""
+
+    MEMBER = "member"
+    """No: they are only limits."""
+    ISOLATED = "isolated"
+    """The CPUs that pods have for themselves are isolated, without balancing of load."""
+
+
 class OomPolicy(StrEnum):
     """What is stopped together with a process that the OOM killer has killed."""
 
@@ -195,6 +204,7 @@ class Config:
     reserved_cpus: frozenset[int] = frozenset()
     """The CPUs of system daemons; without any, their number follows from the reservations."""
     exclusive_for: ExclusiveFor = ExclusiveFor.PODS
+    cpuset_partition: CpusetPartition = CpusetPartition.MEMBER
     pod_max_pids: int | None = None
     """The most process ids of a pod; None without a limit."""
     capacity: Amounts = field(default_factory=dict)

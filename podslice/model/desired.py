@@ -65,6 +65,8 @@ class PodDecision:
     notes: tuple[str, ...] = ()
     """Properties that are unset, and why: `no MemoryMax: container log has no memory limit`."""
     problems: tuple[Problem, ...] = ()
+    has_own_cpus: bool = False
+    """Whether its properties are those with CPUs of its own, without a quota."""
     units: tuple[DesiredUnit, ...] = field(default=(), compare=False, repr=False)
     """The resulting units: its slice first, then volumes, then scopes."""
     elsewhere: tuple[UnitName, ...] = field(default=(), compare=False, repr=False)
@@ -109,6 +111,8 @@ class Desired:
     """The CPUs that pods have for themselves, by the pod's key."""
     lacking_cpus: tuple[Refusal, ...] = ()
     """The pods in force that cannot have the CPUs which they claim for themselves."""
+    available_cpus: frozenset[int] | None = None
+    """The CPUs that a pod may claim for itself; None without a CPU manager."""
     allocation: Allocation = field(default_factory=lambda: Allocation(capacity={}))
     requested: Amounts = field(default_factory=dict)
     """The sum of the effective requests of all pods."""

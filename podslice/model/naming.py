@@ -104,6 +104,12 @@ def service_name(scope: UnitName) -> UnitName:
     return UnitName(f"{scope.removesuffix('.scope')}.service")
 
 
+def scope_of_service(name: UnitName) -> UnitName:
+    """Return the scope with a service's name; other units are returned as they are."""
+    stem = name.removesuffix(".service")
+    return name if stem == name else UnitName(f"{stem}.scope")
+
+
 def cgroup_components(path: str) -> tuple[str, ...]:
     """Return the components of an absolute control group, as the driver or the kernel writes it.
 

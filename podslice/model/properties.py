@@ -7,6 +7,7 @@ policy may then state it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from podslice.dataclass import dataclass
 from podslice.model.codec import (
@@ -41,6 +42,12 @@ MOUNT = frozenset({UnitKind.MOUNT})
 CONTAINER = SCOPE | SERVICE
 LIMITED = SLICE | CONTAINER
 
+PARTITION = "CPUSetPartition"
+PARTITION_ROOT, PARTITION_ISOLATED = "root", "isolated"
+"""A partition of the kernel that others can be part of, and one without balancing of load.
+
+Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition.
+"""
 QUOTA_PERIOD_USEC = 100_000
 """The default CFS period of systemd and Kubernetes: 100 ms.
 
@@ -103,6 +110,8 @@ class Property:
             return True
         return self.minimum <= value <= self.maximum
 
+
+_of_timer = partial(Property, kinds=TIMER)
 
 # Since-versions: systemd's NEWS file. Ranges and "infinity" for unset: SYSTEMD.md, section 3.
 _ROWS = (
@@ -183,28 +192,9 @@ _ROWS = (
     ),
     Property(name="LazyUnmount", key="LazyUnmount", signature="b", kinds=MOUNT, codec=BOOLEAN),
     # when a timer elapses, and whether it stays loaded after that
-    Property(
-        name="TimersMonotonic",
-        key="TimersMonotonic",
-        signature="a(st)",
-        kinds=TIMER,
-        codec=BUS_ONLY,
-    ),
-    Property(
-        name="AccuracyUSec",
-        key="AccuracySec",
-        signature="t",
-        kinds=TIMER,
-        minimum=1,
-        codec=DURATION,
-    ),
-    Property(
-        name="RemainAfterElapse",
-        key="RemainAfterElapse",
-        signature="b",
-        kinds=TIMER,
-        codec=BOOLEAN,
-    ),
+    _of_timer(name="TimersMonotonic", key="TimersMonotonic", signature="a(st)", codec=BUS_ONLY),
+    _of_timer(name="AccuracyUSec", key="AccuracySec", signature="t", minimum=1, codec=DURATION),
+    _of_timer(name="RemainAfterElapse", key="RemainAfterElapse", signature="b", codec=BOOLEAN),
     *(
         Property(
             name=f"{what}Accounting",
@@ -290,9 +280,7 @@ _ROWS = (
             is_text=True,
             of_pods=True,
         )
-        for name in (
-            *("IOReadBandwidthMax", "IOWriteBandwidthMax", "IOReadIOPSMax", "IOWriteIOPSMax"),
-        )
+        for name in ("IOReadBandwidthMax", "IOWriteBandwidthMax", "IOReadIOPSMax", "IOWriteIOPSMax")
     ),
     # a container without one has the manager's DefaultTasksMax=, which podslice does not override
     Property(
@@ -320,18 +308,24 @@ _ROWS = (
         )
         for name in ("AllowedCPUs", "AllowedMemoryNodes")
     ),
-    # what systemd-oomd may do below: `kill` or `auto`, which leaves it to the slices above
     *(
         Property(
             name=name,
             key=name,
             signature="s",
             kinds=SLICE,
-            since=247,
-            unset="auto",
+            since=since,
+            unset=unset,
             managed=SLICE,
+            of_pods=name == PARTITION,
         )
-        for name in ("ManagedOOMSwap", "ManagedOOMMemoryPressure")
+        for name, since, unset in (
+            # what systemd-oomd may do below: `kill` or `auto`, which leaves it to the slices above
+            ("ManagedOOMSwap", 247, "auto"),
+            ("ManagedOOMMemoryPressure", 247, "auto"),
+            # `isolated`, `root`, or `member`, which is none
+            (PARTITION, 261, "member"),
+        )
     ),
     Property(
         name="ManagedOOMMemoryPressureLimit",
@@ -376,8 +370,13 @@ def managed_of(unit: DesiredUnit) -> tuple[str, ...]:
     names = MANAGED[unit.kind]
     if unit.pod is not None:
         return names
-    rows = (PROPERTIES[name] for name in names)
-    return tuple(row.name for row in rows if not row.of_pods or (row.of_tiers and unit.is_tier))
+    rows, stated = (PROPERTIES[name] for name in names), unit.values.keys()
+    is_tier = unit.is_tier
+    return tuple(
+        row.name
+        for row in rows
+        if not row.of_pods or (row.of_tiers and is_tier) or row.name in stated
+    )
 
 
 MEMORY_PROPERTIES = (

@@ -256,6 +256,10 @@ def slice_name(components: tuple[str, ...]) -> UnitName:
     return UnitName(name)
 
 
+TOP_SLICE = UnitName("-.slice")
+"""The slice that all others are below. Source: systemd.special(7), -.slice."""
+
+
 def parent_slice(name: UnitName) -> UnitName:
     """Return the parent of a slice: the part before its last dash, or the root slice.
 

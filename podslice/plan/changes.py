@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.cpu_list import parse_cpus
-from podslice.model.properties import PROPERTIES, managed_of
+from podslice.model.properties import PARTITION, PARTITION_ROOT, PROPERTIES, managed_of
 from podslice.model.quantity import about_bytes, format_bytes, tmpfs_size_bytes
 from podslice.model.resources import hugetlb_files
 from podslice.model.unit import (
@@ -74,7 +74,9 @@ def _changes(
     unit: DesiredUnit, properties: Mapping[str, PropertyValue], observed: ObservedUnit
 ) -> Iterator[Change]:
     """Yield stated values that differ and, on podslice's units, values that are not stated."""
-    for name in managed_of(unit) if unit.owned else sorted(properties):
+    for name in (
+        (*managed_of(unit), *_of_partition(unit, observed)) if unit.owned else sorted(properties)
+    ):
         if name not in observed.properties:
             continue
         old, new = observed.properties[name], properties.get(name)
@@ -84,6 +86,12 @@ def _changes(
                 yield Change(name=name, old=old, new=unset, why="not requested by any manifest")
         elif old != new.value:
             yield _change(new, old)
+
+
+def _of_partition(unit: DesiredUnit, observed: ObservedUnit) -> tuple[str, ...]:
+    """Return the properties of a partition on the slice of all pods, where it is one no longer."""
+    is_root = observed.properties.get(PARTITION) == PARTITION_ROOT
+    return (PARTITION, ALLOWED_CPUS) if is_root and PARTITION not in unit.values else ()
 
 
 def _change(new: PropertyValue, old: Value | None) -> Change:

@@ -112,10 +112,37 @@ def validate_node(node: Node, config: Config) -> list[Problem]:
     ]
 
 
+def check_host(node: Node, config: Config) -> Iterator[Problem]:
+    """Yield the errors of CPUs that a plan for another machine may have, and this host cannot apply."""
+    if config.cpu_topology is not None:
+        yield Problem(
+            where="cpu-topology",
+            message="it is for plans of another machine",
+            hint="leave it out; explain, render and plan accept it",
+        )
+    if config.cpu_manager_policy is CpuManagerPolicy.NONE:
+        return
+    if CPU in config.capacity:
+        yield from _check_cpuset(node)
+    cpus = node_cpus(node, config)
+    if cpus is not None and node.cpus is not None and (missing := cpus - node.cpus):
+        yield Problem(
+            where="capacity",
+            message=f"cpu-manager-policy {config.cpu_manager_policy} would assign CPUs that this host"
+            f" does not have: {format_cpus(missing)}",
+            hint="leave cpu out; explain, render and plan accept it",
+        )
+
+
 def _check_controller(node: Node, config: Config) -> Iterator[Problem]:
     """Yield the error of a policy that this host cannot apply; it may plan for another one."""
-    is_own = config.cpu_topology is None and config.cpu_manager_policy is not CpuManagerPolicy.NONE
-    if is_own and node.controllers is not None and "cpuset" not in node.controllers:
+    is_own = config.cpu_topology is None and CPU not in config.capacity
+    if is_own and config.cpu_manager_policy is not CpuManagerPolicy.NONE:
+        yield from _check_cpuset(node)
+
+
+def _check_cpuset(node: Node) -> Iterator[Problem]:
+    if node.controllers is not None and "cpuset" not in node.controllers:
         yield Problem(
             where="cpu-manager-policy",
             message="the cpuset controller is not available",

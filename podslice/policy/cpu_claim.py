@@ -56,6 +56,11 @@ def exclusive(pod: Pod, qos: Qos, config: Config) -> CpuClaim:
     return claim_cpus(pod, qos)
 
 
+def without_own_cpus(config: Config) -> Config:
+    """Return the configuration for a pod that cannot have the CPUs which it claims."""
+    return replace(config, cpu_manager_policy=CpuManagerPolicy.NONE)
+
+
 def with_quota(config: Config, *, applies: bool) -> Config:
     """Return the configuration for a pod or container; no quota throttles one with its own CPUs.
 

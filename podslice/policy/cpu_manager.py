@@ -10,6 +10,7 @@ from podslice.model.config import (
     Config,
     CpuManagerOption,
     CpuManagerPolicy,
+    CpusetPartition,
     ExclusiveFor,
     TopologyManagerScope,
 )
@@ -19,6 +20,7 @@ from podslice.model.desired import ContainerDecision, Desired, PodDecision
 from podslice.model.naming import HOST_SLICES, Tree
 from podslice.model.node import Node
 from podslice.model.pod import Qos
+from podslice.model.properties import PARTITION, PARTITION_ROOT
 from podslice.model.resources import CPU, total
 from podslice.model.unit import (
     DesiredUnit,
@@ -30,19 +32,21 @@ from podslice.model.unit import (
 )
 from podslice.policy.allocatable import reserved_for_system
 from podslice.policy.cpu_assignment import CpuOptions, assign_cpus
+from podslice.policy.cpu_claim import without_own_cpus
 from podslice.policy.cpu_pools import (
     NO_POOLS,
     AllowedCpus,
-    CpuManager,
     CpuPools,
-    HeldCpus,
     allowed_cpus,
     pool_cpus,
 )
-from podslice.policy.decide import units_of
+from podslice.policy.decide import decide, units_of
+from podslice.policy.pod_cpus import CpuManager, HeldCpus
 
 _MEMORY_NODES = "AllowedMemoryNodes"
+_NAMES = frozenset({ALLOWED_CPUS, _MEMORY_NODES, PARTITION})
 _WHY_NODES = "the NUMA nodes of its own CPUs"
+_WHY_PARTITION = "cpuset-partition isolated"
 
 
 def cpu_manager(node: Node, config: Config) -> CpuManager | None:
@@ -70,6 +74,7 @@ def cpu_manager(node: Node, config: Config) -> CpuManager | None:
         alignment=config.topology_manager_policy,
         aligns_pods=config.topology_manager_scope is TopologyManagerScope.POD,
         for_host=config.exclusive_for is ExclusiveFor.HOST,
+        isolates=config.cpuset_partition is CpusetPartition.ISOLATED,
     )
 
 
@@ -103,6 +108,16 @@ def assign(
     tier = Tree(cgroup_root=config.cgroup_root).tier(Qos.BURSTABLE)
     held = HeldCpus(units=units, shared=units.get(tier, frozenset()))
     return pool_cpus(manager, in_force, candidates, held)
+
+
+def fit_quota(pod: PodDecision, pools: CpuPools, node: Node, config: Config) -> PodDecision:
+    """Return a decision with the quotas of a pod that lacks the CPUs which it claims, else without."""
+    is_lacking = any(each.pod == pod.pod.key for each in pools.lacking)
+    if is_lacking and pod.has_own_cpus:
+        return decide(pod.pod, node, without_own_cpus(config), qos=pod.qos)
+    if pod.pod.key in pools.pods and not pod.has_own_cpus:
+        return decide(pod.pod, node, config, qos=pod.qos)
+    return pod
 
 
 def with_cpus(pod: PodDecision, pools: CpuPools) -> PodDecision:
@@ -158,6 +173,19 @@ def with_shared(unit: DesiredUnit, pools: CpuPools) -> DesiredUnit:
     return replace(unit, properties=_replace_cpus(unit.properties, cpus))
 
 
+def with_partition(root: DesiredUnit, pools: CpuPools) -> DesiredUnit:
+    """Return the slice of all pods; it is a partition if CPUs of some pods are isolated.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition: the parent of a
+    partition is one, and no other control group has its CPUs.
+    """
+    if not pools.partition:
+        return root
+    why = f"{_WHY_PARTITION}: the CPUs that are not reserved, which the host leaves"
+    cpus = AllowedCpus(cpus=pools.partition, why=why, partition=PARTITION_ROOT)
+    return replace(root, properties=_replace_cpus(root.properties, cpus))
+
+
 def host_units(reserved: Iterable[DesiredUnit], pools: CpuPools) -> Iterator[DesiredUnit]:
     """Yield the reserved slices, and those of the host that are kept off the CPUs of pods.
 
@@ -188,12 +216,14 @@ def host_units(reserved: Iterable[DesiredUnit], pools: CpuPools) -> Iterator[Des
 def _replace_cpus(
     properties: tuple[PropertyValue, ...], allowed: AllowedCpus | None
 ) -> tuple[PropertyValue, ...]:
-    others = tuple(each for each in properties if each.name not in {ALLOWED_CPUS, _MEMORY_NODES})
+    others = tuple(each for each in properties if each.name not in _NAMES)
     if allowed is None:
         return others
-    value = format_cpus(allowed.cpus)
-    cpus = PropertyValue(name=ALLOWED_CPUS, value=value, why=allowed.why)
-    if not allowed.memory_nodes:
-        return (cpus, *others)
-    nodes = format_cpus(allowed.memory_nodes)
-    return (cpus, PropertyValue(name=_MEMORY_NODES, value=nodes, why=_WHY_NODES), *others)
+    stated = [PropertyValue(name=ALLOWED_CPUS, value=format_cpus(allowed.cpus), why=allowed.why)]
+    if allowed.memory_nodes:
+        nodes = format_cpus(allowed.memory_nodes)
+        stated.append(PropertyValue(name=_MEMORY_NODES, value=nodes, why=_WHY_NODES))
+    if allowed.partition:
+        value = PropertyValue(name=PARTITION, value=allowed.partition, why=_WHY_PARTITION)
+        stated.append(value)
+    return (*stated, *others)

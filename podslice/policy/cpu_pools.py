@@ -6,62 +6,20 @@ No file records an assignment: the CPUs that a unit has are its own as long as t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from podslice.dataclass import dataclass
-from podslice.model.config import TopologyManagerPolicy
-from podslice.model.cpu_topology import Cpus, CpuTopology
+from podslice.model.cpu_topology import Cpus
 from podslice.model.desired import ContainerDecision, PodDecision, Refusal
 from podslice.model.pod import ContainerKind, Qos
+from podslice.model.properties import PARTITION_ISOLATED
 from podslice.model.unit import UnitName
-from podslice.policy.cpu_assignment import NOT_ENOUGH, CpuOptions, CpuRefusal
-from podslice.policy.cpu_claim import CpuClaim, claim_cpus
-from podslice.policy.numa_alignment import align_cpus, numa_nodes_of
+from podslice.policy.cpu_assignment import NOT_ENOUGH, CpuRefusal
+from podslice.policy.cpu_claim import claim_cpus
+from podslice.policy.numa_alignment import numa_nodes_of
+from podslice.policy.pod_cpus import CpuManager, HeldCpus, PodAssignment, PodCpus
 
 _NONE: Cpus = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuManager:
-    """The CPUs of a node, and how they are given to pods."""
-
-    topology: CpuTopology
-    reserved: Cpus
-    """The CPUs that no pod has for itself."""
-    options: CpuOptions = field(default_factory=CpuOptions)
-    is_strict: bool = False
-    """`strict-cpu-reservation`: other pods do not run on the reserved CPUs either."""
-    alignment: TopologyManagerPolicy = TopologyManagerPolicy.NONE
-    """The NUMA nodes of a pod's or container's own CPUs; its memory follows them."""
-    aligns_pods: bool = False
-    """Whether all containers of a pod are on the same NUMA nodes."""
-    for_host: bool = False
-    """`exclusive-for` host: `system.slice` and `user.slice` do not run on the CPUs of pods."""
-
-    @property
-    def is_aligning(self) -> bool:
-        """Return whether NUMA nodes count."""
-        return self.alignment is not TopologyManagerPolicy.NONE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodCpus:
-    """The CPUs that a pod has for itself."""
-
-    pod: Cpus
-    """All of them."""
-    containers: Mapping[str, Cpus]
-    """Those of the containers with CPUs of their own, by name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldCpus:
-    """The CPUs that units have now."""
-
-    units: Mapping[UnitName, Cpus] = field(default_factory=dict)
-    """Those of the slices of pods and of the containers that run; one without limits is absent."""
-    shared: Cpus = _NONE
-    """Those of the tiers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +30,8 @@ class AllowedCpus:
     why: str
     memory_nodes: frozenset[int] = frozenset()
     """The NUMA nodes of its memory; empty for all."""
+    partition: str = ""
+    """The kind of its partition in the kernel; empty if it is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +42,8 @@ class CpuPools:
     """Those of the pods and containers without CPUs of their own."""
     host: Cpus = _NONE
     """Those of `system.slice` and `user.slice`; none if they have all."""
+    partition: Cpus = _NONE
+    """Those of all pods, where these are a partition of the kernel; none if they are not."""
     pods: Mapping[str, PodCpus]
     """By key."""
     numa_nodes: Mapping[int, Cpus] = field(default_factory=dict)
@@ -89,6 +51,8 @@ class CpuPools:
     refused: tuple[Refusal, ...] = ()
     lacking: tuple[Refusal, ...] = ()
     """The pods in force that cannot have the CPUs which they claim: they use the shared ones."""
+    available: Cpus | None = None
+    """The shared CPUs that are not reserved; None without a CPU manager."""
 
 
 NO_POOLS = CpuPools(shared=_NONE, pods={})
@@ -129,10 +93,12 @@ def pool_cpus(
     return CpuPools(
         shared=pools.shared,
         host=pools.host,
+        partition=pools.partition,
         pods=pools.pods,
         numa_nodes=manager.topology.numa_nodes if manager.is_aligning else {},
         refused=tuple(_refusals(refused)),
         lacking=tuple(_refusals(pools.lacking)),
+        available=pools.shared - manager.reserved,
     )
 
 
@@ -150,12 +116,12 @@ def allowed_cpus(pools: CpuPools, pod: PodDecision) -> Mapping[UnitName, Allowed
     allowed: dict[UnitName, AllowedCpus] = {}
     if claim_cpus(pod.pod, pod.qos).pod:
         why = f"the pod's own{without}: its level requests whole CPUs"
-        allowed[pod.slice] = _own(pools, own.pod, why)
+        allowed[pod.slice] = _isolated(_own(pools, own.pod, why), pools)
         rest = own.pod - _union(own.containers[each.name] for each in _lasting(pod, own))
         shared = AllowedCpus(cpus=rest or own.pod, why="the rest of the pod's own CPUs")
     elif len(own.containers) == len(pod.scopes):
         why = f"the pod's own{without}: all containers request whole CPUs"
-        allowed[pod.slice] = _own(pools, own.pod, why)
+        allowed[pod.slice] = _isolated(_own(pools, own.pod, why), pools)
     else:
         why = "the pod's own, and those that no pod has for itself"
         allowed[pod.slice] = AllowedCpus(cpus=own.pod | pools.shared, why=why)
@@ -174,6 +140,10 @@ def _own(pools: CpuPools, cpus: Cpus, why: str) -> AllowedCpus:
     nodes = numa_nodes_of(pools.numa_nodes, cpus)
     is_limit = nodes != pools.numa_nodes.keys()
     return AllowedCpus(cpus=cpus, why=why, memory_nodes=nodes if is_limit else frozenset())
+
+
+def _isolated(own: AllowedCpus, pools: CpuPools) -> AllowedCpus:
+    return replace(own, partition=PARTITION_ISOLATED if pools.partition else "")
 
 
 def _lasting(pod: PodDecision, own: PodCpus) -> Iterator[ContainerDecision]:
@@ -221,12 +191,18 @@ class _Pools:
         limits = self._manager.for_host and bool(self.pods)
         return self._manager.topology.all - self._exclusive if limits else _NONE
 
+    @property
+    def partition(self) -> Cpus:
+        """Return the CPUs of all pods if some have CPUs of their own that are to be isolated."""
+        isolates = self._manager.isolates and bool(self.pods)
+        return self._manager.topology.all - self._manager.reserved if isolates else _NONE
+
     def keep(self, pod: PodDecision) -> None:
         """Give a pod what its units have now, if it is what the pod claims and no other pod has it."""
         claim = claim_cpus(pod.pod, pod.qos)
         if not claim:
             return
-        kept = _PodAssignment(manager=self._manager, pod=pod, claim=claim).keep(
+        kept = PodAssignment(manager=self._manager, pod=pod, claim=claim).keep(
             self._held, self._free
         )
         if kept is not None:
@@ -254,7 +230,7 @@ class _Pools:
         claim = claim_cpus(pod.pod, pod.qos)
         if not claim:
             return None
-        assignment = _PodAssignment(manager=self._manager, pod=pod, claim=claim)
+        assignment = PodAssignment(manager=self._manager, pod=pod, claim=claim)
         found = assignment.assign(self._free)
         if isinstance(found, CpuRefusal):
             return found
@@ -263,116 +239,6 @@ class _Pools:
             return CpuRefusal(reason=NOT_ENOUGH, message=message)
         self.pods[pod.pod.key] = found
         return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PodAssignment:
-    """Divides CPUs among the containers of a pod."""
-
-    manager: CpuManager
-    pod: PodDecision
-    claim: CpuClaim
-
-    def keep(self, held: HeldCpus, free: Cpus) -> PodCpus | None:
-        """Return what the pod's units have; None if it is not what the pod claims.
-
-        A slice whose pod has containers without CPUs of their own has the shared ones, too.
-        """
-        own = held.units.get(self.pod.slice, _NONE)
-        if not self.claim.pod and self._sharing:
-            own -= held.shared
-        if len(own) != self._count or not own <= free:
-            return None
-        divided = self._divide(own, held.units, self._inside)
-        return None if isinstance(divided, CpuRefusal) else PodCpus(pod=own, containers=divided)
-
-    def assign(self, free: Cpus) -> PodCpus | CpuRefusal:
-        """Return CPUs among the free ones, or why there are none."""
-        policy = self.manager.alignment
-        if self.claim.pod or self.manager.aligns_pods:
-            found = self._take(self._count, free, policy)
-            if isinstance(found, CpuRefusal):
-                return found
-            free, policy = found, self._inside
-        divided = self._divide(free, {}, policy)
-        if isinstance(divided, CpuRefusal):
-            return divided
-        own = free if self.claim.pod else _union(divided.values())
-        return PodCpus(pod=own, containers=divided)
-
-    @property
-    def _count(self) -> int:
-        """Return the number of CPUs of the whole pod: init containers use those of later ones."""
-        counts = {kind: [0] for kind in ContainerKind}
-        for each in self.pod.containers:
-            counts[each.kind].append(self.claim.containers.get(each.name, 0))
-        together, alone = sum(counts[ContainerKind.APP]), max(counts[ContainerKind.INIT])
-        return self.claim.pod or sum(counts[ContainerKind.SIDECAR]) + max(together, alone)
-
-    @property
-    def _sharing(self) -> tuple[ContainerDecision, ...]:
-        """Return what has no CPUs of its own."""
-        return tuple(each for each in self.pod.scopes if each.name not in self.claim.containers)
-
-    @property
-    def _inside(self) -> TopologyManagerPolicy:
-        """Return the policy for the containers of a pod whose CPUs were accepted."""
-        is_aligning = self.manager.is_aligning
-        return TopologyManagerPolicy.BEST_EFFORT if is_aligning else TopologyManagerPolicy.NONE
-
-    def _take(self, count: int, free: Cpus, policy: TopologyManagerPolicy) -> Cpus | CpuRefusal:
-        manager = self.manager
-        return align_cpus(
-            manager.topology, count, free=free, options=manager.options, policy=policy
-        )
-
-    def _divide(
-        self, free: Cpus, held: Mapping[UnitName, Cpus], policy: TopologyManagerPolicy
-    ) -> Mapping[str, Cpus] | CpuRefusal:
-        """Return the CPUs of each container with CPUs of its own; they keep those that are held.
-
-        Init containers use those of later ones, and are never refused because of NUMA nodes.
-        """
-        divided: dict[str, Cpus] = {}
-        reused = _NONE
-        for each in self._claiming(ContainerKind.SIDECAR, ContainerKind.APP):
-            count, now = self.claim.containers[each.name], held.get(each.scope, _NONE)
-            is_kept = len(now) == count and now <= free
-            found = now if is_kept else self._take(count, free, policy)
-            if isinstance(found, CpuRefusal):
-                return found
-            divided[each.name] = found
-            free -= found
-            if each.kind is ContainerKind.APP:
-                reused |= found
-        if self._lacks_rest(free):
-            message = (
-                "its containers request all CPUs of the pod level, and others need a part of it"
-            )
-            return CpuRefusal(reason=NOT_ENOUGH, message=message)
-        for each in self._claiming(ContainerKind.INIT):
-            count = self.claim.containers[each.name]
-            more = self._take(max(count - len(reused), 0), free, self._inside)
-            if isinstance(more, CpuRefusal):
-                return more
-            reused, free = reused | more, free - more
-            found = self._take(count, reused, self._inside)
-            if isinstance(found, CpuRefusal):
-                return found
-            divided[each.name] = found
-        return divided
-
-    def _claiming(self, *kinds: ContainerKind) -> Iterator[ContainerDecision]:
-        return (
-            each
-            for each in self.pod.containers
-            if each.kind in kinds and each.name in self.claim.containers
-        )
-
-    def _lacks_rest(self, rest: Cpus) -> bool:
-        """Return whether containers would share the rest of a pod level of which none is left."""
-        is_sharing = any(each.kind is not ContainerKind.INIT for each in self._sharing)
-        return bool(self.claim.pod) and is_sharing and not rest
 
 
 def _union(parts: Iterable[Cpus]) -> Cpus:

@@ -103,6 +103,7 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
         hugepages_in_memory_bytes=in_memory,
         notes=tuple(_notes(defaulted, qos, hugepages, config)),
         problems=_join_problems(pod.problems, problems),
+        has_own_cpus=bool(claim),
         elsewhere=tree.elsewhere(pod.uid, qos),
     )
     if pod.properties or any(container.properties for container in pod.containers):

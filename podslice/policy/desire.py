@@ -31,7 +31,14 @@ from podslice.model.unit import (
 from podslice.pausable import Steps, at_once, paced
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
-from podslice.policy.cpu_manager import assign, host_units, with_cpus, with_shared
+from podslice.policy.cpu_manager import (
+    assign,
+    fit_quota,
+    host_units,
+    with_cpus,
+    with_partition,
+    with_shared,
+)
 from podslice.policy.cpu_pools import NO_POOLS, CpuPools
 from podslice.policy.decide import decide
 from podslice.policy.init_phase import is_initializing
@@ -78,6 +85,7 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
         refused=(*refused, *pools.refused),
         own_cpus={key: each.pod for key, each in pools.pods.items()},
         lacking_cpus=pools.lacking,
+        available_cpus=pools.available,
         allocation=allocation,
         requested=total(pod.requests for pod in pods),
         initializing=initializing,
@@ -148,7 +156,7 @@ def _joining(
         if pod is None:
             yield
         else:
-            assigned.append(with_cpus(pod, pools))
+            assigned.append(with_cpus(fit_quota(pod, pools, node, config), pools))
     return tuple(assigned), pools
 
 
@@ -257,7 +265,7 @@ def _node_units(
     tree = Tree(cgroup_root=config.cgroup_root)
     yield from host_units(_reserved_units(allocation, config), pools)
     root = _root_properties(allocation, pods, config, page_size=node.page_size_bytes)
-    yield _slice(tree.root, "Pods on this node", root, owned=True)
+    yield with_partition(_slice(tree.root, "Pods on this node", root, owned=True), pools)
     available_bytes = memory_bytes(allocation.enforced) or 0
     for qos in TIERS:
         name = tree.tier(qos)

@@ -11,6 +11,7 @@ from podslice.errors import InputError, Problem
 from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.kubelet import Foreign
+from podslice.model.naming import scope_of_service
 from podslice.model.node_state import AgentState
 from podslice.model.pod import Pod, Qos
 from podslice.model.reserved_values import ReservedValues
@@ -196,7 +197,7 @@ async def _plan_for(
             used_bytes=findings.used_bytes,
             progress=findings.records.progress,
             known=request.known,
-            cpus=_list_cpus(findings.observed),
+            cpus=list_cpus(findings.observed),
             mounts=not world.manager.is_user,
         )
     )
@@ -225,10 +226,10 @@ async def _plan_for(
     return _Planned(returning=returning, observed=observed, plan=replace(plan, skipped=skipped))
 
 
-def _list_cpus(observed: Observed) -> dict[UnitName, str]:
-    """Return the lists of CPUs that units have."""
+def list_cpus(observed: Observed) -> dict[UnitName, str]:
+    """Return the lists of CPUs that units have; a container that is a service counts as its scope."""
     values = ((name, unit.properties.get(ALLOWED_CPUS)) for name, unit in observed.units.items())
-    return {name: str(text) for name, text in values if text}
+    return {scope_of_service(name): str(text) for name, text in values if text}
 
 
 def _damaged(world: World, values: ReservedValues | None) -> Iterable[str]:

@@ -351,7 +351,8 @@ async def _change(name: UnitName, values: Mapping[str, Value], calls: ManagerCal
     """
     possible = {key: read_possible(key) for key, value in values.items() if value == ""}
     if any(possible.values()):
-        await calls.set_properties(name, {key: text for key, text in possible.items() if text})
+        before = {key: possible.get(key) or value for key, value in values.items()}
+        await calls.set_properties(name, before)
     await calls.set_properties(name, values)
 
 

@@ -11,7 +11,7 @@ from podslice.model.container_exit import ContainerExit
 from podslice.model.desired import Refusal
 from podslice.model.kubelet import Foreign
 from podslice.model.node_state import AgentState, Condition, ContainerFailure, PendingPod
-from podslice.model.properties import PROPERTIES, format_value
+from podslice.model.properties import PARTITION, PROPERTIES, format_value
 from podslice.model.unit import UnitName
 from podslice.policy.pending_pods import EVICTED
 from podslice.usage.unit_status import (
@@ -49,6 +49,7 @@ class HealthKind(StrEnum):
     DIFFERENT = "unit-differs"
     SHARED_CPUS = "cpus-shared"
     """An applied pod cannot have the CPUs that it claims for itself."""
+    PARTITION = "partition-refused"
     RESTARTING = "container-restarting"
     POD_RESTARTING = "pod-restarting"
     """A pod of quadlets that cannot be created."""
@@ -321,6 +322,15 @@ def _of_cpus(facts: HealthFacts) -> Iterator[HealthProblem]:
             f"it shares its CPUs with other pods: {lacking.message}",
             "lower its request and apply it again, or free CPUs (reserved-cpus, other pods)",
         )
+    for unit in facts.units:
+        for kernel in (each.kernel for each in unit.properties if each.name == PARTITION):
+            if kernel and "invalid" in kernel:
+                message = f"the kernel does not isolate its CPUs: {kernel}"
+                hint = "remove that reason, or set cpuset-partition to member"
+                kind, pod = HealthKind.PARTITION, unit.pod
+                yield HealthProblem(
+                    kind=kind, object=unit.name, message=message, hint=hint, pod=pod
+                )
 
 
 def _of_pod(kind: HealthKind, pod: str, message: str, hint: str) -> HealthProblem:

@@ -52,8 +52,8 @@ from podslice.policy.eviction.pressure import (
     pod_grace_sec,
 )
 from podslice.policy.eviction.thresholds import (
+    by_urgency,
     eviction_thresholds,
-    most_urgent,
     past_grace,
     rank,
     thresholds_met,
@@ -365,7 +365,7 @@ def run_past_grace(row):
 
 
 def run_most_urgent(row):
-    urgent = most_urgent(map(to_eviction_threshold, row["thresholds"]))
+    urgent = next(iter(by_urgency(map(to_eviction_threshold, row["thresholds"]))), None)
     return {"expect": of_eviction_threshold(urgent).partition("<")[0] if urgent else "none"}
 
 

@@ -104,6 +104,8 @@ metadata:
     podslice.io/allowed-cpus: "1"
     podslice.io/io-weight: "200"
     podslice.io/io-read-bandwidth-max: / 10Mi; /proc 1Mi
+    podslice.io/io-write-bandwidth-max: / 20Mi
+    podslice.io/io-read-iops-max: / 700
     podslice.io/io-write-iops-max: / 500
     podslice.io/memory-zswap-max: 8Mi
 spec:
@@ -141,7 +143,7 @@ def test_the_kernel_has_the_numbers_of_seed_000_and_of_annotations(clean_machine
     assert show(machine, made["stated"]["slice"], "MemoryZSwapMax") == {"MemoryZSwapMax": "8388608"}
     assert kernel(machine, group, "io.weight") == "default 200"
     limits = dict.fromkeys(kernel(machine, group, "io.max").split()[1:])
-    assert limits == dict.fromkeys(("rbps=10485760", "wbps=max", "riops=max", "wiops=500"))
+    assert limits == dict.fromkeys(("rbps=10485760", "wbps=20971520", "riops=700", "wiops=500"))
     assert kernel(machine, group, "cpuset.cpus.effective") == "1"
     command = ("grep", "-h", "^Cpus_allowed_list", "/proc/self/status")
     ran = machine.podslice("run", "stated", "-c", "main", "--", *command)
@@ -184,6 +186,9 @@ rules = "kubernetes"
 memory-protection = "tiered"
 memory-throttling-factor = 0.5
 memory-swap-behavior = "LimitedSwap"
+kube-reserved = "memory=32Mi"
+kube-reserved-cgroup = "/podruntime.slice"
+enforce-node-allocatable = "pods,kube-reserved"
 """
 SWAP_ON = "umask 77; head -c 64M /dev/zero >/swap; mkswap -q /swap; swapon /swap"
 READ_OWN = """
@@ -199,6 +204,7 @@ def test_the_kernel_protects_throttles_and_swaps_as_the_kubelet_has_it(clean_mac
     machine.put("/root/guarded.yaml", GUARDED)
     machine.put("/etc/podslice/podslice.toml", AS_KUBELET)
     machine.run("sh", "-ec", SWAP_ON)
+    machine.run("systemctl", "start", "podruntime.slice")
     try:
         apply(machine, "-f", "/root/guarded.yaml")
         read = ("-c", "main", "--", "sh", "-c", READ_OWN)
@@ -224,6 +230,9 @@ def test_the_kernel_protects_throttles_and_swaps_as_the_kubelet_has_it(clean_mac
     for group, (least, low) in kept.items():
         assert kernel(machine, f"/{group}", "memory.min") == str(least)
         assert kernel(machine, f"/{group}", "memory.low") == str(low)
+    # a reserved slice is protected to its reservation
+    for file in ("memory.min", "memory.max"):
+        assert kernel(machine, "/podruntime.slice", file) == str(32 * mi)
 
 
 OWN = """
@@ -231,6 +240,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: NAME, uid: NAME}
 spec:
+  resources: {limits: {pid: "150"}}
   containers:
   - {name: main, resources: {limits: {cpu: "1", memory: 64Mi}}}
 ---
@@ -253,6 +263,7 @@ def test_a_pod_has_a_cpu_for_itself(clean_machine):
     own = "/kubepods.slice/kubepods-podown.slice"
     assert kernel(machine, own, "cpuset.cpus") == "1"
     assert kernel(machine, own, "cpu.max") == "max 100000"
+    assert kernel(machine, own, "pids.max") == "150"
 
     assert "a  1     default/own\n" in machine.podslice("node", *memory, *STATIC).stdout
 

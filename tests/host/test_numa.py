@@ -2,12 +2,17 @@
 
 import pytest
 
-from tests.host.scenario import apply
+from tests.host import agent
+from tests.host.scenario import apply, kernel, show
 from tests.lab import fixtures, recipe
 from tests.lab.paths import source_dir
 from tests.lab.qemu import Hardware
 from tests.lab.vm import Vm
 
+ISOLATED = """
+cpu-manager-policy-options = "strict-cpu-reservation=true"
+cpuset-partition = "isolated"
+"""
 STATIC = 'cpu-manager-policy = "static"\nreserved-cpus = "0"\n'
 ALIGNED = f'{STATIC}topology-manager-policy = "single-numa-node"\n'
 POD = """
@@ -20,9 +25,11 @@ spec:
 """
 OWN = POD.format(name="own", limits='{cpu: "2", memory: 64Mi}')
 SHARED = POD.format(name="shared", limits="{memory: 64Mi}")
+LATE = POD.format(name="late", limits='{cpu: "1", memory: 64Mi}')
 WIDE = POD.format(name="wide", limits='{cpu: "3", memory: 64Mi}')
 SLICES = {
     "own": "kubepods-podown.slice",
+    "late": "kubepods-podlate.slice",
     "shared": "kubepods-burstable.slice/kubepods-burstable-podshared.slice",
 }
 READ = """
@@ -34,12 +41,12 @@ done
 
 @pytest.fixture(scope="module")
 def numa_vm():
-    """A machine with the CPUs 0-1 on NUMA node 0, and 2-3 on node 1.
+    """A machine with the CPUs 0-1 on NUMA node 0, and 2-3 on node 1, and with the newest systemd.
 
     Its source tree is pushed: a snapshot with it would cost as much time, and disk besides.
     """
     fixtures.need_lab()
-    with Vm(hardware=Hardware(cpu_count=4, numa_count=2)) as machine:
+    with Vm("forky", hardware=Hardware(cpu_count=4, numa_count=2)) as machine:
         machine.push(source_dir(), recipe.SOURCE_DIR)
         yield machine
 
@@ -60,7 +67,7 @@ def test_processes_have_the_cpus_and_the_memory_of_their_pod(numa_vm):
     machine.put("/root/pods.yaml", f"{OWN}---\n{SHARED}")
     files = ("-f", "/root/pods.yaml")
     apply(machine, *files)
-    for name in SLICES:
+    for name in ("own", "shared"):
         machine.podslice("run", name, "--detach", "--", "sleep", "infinity")
     assert allowed(machine, "own") == ["2-3", "1"]
     assert allowed(machine, "shared") == ["0-1", "0-1"]
@@ -76,3 +83,49 @@ def test_processes_have_the_cpus_and_the_memory_of_their_pod(numa_vm):
 
     machine.podslice("delete", "own", "--grace-period", "0")
     assert allowed(machine, "shared") == ["0-3", "0-1"]
+
+
+def test_a_pod_keeps_its_cpus_while_others_change_and_the_agent_restarts(numa_vm):
+    machine = numa_vm
+    machine.put("/etc/podslice/podslice.toml", STATIC)
+    machine.put("/root/own.yaml", OWN)
+    apply(machine, "-f", "/root/own.yaml")
+    machine.podslice("run", "own", "--detach", "--", "sleep", "infinity")
+    assert allowed(machine, "own") == ["2-3", "0-1"]
+    late = f"{agent.MANIFESTS}/late.yaml"
+    machine.put(late, LATE)
+    agent.start(machine)
+    agent.until(lambda: show(machine, SLICES["late"], "AllowedCPUs") == {"AllowedCPUs": "1"})
+    machine.run("rm", late)
+    machine.run("systemctl", "restart", agent.UNIT)
+    agent.until(lambda: show(machine, SLICES["late"], "AllowedCPUs") == {"AllowedCPUs": ""})
+    assert allowed(machine, "own") == ["2-3", "0-1"]
+    agent.remove(machine)
+    assert apply(machine, "-f", "/root/own.yaml").stdout == "nothing to do\n"
+
+
+PARTITIONS = {
+    "kubepods.slice": ("1-3", "root"),
+    f"kubepods.slice/{SLICES['own']}": ("2-3", "isolated"),
+}
+
+
+def test_the_kernel_isolates_the_cpus_of_a_pod(numa_vm):
+    machine = numa_vm
+    machine.put("/etc/podslice/podslice.toml", f"{STATIC}{ISOLATED}")
+    machine.put("/root/pods.yaml", f"{OWN}---\n{SHARED}")
+    apply(machine, "-f", "/root/pods.yaml")
+    for group, (cpus, partition) in PARTITIONS.items():
+        assert kernel(machine, f"/{group}", "cpuset.cpus") == cpus
+        assert kernel(machine, f"/{group}", "cpuset.cpus.partition") == partition
+    assert kernel(machine, "/system.slice", "cpuset.cpus.effective") == "0"
+    assert machine.podslice("status").stdout.count("partition-refused") == 0
+    machine.run("systemctl", "daemon-reload")
+    assert machine.podslice("plan", "-f", "/root/pods.yaml").stdout == "nothing to do\n"
+
+    # the pod that has them is removed, and with it the partition
+    machine.podslice("delete", "own", "--grace-period", "0")
+    assert kernel(machine, "/kubepods.slice", "cpuset.cpus.partition") == "member"
+    for group in ("/kubepods.slice", "/system.slice"):
+        assert kernel(machine, group, "cpuset.cpus.effective") == "0-3"
+    machine.podslice("delete", "--all")

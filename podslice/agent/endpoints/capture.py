@@ -42,4 +42,6 @@ def capture(context: AgentContext, root: Path) -> Snapshot:
         problems=tuple(map(str, context.status.failures)),
         initializing=desired.initializing,
         recommended=context.recommended,
+        own_cpus=desired.own_cpus,
+        available_cpus=desired.available_cpus,
     )

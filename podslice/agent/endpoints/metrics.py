@@ -81,6 +81,7 @@ def _node(snapshot: Snapshot, stats: NodeStats) -> Iterator[Family]:
         RESOURCE,
         amounts_by_unit(snapshot.allocation.allocatable),
     )
+    yield from _cpus(snapshot)
     yield from _signals(snapshot)
     yield make_family(
         "podslice_node_condition",
@@ -88,6 +89,29 @@ def _node(snapshot: Snapshot, stats: NodeStats) -> Iterator[Family]:
         ("condition",),
         (((each.value,), each in snapshot.conditions) for each in Condition),
     )
+
+
+def _cpus(snapshot: Snapshot) -> Iterator[Family]:
+    """Yield the sizes of the pools of the CPU manager, if there is one.
+
+    Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, initializeMetrics.
+    """
+    available = snapshot.available_cpus
+    if available is None:
+        return
+    for name, text, value in (
+        (
+            "kubelet_cpu_manager_exclusive_cpu_allocation_count",
+            "Number of CPUs that pods have for themselves",
+            sum(map(len, snapshot.own_cpus.values())),
+        ),
+        (
+            "kubelet_cpu_manager_shared_pool_size_millicores",
+            "CPUs that pods share, without the reserved ones, in thousandths",
+            len(available) * 1000,
+        ),
+    ):
+        yield make_family(name, text, (), [((), value)])
 
 
 def _signals(snapshot: Snapshot) -> Iterator[Family]:

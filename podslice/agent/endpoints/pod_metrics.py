@@ -71,6 +71,16 @@ def collect_pods(snapshot: Snapshot, pods: Sequence[PodStats]) -> Iterator[Famil
             for labels, value in limits_by_unit(pod_limits(pod.decision, snapshot.initializing))
         ),
     )
+    yield make_family(
+        "podslice_pod_exclusive_cpus",
+        "Number of CPUs that the pod has for itself; absent without any",
+        _POD,
+        (
+            (_pod_labels(pod), len(own))
+            for pod in pods
+            if (own := snapshot.own_cpus.get(pod.decision.pod.key))
+        ),
+    )
     yield from _recommended(snapshot, pods)
     yield from _pod_info(pods)
     yield from _volumes(pods)

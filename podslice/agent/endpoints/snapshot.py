@@ -45,6 +45,10 @@ class Snapshot:
     """The pods (`namespace/name`) in their init phase."""
     recommended: Mapping[str, RecommendedAmounts] = field(default_factory=dict)
     """The recommended amounts of pods by key."""
+    own_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """The CPUs that pods have for themselves, by the pod's key."""
+    available_cpus: frozenset[int] | None = None
+    """The CPUs that a pod may claim for itself; None without a CPU manager."""
 
     async def stats(self) -> NodeStats:
         """Read the use of the node and of all pods; the event loop continues in between.

@@ -28,11 +28,15 @@ from podslice.cli.options import Planning, agent_options
 from podslice.cli.own_program import own_program
 from podslice.cli.session import load_node, runtime_directory, usage_directory
 from podslice.cli.wanted import manifest_directories
+from podslice.errors import InputError
+from podslice.policy.allocatable import check_host
 from podslice.reconcile.world import World
 from podslice.store import Store
 
 if TYPE_CHECKING:
     from podslice.agent.daemon import Setup
+    from podslice.model.config import Config
+    from podslice.model.node import Node
 
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 256 * 1024
@@ -95,6 +99,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 def _run_agent(planning: Planning, socket: Path | None) -> None:
     from podslice.agent.daemon import Daemon
 
+    _check_node(load_node(planning.config, manager=planning.manager), planning.config)
     _prepare_memory()
 
     async def serve() -> None:
@@ -143,13 +148,25 @@ def _load_world(planning: Planning, directory: Path) -> World:
         manifests=manifest_directories(config, planning.manager),
         usage_history=usage_directory(config, planning.manager),
     )
+    node = load_node(config, manager=planning.manager)
+    _check_node(node, config)
     return World(
-        node=load_node(config, manager=planning.manager),
+        node=node,
         config=config,
         origin=files.origin,
         store=Store(directory, cgroup_root=config.cgroup_root),
         manager=planning.manager,
     )
+
+
+def _check_node(node: Node, config: Config) -> None:
+    """Check that the configuration is not that of another machine.
+
+    Raises:
+        InputError: it is.
+    """
+    if problems := tuple(check_host(node, config)):
+        raise InputError(problems)
 
 
 def _release_large_blocks() -> None:

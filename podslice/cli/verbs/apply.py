@@ -60,7 +60,7 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     """Create and change slices as the manifests request."""
     _check_confirm(planning, confirm)
     candidates, to_start = load_pods_to_apply(
-        planning, filename, namespace, start=start, ignored=ignore
+        planning, filename, namespace, start=start, ignored=ignore, is_for_host=True
     )
     _check_prune(filename, candidates, prune=prune)
     _note_start_at_boot(planning, filename, to_start.quadlets)

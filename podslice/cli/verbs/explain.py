@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,12 +16,11 @@ from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import applied_pods, load_node
 from podslice.cli.views import documents, pod_documents, tables
 from podslice.cli.views.problem_lines import problem_lines
-from podslice.errors import bounded, invalid
-from podslice.model.config import Config
+from podslice.errors import Problem, bounded, invalid
+from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Node
-from podslice.policy.allocatable import allocate
-from podslice.policy.cpu_assignment import NOT_ENOUGH, SMT_ALIGNMENT
+from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.desire import desire
 from podslice.policy.volumes import unmounted
 
@@ -61,26 +60,41 @@ def explain(
         config, loaded = load_all(planning, filename, namespace)
     node = load_node(config, manager=planning.manager)
     decisions = decide_all(loaded, node, config)
-    desired = desire([each for each in decisions if each.is_valid], node, config)
-    # the CPUs of applied pods depend on what they have now
-    shown = named_pods(_assigned(decisions, desired) if filename else decisions, pod, namespace)
+    if filename:
+        desired = desire([each for each in decisions if each.is_valid], node, config)
+    else:
+        desired = _desire_applied(loaded, node, planning)
+    shown = named_pods(_assigned(decisions, desired), pod, namespace)
     if planning.manager.is_user:
         shown = tuple(replace(each, volumes=tuple(map(unmounted, each.volumes))) for each in shown)
     if diff_rules:
         return _emit_differences(shown, node, config, output)
     allocation = allocate(node, config)
-    _note(loaded, desired)
+    of_node = validate_node(node, config)
+    _note((*of_node, *loaded.problems), desired, decisions)
     emit(
         output,
         document=lambda: documents.document(
             node=pod_documents.node(allocation, desired.requested),
             pods=documents.listed(shown, pod_documents.pod),
-            problems=documents.listed(bounded(loaded.problems), documents.problem),
+            problems=documents.listed(bounded((*of_node, *loaded.problems)), documents.problem),
         ),
         lines=lambda _: _separated(map(tables.explanation, shown)),
         names=lambda: [each.pod.key for each in shown],
     )
-    return code_of(all_problems(loaded, shown))
+    return code_of([*of_node, *all_problems(loaded, shown)])
+
+
+def _desire_applied(loaded: LoadedPods, node: Node, planning: Planning) -> Desired:
+    """Return what is desired for the applied pods, with the CPUs that they have now."""
+    config = planning.config
+    if config.cpu_manager_policy is CpuManagerPolicy.NONE:
+        return desire((), node, config, current=loaded.pods)
+    from podslice.cli.node_cpus import read_cpus
+    from podslice.kernel.cgroup import CgroupFs
+
+    now = read_cpus(config, loaded.pods, planning.manager, CgroupFs())
+    return desire((), node, config, current=loaded.pods, cpus=now)
 
 
 def _assigned(decisions: tuple[PodDecision, ...], desired: Desired) -> tuple[PodDecision, ...]:
@@ -89,12 +103,13 @@ def _assigned(decisions: tuple[PodDecision, ...], desired: Desired) -> tuple[Pod
     return tuple(assigned.get(each.pod.key, each) for each in decisions)
 
 
-def _note(loaded: LoadedPods, desired: Desired) -> None:
-    """Note the problems of the files, and the pods that cannot have CPUs of their own."""
-    for line in problem_lines(loaded.problems):
+def _note(problems: Sequence[Problem], desired: Desired, decisions: Iterable[PodDecision]) -> None:
+    """Note the problems, and the pods that claim CPUs for themselves and cannot have them."""
+    for line in problem_lines(problems):
         note(line)
+    claiming = {each.pod.key for each in decisions if each.has_own_cpus}
     for refusal in desired.refused:
-        if refusal.reason in {NOT_ENOUGH, SMT_ALIGNMENT}:
+        if refusal.pod in claiming:
             note(f"pod {refusal.pod} would be refused ({refusal.reason}): {refusal.message}")
 
 

@@ -49,6 +49,8 @@ class UsageRow:
     """The marks of the bar of its CPU, see `use_bars`."""
     memory_marks: Mapping[str, int] = field(default_factory=dict)
     containers: tuple[UsageRow, ...] = ()
+    allowed_cpus: str = ""
+    """The list of CPUs to which it is limited; empty if it may use all that its parent may."""
 
     @property
     def memory_percent(self) -> int | None:
@@ -96,10 +98,13 @@ def measure(
     before: NodeStats,
     limits: Mapping[UnitName, int],
     recorded: Mapping[str, UsedAmounts | None] = MappingProxyType({}),
+    *,
+    allowed_cpus: Mapping[UnitName, str] = MappingProxyType({}),
 ) -> NodeUsage:
     """Return the usage between two measurements, pods by name.
 
-    `limits` are memory limits of units, and `recorded` is what pods have used, by their key.
+    `limits` are memory limits of units, `recorded` is what pods have used, by their key, and
+    `allowed_cpus` are lists of the CPUs to which units are limited.
     """
     elapsed = now.uptime_usec - before.uptime_usec
     earlier = dict(_samples(before))
@@ -113,6 +118,7 @@ def measure(
             cpu_milli=_rate(sample.cpu_usec, old.cpu_usec, elapsed),
             throttled_percent=_throttled(sample, old),
             limit_bytes=limits.get(unit),
+            allowed_cpus=allowed_cpus.get(unit, ""),
             **more,  # type: ignore[arg-type]
         )
 
@@ -186,6 +192,7 @@ def _sorted(rows: Iterable[UsageRow], by: Sort) -> tuple[UsageRow, ...]:
 
 _BAR_WIDTH = 10
 _BAR = Column(title="", drop=0)
+_CPUS = Column(title="CPUS", drop=1)
 _COLUMNS = (
     Column(title="NAME", min_width=20, shorten=Shorten.MIDDLE),
     Column(title="CPU", align=Align.RIGHT),
@@ -200,6 +207,7 @@ _WIDE_COLUMNS = (
     *_COLUMNS,
     Column(title="OOM", drop=2, align=Align.RIGHT),
     Column(title="QOS", drop=1),
+    _CPUS,
 )
 _PRESSURE = Column(title="PRESSURE", drop=5, min_width=10)
 _STEADY = {"CPU": 5, "MEM": 8, "MEM%": 4, "TASKS": 5}
@@ -240,10 +248,11 @@ def rows(usage: NodeUsage, display: Display, *, plain: str = "") -> Iterator[tup
 def _is_shown(
     column: Column, index: int, made: Sequence[tuple[str, Sequence[Cell]]], display: Display
 ) -> bool:
-    """Return whether a column is shown: bars are on terminals, where there are any."""
-    if column is not _BAR:
+    """Return whether a column is shown: bars are on terminals, where there are any, as lists of CPUs."""
+    if column not in (_BAR, _CPUS):
         return True
-    return display.width is not None and any(text_of(row[index]) for _, row in made)
+    is_filled = any(text_of(row[index]) for _, row in made)
+    return is_filled and (column is _CPUS or display.width is not None)
 
 
 def _cells(row: UsageRow, indent: str, display: Display) -> list[Cell]:
@@ -263,7 +272,7 @@ def _cells(row: UsageRow, indent: str, display: Display) -> list[Cell]:
         ),
         _number(sample.tasks),
         *((_warned(_number(sample.oom_kills), when=bool(sample.oom_kills)),) if wide else ()),
-        *((row.qos or "-",) if wide else ()),
+        *((row.qos or "-", row.allowed_cpus) if wide else ()),
         _warned(_pressure(sample), when=row.pressure_milli >= _PRESSURE_MILLI),
     ]
 
@@ -336,6 +345,7 @@ def _document(row: UsageRow) -> Document:
         "throttled_percent": row.throttled_percent,
         "tasks": sample.tasks,
         "oom_kills": sample.oom_kills,
+        "allowed_cpus": row.allowed_cpus or None,
     }
     pressure = {
         f"{name}_pressure_percent": each.some.avg10_milli / 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from podslice.errors import InputError, Problem, invalid
@@ -106,7 +106,23 @@ def _listed(entries: object) -> CpuTopology:
     cpus = [Cpu(**entry) for entry in entries]
     if len({each.cpu for each in cpus}) < len(cpus):
         raise invalid("a CPU is listed twice", "list each CPU once")
+    if divided := tuple(_divided_cores(cpus)):
+        raise InputError(divided)
     return CpuTopology(cpus=tuple(sorted(cpus, key=lambda each: each.cpu)))
+
+
+def _divided_cores(cpus: Iterable[Cpu]) -> Iterator[Problem]:
+    """Yield a problem for each core whose CPUs are in different places."""
+    places: dict[int, Cpu] = {}
+    for each in cpus:
+        first = places.setdefault(each.core, each)
+        for name in _NUMBERS[2:]:
+            if getattr(each, name) != getattr(first, name):
+                message = (
+                    f"the CPUs {first.cpu} and {each.cpu} of core {each.core} differ in {name}"
+                )
+                hint = "number cores uniquely in the machine, not in each socket"
+                yield Problem(message=message, hint=hint)
 
 
 def _check(entry: object, place: int) -> Iterator[Problem]:

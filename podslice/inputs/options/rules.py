@@ -10,7 +10,9 @@ from podslice.model.config import (
     TIER_SIGNALS,
     Config,
     Containers,
+    CpuManagerOption,
     CpuManagerPolicy,
+    CpusetPartition,
     Enforce,
     ExclusiveFor,
     PodsFrom,
@@ -20,7 +22,7 @@ from podslice.model.config import (
 )
 from podslice.model.naming import HOST_SLICES, KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE, Tree
 from podslice.model.resources import CPU, MEMORY, PIDS
-from podslice.model.unit import control_group_of
+from podslice.model.unit import TOP_SLICE, control_group_of, parent_slice
 
 
 def validate_config(
@@ -47,6 +49,7 @@ def validate_config(
         *_check_cpus(config),
         *_check_alignment(config),
         *_check_exclusive(config, is_user=is_user),
+        *_check_partition(config, is_user=is_user),
         *_check_pods_from(config),
     )
     return tuple(problem for problem in found if not {*problem.keys} & {*unread})
@@ -280,6 +283,40 @@ def _check_exclusive(config: Config, *, is_user: bool) -> Iterator[Problem]:
             )
 
 
+def _check_partition(config: Config, *, is_user: bool) -> Iterator[Problem]:
+    """Check that the slice of all pods can be a partition of the kernel, which the host leaves.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition: the parent of a
+    partition is one, as the root is.
+    """
+    if config.cpuset_partition is not CpusetPartition.ISOLATED:
+        return
+    key = "cpuset-partition"
+    if config.cpu_manager_policy is not CpuManagerPolicy.STATIC:
+        yield _problem(
+            key,
+            "isolated requires a CPU manager",
+            "set cpu-manager-policy to static, or leave this out",
+            other_keys=("cpu-manager-policy",),
+        )
+    elif CpuManagerOption.STRICT not in config.cpu_manager_policy_options:
+        yield _problem(
+            key,
+            "isolated leaves the host the reserved CPUs only, so that pods may not use them",
+            f"add {CpuManagerOption.STRICT}=true to cpu-manager-policy-options, or leave this out",
+            other_keys=("cpu-manager-policy-options",),
+        )
+    if is_user:
+        yield _problem(key, "a user manager cannot divide the host's CPUs", "leave it out")
+    elif parent_slice(Tree(cgroup_root=config.cgroup_root).root) != TOP_SLICE:
+        yield _problem(
+            key,
+            "the slice of all pods is below another one",
+            "leave it out, or set cgroup-root to /",
+            other_keys=("cgroup-root",),
+        )
+
+
 def _check_pods_from(config: Config) -> Iterator[Problem]:
     """Check that the slices of a kubelet may be changed, and that nothing else is to be done."""
     if config.pods_from is not PodsFrom.KUBELET:
@@ -296,6 +333,7 @@ def _check_pods_from(config: Config) -> Iterator[Problem]:
         ("containers", config.containers is not Containers.NONE),
         ("collect-orphans", config.collect_orphans),
         ("exclusive-for", config.exclusive_for is not ExclusiveFor.PODS),
+        ("cpuset-partition", config.cpuset_partition is not CpusetPartition.MEMBER),
         ("eviction-tier", bool(config.eviction_tier)),
     ):
         if is_stated:

@@ -39,6 +39,7 @@ from podslice.inputs.options.values import (
 from podslice.model.config import (
     Containers,
     CpuManagerPolicy,
+    CpusetPartition,
     ExclusiveFor,
     MemoryProtection,
     OomPolicy,
@@ -260,6 +261,13 @@ OPTIONS = (
         read=choose(ExclusiveFor),
         metavar="pods|host",
         help="What does not run on the CPUs that pods have for themselves: other pods, or also system.slice and user.slice.",
+    ),
+    ConfigOption(
+        key="cpuset-partition",
+        field="cpuset_partition",
+        read=choose(CpusetPartition),
+        metavar="member|isolated",
+        help="Whether the CPUs that pods have for themselves are isolated in the kernel's scheduler; it requires systemd 261.",
     ),
     ConfigOption(
         key="cpu-weight-mapping",

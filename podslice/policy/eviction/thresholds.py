@@ -169,11 +169,6 @@ def past_grace(
     )
 
 
-def most_urgent(met: Iterable[EvictionThreshold]) -> EvictionThreshold | None:
-    """Return the threshold to act on; see `by_urgency`."""
-    return next(iter(by_urgency(met)), None)
-
-
 def by_urgency(met: Iterable[EvictionThreshold]) -> tuple[EvictionThreshold, ...]:
     """Sort thresholds in the order in which they are acted on.
 

@@ -32,6 +32,27 @@ def test_nothing_is_to_do_where_nothing_should_be():
     assert make_plan(desired_for(), observed()) == Plan()
 
 
+@pytest.mark.parametrize(
+    ("stated", "has", "expected"),
+    [
+        ({}, {"CPUSetPartition": "root"}, {"CPUSetPartition": "member", "AllowedCPUs": ""}),
+        ({}, {"CPUSetPartition": "member"}, {}),
+        ({}, {}, {}),
+        (
+            {"CPUSetPartition": "root", "AllowedCPUs": "1-2"},
+            {"CPUSetPartition": "member"},
+            {"CPUSetPartition": "root", "AllowedCPUs": "1-2"},
+        ),
+    ],
+    ids=["no partition any more", "CPUs of an administrator", "old systemd", "a partition"],
+)
+def test_the_cpus_of_all_pods_are_podslice_s_only_as_a_partition(stated, has, expected):
+    there = seen(ROOT, values={"AllowedCPUs": "0-3", **has})
+    made = make_plan(desired(slice_unit(ROOT, **stated)), observed(there, version=261))
+    changes = [(each.name, each.new) for step in made.steps for each in step.changes]
+    assert sorted(changes) == sorted(expected.items())
+
+
 KEPT = managed_of(slice_unit(ROOT))
 
 

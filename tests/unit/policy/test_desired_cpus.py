@@ -9,6 +9,7 @@ from podslice.model.config import (
     Config,
     CpuManagerOption,
     CpuManagerPolicy,
+    CpusetPartition,
     Enforce,
     ExclusiveFor,
     TopologyManagerPolicy,
@@ -17,8 +18,9 @@ from podslice.model.config import (
 from podslice.model.cpu_topology import regular_topology
 from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, InitProgress, Qos
+from podslice.model.properties import PARTITION
 from podslice.model.resources import Resources
-from podslice.policy.allocatable import allocate, validate_node
+from podslice.policy.allocatable import allocate, check_host, validate_node
 from podslice.policy.cpu_manager import cpu_manager, with_lasting_cpus
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire, without_reserved
@@ -81,6 +83,49 @@ def test_the_slices_of_the_host_have_the_cpus_of_no_pod():
     desired = wanted(A, B, config=strict)
     assert cpus(desired)["kubepods-burstable.slice"] == "2-3,6-7"
     assert {cpus(desired)[name] for name in HOST_SLICES} == {"0,2-4,6-7"}
+
+
+ISOLATED = replace(
+    STATIC,
+    cpu_manager_policy_options=frozenset({CpuManagerOption.STRICT}),
+    cpuset_partition=CpusetPartition.ISOLATED,
+)
+
+
+def partitions(desired):
+    """The CPUs and partitions of units, where they are one."""
+    found = {unit.name: unit.values for unit in desired.units}
+    return {
+        name: (values[ALLOWED_CPUS], values[PARTITION])
+        for name, values in found.items()
+        if PARTITION in values
+    }
+
+
+def test_the_cpus_of_whole_pods_are_isolated_in_a_partition_of_all_pods():
+    level = Resources(requests={"cpu": 2000, "memory": GI}, limits={"cpu": 2000, "memory": GI})
+    whole = pod(container(BESTEFFORT), name="w", resources=level)
+    desired = wanted(A, B, whole, config=ISOLATED)
+    assert partitions(desired) == {
+        "kubepods.slice": ("1-3,5-7", "root"),
+        "kubepods-poda.slice": ("1,5", "isolated"),
+        "kubepods-podw.slice": ("2,6", "isolated"),
+    }
+    assert cpus(desired)["kubepods-burstable.slice"] == "3,7"
+    root = next(unit for unit in desired.units if unit.name == "kubepods.slice")
+    assert {each.why for each in root.properties if each.name in (ALLOWED_CPUS, PARTITION)} == {
+        "cpuset-partition isolated: the CPUs that are not reserved, which the host leaves",
+        "cpuset-partition isolated",
+    }
+    assert partitions(wanted(A, B, config=STATIC)) == {}
+    assert partitions(wanted(B, config=ISOLATED)) == {}
+
+
+def test_a_pod_that_also_shares_cpus_is_not_isolated():
+    mixed = pod(
+        container(OWN), container(Resources(limits={"cpu": 500, "memory": GI}), 1), name="m"
+    )
+    assert partitions(wanted(mixed, config=ISOLATED)) == {"kubepods.slice": ("1-3,5-7", "root")}
 
 
 @pytest.mark.parametrize("config", [STATIC, without_reserved(HOST)])
@@ -236,6 +281,27 @@ def test_a_pod_without_enough_cpus_is_refused_and_an_applied_one_shares():
     assert cpus(applied)["kubepods-poda.slice"] == "0-7"
 
 
+def quotas(desired):
+    """The CPU quotas of the units of pods, in CPUs."""
+    values = {unit.name: unit.values.get("CPUQuotaPerSecUSec") for unit in desired.units}
+    return {name: each / 1e6 for name, each in values.items() if each is not None}
+
+
+def test_a_pod_that_shares_for_want_of_cpus_has_its_quota_until_it_has_them():
+    """Decisions are used again, also those that were made without enough CPUs."""
+    lacking = replace(STATIC, reserved_cpus=frozenset(range(7)))
+    before = wanted(A)
+    after = wanted(config=lacking, current=[A], known=before.pods)
+    assert [each.pod for each in after.lacking_cpus] == ["default/a"]
+    assert quotas(before) == {}
+    assert quotas(after) == {"kubepods-poda.slice": 2, "podslice-poda-container0.scope": 2}
+    same = wanted(config=lacking, current=[A], known=after.pods)
+    assert same.pods[0] is after.pods[0]
+    again = wanted(current=[A], known=after.pods)
+    assert (quotas(again), again.lacking_cpus) == ({}, ())
+    assert again.pods == before.pods
+
+
 @pytest.mark.parametrize(
     ("node", "config"),
     [
@@ -317,7 +383,35 @@ def test_problems_of_the_node():
     assert validate_node(without, Config(eviction_hard={})) == []
     other = replace(STATIC, cpu_topology=TOPOLOGY, capacity={"cpu": 8000})
     assert validate_node(without, other) == []
+    assert validate_node(without, replace(STATIC, capacity={"cpu": 8000})) == []
     assert validate_node(replace(NODE, controllers=frozenset({"cpuset"})), STATIC) == []
+
+
+NO_CPUSET = replace(NODE, controllers=frozenset({"cpu"}))
+ANOTHER = "cpu-topology: it is for plans of another machine"
+NO_CONTROLLER = "cpu-manager-policy: the cpuset controller is not available"
+MISSING = "capacity: cpu-manager-policy static would assign CPUs that this host does not have: 8-9"
+
+
+@pytest.mark.parametrize(
+    ("node", "fields", "expected"),
+    [
+        (NODE, {}, []),
+        (NODE, {"capacity": {"cpu": 4000}}, []),
+        (NODE, {"cpu_topology": TOPOLOGY, "capacity": {"cpu": 8000}}, [ANOTHER]),
+        (NODE, {"capacity": {"cpu": 9500}}, [MISSING]),
+        (replace(NODE, cpus=None), {"capacity": {"cpu": 9500}}, []),
+        (NO_CPUSET, {"capacity": {"cpu": 10_000}}, [NO_CONTROLLER, MISSING]),
+        (
+            NO_CPUSET,
+            {"capacity": {"cpu": 10_000}, "cpu_manager_policy": CpuManagerPolicy.NONE},
+            [],
+        ),
+    ],
+)
+def test_what_only_a_plan_for_another_machine_may_have(node, fields, expected):
+    found = [str(each).partition(";")[0] for each in check_host(node, replace(STATIC, **fields))]
+    assert found == expected
 
 
 @pytest.mark.parametrize("nodes", [8, 9])

@@ -26,8 +26,8 @@ from podslice.policy.eviction.thresholds import (
     TIER_OF_SIGNAL,
     PodUsage,
     SignalObservation,
+    by_urgency,
     eviction_thresholds,
-    most_urgent,
     past_grace,
     rank,
     thresholds_met,
@@ -111,7 +111,7 @@ def test_what_is_acted_upon_is_met_and_hard_before_soft(config, available, now):
     ready = past_grace(met, dict.fromkeys(met, 0), now)
     assert all(each in ready for each in met if each.is_hard)
     assert all((now >= each.grace_usec) == (each in ready) for each in met)
-    urgent = most_urgent(ready)
+    urgent = next(iter(by_urgency(ready)), None)
     assert (urgent is None) == (not ready)
     if urgent is not None and any(RESOURCE_OF_SIGNAL[each.signal] == "memory" for each in ready):
         assert RESOURCE_OF_SIGNAL[urgent.signal] == "memory"

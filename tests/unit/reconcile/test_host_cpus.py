@@ -8,19 +8,22 @@ from podslice.model.config import CpuManagerPolicy, ExclusiveFor
 from podslice.model.cpu_topology import regular_topology
 from podslice.model.reserved_values import ReservedValue, ReservedValues
 from podslice.plan import keep_stated_cpus
+from podslice.policy.desire import desire
 from podslice.reconcile import rollback
-from podslice.reconcile.assess import assess
+from podslice.reconcile.assess import assess, list_cpus
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import describe_skipped, describe_step
 from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
     config,
+    container,
     decisions,
     desired,
     guaranteed,
     node,
     observed,
+    pod,
     seen,
     slice_unit,
     world,
@@ -136,6 +139,26 @@ async def test_the_host_has_all_cpus_again(here, memory, fields):
     assert (await put(other)).exit_code == 0
     assert await cpus(memory) == NONE
     assert not here.store.reserved_path.exists()
+
+
+def observed_container_cpus(main, log, kind):
+    """A slice of a pod, and two containers that run as units of this kind, with these CPUs."""
+    stated = {
+        "kubepods-podtwo.slice": "1-2",
+        f"podslice-podtwo-main.{kind}": main,
+        f"podslice-podtwo-log.{kind}": log,
+    }
+    return observed(*(seen(name, values={"AllowedCPUs": each}) for name, each in stated.items()))
+
+
+@pytest.mark.parametrize("kind", ["scope", "service"])
+def test_containers_keep_their_cpus_however_they_run(here, kind):
+    both = [container(name, limits="cpu=1,memory=64Mi") for name in ("main", "log")]
+    now = list_cpus(observed_container_cpus("2", "1", kind))
+    found = desire((), here.node, here.config, current=[pod("two", containers=both)], cpus=now)
+    values = {unit.name: unit.values.get("AllowedCPUs") for unit in found.units}
+    assert values["podslice-podtwo-main.scope"] == "2"
+    assert values["podslice-podtwo-log.scope"] == "1"
 
 
 async def test_the_timer_of_a_trial_frees_processes(here, memory, monkeypatch, tmp_path):

@@ -1,6 +1,7 @@
 """Problems of a node: what the situations of `podslice status` do not contain."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from podslice.errors import Problem, Severity
 from podslice.model.container_exit import ContainerExit
 from podslice.model.kubelet import Foreign
 from podslice.model.node_state import AgentState, ContainerFailure
+from podslice.model.properties import PARTITION
 from podslice.model.unit import UnitKind, UnitName
 from podslice.usage.health import (
     HealthFacts,
@@ -19,7 +21,7 @@ from podslice.usage.health import (
     problematic_pods,
     problems_of,
 )
-from podslice.usage.unit_status import ACTIVATING, MISSING, UnitStatus
+from podslice.usage.unit_status import ACTIVATING, MISSING, PropertyStatus, UnitStatus
 
 WEB, APP = UnitName("kubepods-podweb.slice"), UnitName("podslice-podweb-app.service")
 UNIT = UnitStatus(
@@ -145,6 +147,23 @@ def test_a_container_whose_start_has_failed_is_reported_once():
     assert found(units=(restarting(3),), containers=(failure,)) == [
         ("containers-failed", "default/web", "default/web")
     ]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "count"), [("isolated", 0), (None, 0), ("isolated invalid (Parent is member)", 1)]
+)
+def test_a_partition_that_the_kernel_refuses(kernel, count):
+    partition = PropertyStatus(
+        name=PARTITION, desired="isolated", systemd="isolated", kernel=kernel
+    )
+    unit = replace(UNIT, state="active", properties=(partition,))
+    problems = problems_of(HealthFacts(units=(unit,)))
+    text = (
+        "kubepods-podweb.slice: the kernel does not isolate its CPUs: isolated invalid (Parent is"
+    )
+    assert [(each.kind, str(each), each.pod) for each in problems] == [
+        (HealthKind.PARTITION, f"{text} member)", "default/web")
+    ] * count
 
 
 def test_a_pod_is_named_as_one():

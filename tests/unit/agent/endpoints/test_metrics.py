@@ -147,6 +147,21 @@ def test_a_pod_without_limits_has_none(found):
     assert requesting == {"web", "db"}
 
 
+def test_the_cpus_of_pods_are_counted_where_there_is_a_cpu_manager(found):
+    names = (
+        "kubelet_cpu_manager_exclusive_cpu_allocation_count",
+        "kubelet_cpu_manager_shared_pool_size_millicores",
+    )
+    assert not any(labels_of(found, name) for name in (*names, "podslice_pod_exclusive_cpus"))
+    own = {"default/web": frozenset({2, 3}), "default/other": frozenset({5})}
+    counted = exposed(own_cpus=own, available_cpus=frozenset({1, 4}))
+    assert [value(counted, name) for name in names] == [3, 2000]
+    assert value(counted, "podslice_pod_exclusive_cpus", **WEB) == 2
+    assert labels_of(counted, "podslice_pod_exclusive_cpus") == [WEB]
+    full = exposed(own_cpus=own, available_cpus=frozenset())
+    assert value(full, names[1]) == 0
+
+
 def test_in_its_init_phase_a_pod_has_other_limits():
     pod = builders.pod(
         "ide",

@@ -132,6 +132,26 @@ def test_a_page_has_the_node_its_slices_and_its_pods():
     assert text(usage_table.table(USAGE, Display(wide=True))) == WIDE
 
 
+CPUS = """\
+NAME             CPU    MEM  MEM%  THROTTLED  TASKS  OOM  QOS         CPUS  PRESSURE
+node            1.50  768Mi   75%          -    120    2  -                 -
+kubepods.slice  0.00  576Mi     -          -      1    2  -                 -
+default/a       0.50   64Mi   50%        25%      1    2  Burstable   2-4   none
+  main          0.25      0    0%          -      1    2  -           2     -
+default/b       0.01  512Mi     -          -      1    2  Guaranteed        memory 12% cpu 3%
+"""
+
+
+def test_cpus_are_listed_where_units_are_limited_to_some():
+    allowed = {A.slice: "2-4", SCOPE: "2", B.slice: ""}
+    usage = measure(NOW, BEFORE, LIMITS, allowed_cpus=allowed)
+    assert text(usage_table.table(usage, Display(wide=True))) == CPUS
+    assert text(usage_table.table(usage, Display())) == TABLE
+    a, b = usage_table.document(usage, ABOUT)["pods"]
+    assert (a["allowed_cpus"], a["containers"][0]["allowed_cpus"]) == ("2-4", "2")
+    assert "allowed_cpus" not in b
+
+
 GAUGES = """\
 cpu        █░░░░  1.50 of 8 used  memory   ████░  256 MiB of 1 GiB free
 processes  █░░░░  120 of 32768    storage  ███░░  40 GiB of 100 GiB free

@@ -360,6 +360,19 @@ def test_a_user_manager_does_not_have_the_slices_of_the_host():
     )
 
 
+def test_a_user_manager_cannot_divide_the_cpus_of_the_host():
+    isolated = {
+        "cpu_manager_policy": "static",
+        "cpu_manager_policy_options": "strict-cpu-reservation=true",
+        "reserved_cpus": "0",
+        "cpuset_partition": "isolated",
+    }
+    config = load(**isolated)
+    assert validate_config(config) == ()
+    (problem,) = validate_config(config, is_user=True)
+    assert str(problem).startswith("cpuset-partition: a user manager cannot divide the host's CPUs")
+
+
 def test_an_invalid_option_has_no_second_problem():
     flags = {"enforce-node-allocatable": "kube-reserved", "kube-reserved-cgroup": "kube.slice"}
     assert len(problems(flags)) == 1
@@ -531,11 +544,17 @@ def test_pods_of_a_kubelet_must_be_allowed_and_are_the_only_ones():
         " see podslice-kubelet(7)"
     )
     others = {"manifests": "/srv", "containers": "quadlet", "collect-orphans": True}
-    host = {"cpu-manager-policy": "static", "reserved-cpus": "0", "exclusive-for": "host"}
+    host = {
+        "cpu-manager-policy": "static",
+        "cpu-manager-policy-options": "strict-cpu-reservation=true",
+        "reserved-cpus": "0",
+        "exclusive-for": "host",
+        "cpuset-partition": "isolated",
+    }
     assert problems({**ALLOWED, **others, **host}) == [
         f"--{key}: it has no meaning for the pods of a kubelet; leave it out, or set pods-from to"
         " manifests"
-        for key in (*others, "exclusive-for")
+        for key in (*others, "exclusive-for", "cpuset-partition")
     ]
 
 
@@ -558,6 +577,14 @@ def test_the_cpus_of_another_machine_are_a_json_file(tmp_path):
         ('[{"cpu": 0}, 5]', ["[0] must be an object", "[1] must be an object"]),
         ('[{"cpu": 0, "core": -1, "numa": true}]', ["[0].core must be", "[0].numa must be"]),
         ('[{"cpu": 0, "core": 0, "node": 1}]', ["[0] must be an object with cpu and core"]),
+        (
+            '[{"cpu": 0, "core": 7}, {"cpu": 1, "core": 7, "socket": 1, "numa": 1, "uncore": 2}]',
+            [
+                "the CPUs 0 and 1 of core 7 differ in socket",
+                "the CPUs 0 and 1 of core 7 differ in numa",
+                "the CPUs 0 and 1 of core 7 differ in uncore",
+            ],
+        ),
     ],
 )
 def test_problems_of_a_list_of_cpus(tmp_path, text, problems):

@@ -1,0 +1,111 @@
+"""CPUs that pods have for themselves, on the command line."""
+
+import json
+
+import pytest
+
+from podslice.cli.node_cpus import read_cpus
+from podslice.kernel.cgroup import CgroupFs
+from podslice.model.config import Config
+from podslice.model.manager import SYSTEM, Manager
+from tests.unit.builders import guaranteed, make_files, pod
+
+STATIC = ("--cpu-manager-policy=static", "--reserved-cpus=0")
+TWO_NODES = ("--cpu-topology=sockets=2,numa=2,cores=4",)
+
+
+def own(name, cpu="2"):
+    resources = {"limits": {"cpu": cpu, "memory": "1Gi"}}
+    spec = {"containers": [{"name": "c", "resources": resources}]}
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture
+def manifest(here):
+    """Write a manifest of pods, and return its path."""
+
+    def write(*pods):
+        make_files(here, {"pods.yaml": "\n---\n".join(map(json.dumps, pods))})
+        return str(here / "pods.yaml")
+
+    return write
+
+
+def stated(out):
+    """The lists of CPUs in an explanation."""
+    return [line.split()[0] for line in out.splitlines() if "AllowedCPUs=" in line]
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("verb", ["explain", "plan", "render"])
+def test_a_plan_for_another_machine(podslice, manifest, verb):
+    ended = podslice(verb, "-f", manifest(own("a", "3")), *STATIC, *TWO_NODES)
+    assert "AllowedCPUs=1-3" in ended.out
+    flat = podslice(verb, "-f", manifest(own("a", "12")), *STATIC, "--capacity=cpu=16")
+    assert "AllowedCPUs=1-12" in flat.out
+
+
+@pytest.mark.usefixtures("memory")
+def test_only_a_plan_accepts_the_cpus_of_another_machine(podslice, manifest):
+    path = manifest(own("a"))
+    text = (
+        "cpu-topology: it is for plans of another machine; leave it out; explain, render and plan"
+    )
+    for arguments in (("apply", "-f", path, *STATIC), ("agent",)):
+        ended = podslice(*arguments, *TWO_NODES)
+        assert ended == (2, "", f"error: {text} accept it\n")
+
+
+def test_explain_notes_which_pods_cannot_have_their_cpus(podslice, manifest):
+    aligned = (*STATIC, *TWO_NODES, "--topology-manager-policy=single-numa-node")
+    ended = podslice("explain", "-f", manifest(own("a", "5")), *aligned)
+    assert ended.err.startswith(
+        "pod default/a would be refused (TopologyAffinityError): requested CPUs: 5; free: 3 (1-3)"
+    )
+    assert stated(ended.out) == []
+    ended = podslice("explain", "-f", manifest(own("a", "9")), *STATIC, *TWO_NODES)
+    assert ended.err.startswith("pod default/a would be refused (OutOfcpu): requests 9 of cpu")
+
+
+def test_explain_reports_reserved_cpus_that_the_machine_lacks(podslice, manifest):
+    options = ("--cpu-manager-policy=static", "--reserved-cpus=9", "--cpu-topology=cores=4")
+    path = manifest(own("a"))
+    ended = podslice("explain", "-f", path, *options)
+    text = "reserved-cpus: the node does not have 9; its CPUs are 0-3"
+    assert (ended.code, ended.err) == (2, f"error: {text}\n")
+    document = json.loads(podslice("explain", "-f", path, *options, "-o", "json").out)
+    assert [each["where"] for each in document["problems"]] == ["reserved-cpus"]
+
+
+@pytest.mark.usefixtures("memory")
+def test_explain_shows_the_cpus_of_applied_pods(podslice, manifest):
+    assert podslice("apply", "-f", manifest(own("a"), own("b")), *STATIC).code == 0
+    assert stated(podslice("explain", "b", *STATIC).out) == ["AllowedCPUs=3-4"] * 2
+    assert stated(podslice("explain", "b").out) == []
+
+
+@pytest.mark.parametrize(
+    ("manager", "above"),
+    [(SYSTEM, ""), (Manager(uid=1, control_group="/user"), "user/")],
+)
+def test_the_cpus_of_units_are_those_of_their_control_groups(tmp_path, manager, above):
+    pods = f"{above}kubepods.slice"
+    files = {
+        f"{pods}/kubepods-burstable.slice/cpuset.cpus": "0,4\n",
+        f"{pods}/kubepods-podrun.slice/cpuset.cpus": "1-2\n",
+        f"{pods}/kubepods-podrun.slice/podslice-podrun-main.scope/cpuset.cpus": "1\n",
+        f"{pods}/kubepods-podserve.slice/cpuset.cpus": "3\n",
+        f"{pods}/kubepods-podserve.slice/podslice-podserve-main.service/cpuset.cpus": "3\n",
+        f"{pods}/kubepods-podall.slice/cpuset.cpus": "\n",
+    }
+    make_files(tmp_path, {"cgroup.controllers": "cpuset\n", **files})
+    applied = [guaranteed(name) for name in ("run", "serve", "all")]
+    found = read_cpus(Config(), [*applied, pod("none")], manager, CgroupFs(mount=tmp_path))
+    assert found == {
+        "kubepods-burstable.slice": "0,4",
+        "kubepods-podrun.slice": "1-2",
+        "podslice-podrun-main.scope": "1",
+        "kubepods-podserve.slice": "3",
+        "podslice-podserve-main.scope": "3",
+    }
+    assert read_cpus(Config(), applied, manager, CgroupFs(mount=tmp_path / "none")) == {}

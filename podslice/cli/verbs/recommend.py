@@ -92,7 +92,8 @@ def recommend(
         problems += [_without_manifest(each.key) for each in found if each.decision is None]
     _emit(found, output)
     if not found and not problems:
-        note(f"no pods are applied{'' if namespace is None else f' in the namespace {namespace}'}")
+        where = "" if namespace is None else f" in the namespace {namespace}"
+        note(f"no pods are applied{where}{'' if prometheus is None else '; name the pods to show'}")
     severity = Severity.ERROR if shown.keys else Severity.WARNING
     for problem in problems:
         note(problem_line(replace(problem, severity=severity)))

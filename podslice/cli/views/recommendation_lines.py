@@ -132,8 +132,9 @@ def _bounds(resource: str, advice: Advice | None) -> str:
 
 def _why(veto: Veto, amounts: Recommendation) -> str:
     if veto is Veto.OOM_KILLS:
-        kills = f"{amounts.oom_kills} OOM kill{'' if amounts.oom_kills == 1 else 's'}"
-        return f"{kills} in the last 8 days"
+        if amounts.oom_kills == 1:
+            return "1 OOM kill in the last 8 days"
+        return f"{amounts.oom_kills} OOM kills, the last one in the last 8 days"
     cpu, memory = (f"{share:.1%}" for share in (amounts.cpu_wait_share, amounts.memory_wait_share))
     return f"its tasks waited {cpu} of the time for a CPU and {memory} for memory"
 

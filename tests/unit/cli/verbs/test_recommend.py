@@ -148,7 +148,7 @@ def test_a_veto_is_marked_with_its_reason(podslice, apply, record, now):
     found = podslice("recommend").out
     assert "default/web  24 h     2 → 1169m    1Gi!         2Gi!\n" in found
     for what in ("request", "limit"):
-        why = f"the memory {what} is not decreased: 2 OOM kills in the last 8 days"
+        why = f"the memory {what} is not decreased: 2 OOM kills, the last one in the last 8 days"
         assert f"default/web: {why}\n" in found
 
 

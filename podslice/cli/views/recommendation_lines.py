@@ -32,6 +32,8 @@ NO_CPU_LIMIT = (
     " scarce, the request divides them"
 )
 
+SHORT = "amounts from a history of less than a day are uncertain; their bounds: -o wide"
+
 
 def lines(found: Sequence[PodRecommendation], display: Display) -> Iterator[str]:
     """Yield the table of pods and containers, and the reasons below it."""
@@ -41,6 +43,8 @@ def lines(found: Sequence[PodRecommendation], display: Display) -> Iterator[str]
         rows += [_row(f"  {each.name}", each.amounts, display) for each in pod.containers]
     yield from table((*_COLUMNS, *_BOUNDS) if display.wide else _COLUMNS, rows, display)
     notes = [note for pod in found for note in notes_of(pod)]
+    if any(pod.amounts.confidence_days < 1 for pod in found):
+        notes.append(SHORT)
     if any(pod.amounts.cpu_request for pod in found):
         notes.append(NO_CPU_LIMIT)
     if notes:

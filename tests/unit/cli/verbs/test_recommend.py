@@ -152,6 +152,17 @@ def test_a_veto_is_marked_with_its_reason(podslice, apply, record, now):
         assert f"default/web: {why}\n" in found
 
 
+def test_a_short_history_is_reported(podslice, record, here, monkeypatch):
+    history, end_sec = to_history({"series": [{"hours": 1, "cpu": 300, "memory": 100}]})
+    monkeypatch.setattr(time, "time", lambda: float(end_sec))
+    files = UsageFiles(here / "usage")
+    files.write(files.pod_path("default/web"), PodHistory(pod=history))
+    lines = podslice("recommend", "web").out.splitlines()
+    assert lines[1].startswith("default/web  60 min ")
+    short = "amounts from a history of less than a day are uncertain; their bounds: -o wide"
+    assert lines[3:] == [short, NO_CPU_LIMIT]
+
+
 def test_a_change_of_the_class_is_reported(podslice, apply, record, now):
     apply(manifest("web", None, {"cpu": "2", "memory": "1Gi"}))
     record("default/web", 1000, 100)

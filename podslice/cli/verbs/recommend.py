@@ -110,7 +110,7 @@ def _decide_applied(planning: Planning) -> dict[str, PodDecision]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class _HistorySource:
     """Where histories are from."""
 
     read: Callable[[str], PodHistory | None]
@@ -119,7 +119,7 @@ class _Source:
     """Return the remedy where a pod has no history."""
 
 
-def _recorded(planning: Planning, shown: PodFilter, applied: Collection[str]) -> _Source:
+def _recorded(planning: Planning, shown: PodFilter, applied: Collection[str]) -> _HistorySource:
     """Return what the agent has recorded.
 
     Raises:
@@ -131,10 +131,10 @@ def _recorded(planning: Planning, shown: PodFilter, applied: Collection[str]) ->
         "the agent takes a sample each minute, and writes them every ten minutes;"
         f" {see_agent(planning.manager)}"
     )
-    return _Source(read=lambda key: files.read(files.pod_path(key)), hint=lambda _: hint)
+    return _HistorySource(read=lambda key: files.read(files.pod_path(key)), hint=lambda _: hint)
 
 
-def _from_server(url: str, applied: Collection[str], now_sec: int) -> _Source:
+def _from_server(url: str, applied: Collection[str], now_sec: int) -> _HistorySource:
     """Return the usage that a Prometheus server has.
 
     Raises:
@@ -149,11 +149,11 @@ def _from_server(url: str, applied: Collection[str], now_sec: int) -> _Source:
         near = "" if key in applied else nearest_pod(key, applied)
         return f"{metrics}; {near}" if near else metrics
 
-    return _Source(read=lambda key: read_history(server, key, now_sec), hint=hint)
+    return _HistorySource(read=lambda key: read_history(server, key, now_sec), hint=hint)
 
 
 def _read(
-    source: _Source, keys: Iterable[str], now_sec: int
+    source: _HistorySource, keys: Iterable[str], now_sec: int
 ) -> tuple[dict[str, PodHistory], list[Problem]]:
     """Return the histories of pods, and what is missing, with its remedy."""
     histories, missing = {}, []

@@ -31,7 +31,7 @@ class AgentContext:
         self.stuck: tuple[StuckPod, ...] = ()
         self.terminating = OngoingTerminations()
         self.recommended: Mapping[str, RecommendedAmounts] = {}
-        """The recommended amounts of pods by key, as of the last time that histories were written."""
+        """The recommended amounts of pods by key, as of the last time that histories were read or written."""
         self.counters = counters
         self.events = EventLog(journal)
         self.status = NodeStatus(self.events, self.publish)

@@ -6,7 +6,13 @@ from podslice.dataclass import dataclass
 from podslice.kernel.usage_counters import UsageCounters
 from podslice.model.resources import Amounts, memory_bytes
 from podslice.model.usage_history import UsageHistory
-from podslice.policy.usage_samples import add_cpu, add_memory, add_oom_kills, add_waits
+from podslice.policy.usage_samples import (
+    add_cpu,
+    add_memory,
+    add_oom_kills,
+    add_waits,
+    is_expired,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +54,8 @@ class GroupUsage:
             before = None
         if usec is None:
             return
+        if is_expired(self.history, now.sec):
+            self.history = UsageHistory()
         self._counted = now.monotonic_sec, usec
         if before is not None and now.monotonic_sec > before[0]:
             milli = (usec - before[1]) / (now.monotonic_sec - before[0]) / 1000

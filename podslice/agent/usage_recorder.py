@@ -24,8 +24,9 @@ from podslice.model.resources import Amounts
 from podslice.model.unit import Observed, UnitName, control_group_of
 from podslice.model.usage_history import PodHistory, UsageHistory
 from podslice.pausable import Steps, finish
-from podslice.policy.recommendation import RecommendedAmounts, only_amounts, recommend
-from podslice.policy.usage_samples import KEPT_SEC, without_old
+from podslice.policy.pod_recommendation import recommend_whole
+from podslice.policy.recommendation import RecommendedAmounts, only_amounts
+from podslice.policy.usage_samples import KEPT_SEC, is_expired, without_old
 from podslice.reconcile.observe import control_group
 from podslice.reconcile.pace import in_turns
 from podslice.store.usage_files import UsageFiles
@@ -35,7 +36,7 @@ SAMPLE_SEC = 60.0
 SAVE_SEC = 600.0
 """The time after which histories are written: what a crash loses at most."""
 _FIRST_SEC = 1.0
-"""The time between two checks whether the first round is done."""
+"""The time between two checks whether the first assessment is done."""
 _RECORDS_A_STEP = 8
 _ROUNDS_WITHOUT_WAITS = 10
 """Waits are totals that lose nothing between two readings."""
@@ -55,7 +56,7 @@ class _Record:
         containers = {
             name: without_old(each.history, now_sec)
             for name, each in self.containers.items()
-            if now_sec - each.history.last_sec < KEPT_SEC
+            if not is_expired(each.history, now_sec)
         }
         return PodHistory(pod=without_old(self.usage.history, now_sec), containers=containers)
 
@@ -89,7 +90,7 @@ class UsageRecorder:
             if started >= next_save:
                 next_save = started + SAVE_SEC
                 await in_turns(self.saving())
-            period_sec = SAMPLE_SEC if self._rounds else _FIRST_SEC
+            period_sec = _FIRST_SEC if self._context.assessment is None else SAMPLE_SEC
             await asyncio.sleep(max(started + period_sec - self._monotonic(), 0.0))
 
     def close(self) -> None:
@@ -111,6 +112,9 @@ class UsageRecorder:
         for unit in self._slices():
             record = self._record(self._files, unit)
             self._sample(record.usage, counters, control_group_of(unit), {})
+        if not self._rounds:
+            # the metrics of a new agent do not wait for the first save
+            yield from self._recommend()
         self._rounds += 1
 
     def saving(self) -> Steps[None]:
@@ -119,8 +123,7 @@ class UsageRecorder:
         if files is None:
             return
         now = self._now()
-        self._context.recommended = self._recommend(now.sec)
-        yield
+        yield from self._recommend()
         try:
             for number, (key, record) in enumerate(tuple(self._records.items()), 1):
                 files.write(_path(files, key), record.history(now.sec))
@@ -131,17 +134,18 @@ class UsageRecorder:
         except HostError as error:
             self._context.events.note(f"the history of usage is not written: {error}")
 
-    def _recommend(self, now_sec: int) -> dict[str, RecommendedAmounts]:
-        """Return the recommended amounts of the pods, by key."""
-        assessment = self._context.assessment
-        found = {}
-        for pod in assessment.desired.pods if assessment else ():
+    def _recommend(self) -> Steps[None]:
+        """Replace the recommended amounts of the pods."""
+        assessment, now_sec = self._context.assessment, self._now().sec
+        found: dict[str, RecommendedAmounts] = {}
+        for number, pod in enumerate(assessment.desired.pods if assessment else (), 1):
             record = self._records.get(pod.pod.key)
             if record is not None:
-                history = record.usage.history
-                amounts = recommend(history, now_sec, requests=pod.requests, limits=pod.limits)
+                amounts = recommend_whole(record.usage.history, now_sec, pod)
                 found[pod.pod.key] = only_amounts(amounts)
-        return found
+            if number % _RECORDS_A_STEP == 0:
+                yield
+        self._context.recommended = found
 
     def _follow_configuration(self) -> None:
         """Begin again in another directory after a reload."""
@@ -149,6 +153,7 @@ class UsageRecorder:
         if self._files is None or str(self._files.directory) != directory:
             self.close()
             self._records.clear()
+            self._rounds, self._context.recommended = 0, {}
             self._files = UsageFiles(Path(directory)) if directory else None
 
     def _sample_pod(

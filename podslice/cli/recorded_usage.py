@@ -1,16 +1,39 @@
-"""The recorded usage of pods, which is compared with their requests."""
+"""The recorded usage of pods and slices, from which amounts are recommended or compared."""
 
 from __future__ import annotations
 
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from podslice.cli import session
-from podslice.errors import HostError
+from podslice.errors import HostError, invalid
 from podslice.policy.recommendation import REQUEST_PERCENTILE, UsedAmounts, used_amounts
-from podslice.reconcile.world import LiveWorld
+from podslice.policy.usage_samples import is_expired
 from podslice.store.usage_files import UsageFiles
+
+if TYPE_CHECKING:
+    from podslice.cli.options import Planning
+    from podslice.model.manager import Manager
+    from podslice.reconcile.world import LiveWorld
+
+
+def recorded_files(planning: Planning) -> UsageFiles:
+    """Return the files of what the agent has recorded.
+
+    Raises:
+        InputError: it records nothing.
+    """
+    directory = session.usage_directory(planning.config, planning.manager)
+    if not directory:
+        raise invalid("no usage is recorded", "set usage-history to a directory")
+    return UsageFiles(Path(directory))
+
+
+def see_agent(manager: Manager) -> str:
+    """Return how to find out whether the agent, which records the usage, is running."""
+    return f"see: systemctl {'--user ' if manager.is_user else ''}status podslice-agent"
 
 
 class RecordedUsage:
@@ -38,7 +61,7 @@ class RecordedUsage:
 
 def _read(files: UsageFiles, pod: str) -> UsedAmounts | None:
     with suppress(HostError):  # recommend reports it
-        history = files.read(files.pod_path(pod))
-        if history is not None and history.pod.samples:
-            return used_amounts(history.pod, int(time.time()), REQUEST_PERCENTILE)
+        history, now_sec = files.read(files.pod_path(pod)), int(time.time())
+        if history is not None and history.pod.samples and not is_expired(history.pod, now_sec):
+            return used_amounts(history.pod, now_sec, REQUEST_PERCENTILE)
     return None

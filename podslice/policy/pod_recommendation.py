@@ -8,7 +8,8 @@ from podslice.dataclass import dataclass
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind
 from podslice.model.resources import CPU, MEMORY, Amounts
-from podslice.model.usage_history import PodHistory
+from podslice.model.unit import INFINITY
+from podslice.model.usage_history import PodHistory, UsageHistory
 from podslice.policy.defaulting import default_pod
 from podslice.policy.recommendation import Advice, Recommendation, recommend
 
@@ -64,12 +65,7 @@ def recommend_pod(
     names = resources or history.containers
     return PodRecommendation(
         key=key,
-        amounts=recommend(
-            history.pod,
-            now_sec,
-            requests=decision.requests if decision else {},
-            limits=decision.limits if decision else {},
-        ),
+        amounts=recommend_whole(history.pod, now_sec, decision),
         containers=tuple(
             ContainerRecommendation(
                 name=name,
@@ -85,6 +81,23 @@ def recommend_pod(
         ),
         decision=decision,
     )
+
+
+def recommend_whole(
+    history: UsageHistory, now_sec: int, decision: PodDecision | None
+) -> Recommendation:
+    """Return the recommended amounts of a pod without its containers."""
+    if decision is None:
+        return recommend(history, now_sec, requests={}, limits={})
+    limits = _memory_limit(decision)
+    return recommend(history, now_sec, requests=decision.requests, limits=limits)
+
+
+def _memory_limit(decision: PodDecision) -> Amounts:
+    """Return the memory limit of the pod's slice, which has none if one of its containers has none."""
+    values = {each.name: each.value for each in decision.properties}
+    limit = values.get("MemoryMax", INFINITY)
+    return {} if limit == INFINITY else {MEMORY: 1000 * int(limit)}
 
 
 _LASTING = (ContainerKind.APP, ContainerKind.SIDECAR)

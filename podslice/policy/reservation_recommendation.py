@@ -10,6 +10,7 @@ from podslice.model.unit import UnitName
 from podslice.model.usage_history import UsageHistory
 from podslice.policy.providers import MI, Reservation
 from podslice.policy.recommendation import MARGIN, UsedAmounts, used_amounts
+from podslice.policy.usage_samples import without_old
 
 _PERCENTILE = 0.99
 """Daemons wait for a CPU in one minute of a hundred at most."""
@@ -27,6 +28,7 @@ class SliceUsage:
 
 def slice_usage(unit: UnitName, history: UsageHistory, now_sec: int) -> SliceUsage:
     """Return the 99th percentile and the maximum of what a slice has used."""
+    history = without_old(history, now_sec)
     return SliceUsage(
         unit=unit,
         age_sec=max(history.last_sec - history.first_sec, 0) if history.samples else 0,

@@ -104,8 +104,18 @@ def peaks_of(memory: MemoryPeaks) -> DecayingHistogram:
     return add_sample(memory.finished, bucket, PEAK_WEIGHT, memory.window_end_sec)
 
 
+def is_expired(history: UsageHistory, now_sec: int) -> bool:
+    """Return whether no sample of a history counts any longer; an empty one is expired, too.
+
+    Source: VPA recommender, model/aggregate_container_state.go, isExpired.
+    """
+    return now_sec - history.last_sec >= KEPT_SEC
+
+
 def without_old(history: UsageHistory, now_sec: int) -> UsageHistory:
     """Return the history without samples that no longer count."""
+    if is_expired(history, now_sec):
+        return UsageHistory()
     memory = history.memory
     finished = without_expired(memory.finished, PEAK_WEIGHT, now_sec)
     return replace(

@@ -33,6 +33,7 @@ HERE, RECORDED = "127.0.0.1:9469", "recorded"
 """The instance of the agent beside Prometheus, and that whose answers are from the virtual machine."""
 PAGES = "127.0.0.1:9470"
 """The address at which they are served."""
+USE_OF_CONTAINERS = ("container_cpu_usage_seconds_total{", "container_memory_working_set_bytes{")
 
 
 def start_agent(machine):
@@ -129,19 +130,38 @@ def tools():
         yield booted
 
 
+def scraped_page(answers):
+    """Return the metrics of an agent, and those of a pod of which only cAdvisor has metrics."""
+    pages = "\n".join((answers.metrics.rstrip("\n"), *cadvisor_lines(answers.metrics)))
+    return prometheus.with_time(pages, answers.time_sec)
+
+
+def cadvisor_lines(metrics):
+    """Yield the use of the busy pod as cAdvisor has it: of its container, the sandbox and the pod.
+
+    Source: cAdvisor, metrics/prometheus.go; Kubernetes, pkg/kubelet/server/server.go,
+    containerPrometheusLabelsFunc.
+    """
+    for line in metrics.splitlines():
+        if line.startswith(USE_OF_CONTAINERS) and 'pod="busy"' in line:
+            other = line.replace('pod="busy"', 'pod="scraped",id="/kubepods",image="",name=""')
+            for container in ("main", "POD", ""):
+                yield other.replace('container="main"', f'container="{container}"')
+
+
 @pytest.fixture(scope="module")
 def box(tools, answers, tmp_path_factory):
     """The same with Prometheus, which has scraped this agent and the recorded answers."""
     first, second = answers
     page = tmp_path_factory.mktemp("pages") / "metrics"
-    prometheus.put_page(page, prometheus.with_time(first.metrics, first.time_sec))
+    prometheus.put_page(page, scraped_page(first))
     scraped = f'timestamp(kubelet_running_pods{{instance="{RECORDED}"}})'
     config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
     (job,) = config["scrape_configs"]
     job["static_configs"].append({"targets": [PAGES], "labels": {"instance": RECORDED}})
     with prometheus.serving(tools, {PAGES: page}):
         prometheus.start(tools, config, targets=2)
-        prometheus.put_page(page, prometheus.with_time(second.metrics, second.time_sec))
+        prometheus.put_page(page, scraped_page(second))
         agent.until(
             lambda: value(tools, scraped) == pytest.approx(second.time_sec, abs=0.01),
             60,
@@ -248,21 +268,24 @@ def test_the_agent_is_healthy_and_its_socket_is_for_its_group(tools):
     assert show(tools, agent.UNIT, "NRestarts") == {"NRestarts": "0"}
 
 
-def test_recommend_reads_the_usage_from_prometheus(box):
+@pytest.mark.parametrize("pod", ["busy", "scraped"])
+def test_recommend_reads_the_usage_from_prometheus(box, pod):
     """The CPU is that of the recorded answers, the memory that of either."""
 
     def found():
         server = "--prometheus=http://127.0.0.1:9090"
-        done = box.podslice("recommend", server, "busy", "-o", "json", check=False)
+        done = box.podslice("recommend", server, pod, "-o", "json", check=False)
         pods = json.loads(done.stdout)["pods"] if done.exit_code == 0 else []
         # a rate needs two scrapes within the same five minutes
         return [each for each in pods if each["cpu_request"] and each["containers"]]
 
-    (pod,) = agent.until(found, what="a rate of the pod")
+    (found_pod,) = agent.until(found, what="a rate of the pod")
     # a rate over five minutes of a counter that is seconds old is small
-    assert 12 <= pod["cpu_request"]["computed_milli"] <= 700
-    assert MI <= pod["memory_request"]["computed_bytes"] <= 128 * MI
-    (container,) = pod["containers"]
+    assert 12 <= found_pod["cpu_request"]["computed_milli"] <= 700
+    assert MI <= found_pod["memory_request"]["computed_bytes"] <= 128 * MI
+    (container,) = found_pod["containers"]
     assert container["name"] == "main"
-    assert container["cpu_request"]
-    assert container["memory_request"]
+    for name in ("cpu_request", "memory_request"):
+        assert container[name]
+        # neither the sandbox nor the sum of the pod is counted again
+        assert pod == "busy" or container[name] == found_pod[name]

@@ -9,11 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from podslice.agent import usage_recorder
 from podslice.cli.app import run
 from podslice.cli.completion import main as complete_main
 from podslice.inputs.options.table import OPTIONS
 from podslice.model.config import Config
 from podslice.model.event import Kind, Level
+from podslice.model.usage_history import UsageHistory
+from podslice.policy import (
+    decaying_histogram,
+    recommendation,
+    reservation_recommendation,
+    usage_samples,
+)
+from podslice.policy.usage_samples import add_oom_kills
+from podslice.usage import prometheus_history
 from tests.lab import fixtures
 from tests.packaging.extras import boot_with
 
@@ -127,6 +137,49 @@ def test_every_verb_of_the_help_is_in_the_manual(text, capsys, monkeypatch):
     in_help = {line.split()[0] for line in listed.splitlines() if re.match(r"  [a-z]", line)}
     assert in_help == {verb.path[0] for verb in VERBS.values()}
     assert in_help <= set(re.findall(r'^\.SS "podslice ([a-z-]+)', text(PAGES[0]), re.MULTILINE))
+
+
+def test_the_constants_of_recommendations_are_those_of_the_code():
+    page = (ROOT / "packaging/man/podslice-policy.7.md").read_text()
+    rows = page.partition("## Constants\n")[2].partition("\n## ")[0]
+    found = dict(re.findall(r"^\| ([^|]*) \| ([^|]*) \|.*\|$", rows, re.MULTILINE))
+    del found["constant"]
+    cpu, memory = decaying_histogram.CPU_BUCKETS, decaying_histogram.MEMORY_BUCKETS
+    killed = [
+        add_oom_kills(UsageHistory(), 1, 1, request_bytes=size).memory.oom_bytes - size
+        for size in (0, 10**12)
+    ]
+    request, lower, upper = (f"{share * 100:.0f}" for share in recommendation._REQUEST)
+    half_life = f"{decaying_histogram.HALF_LIFE_SEC // 3600} hours"
+    assert found == {
+        "time between samples": f"{usage_recorder.SAMPLE_SEC / 60:.0f} minute",
+        "first bucket, CPU": f"{cpu.first_width / 1000} CPUs",
+        "last bucket, CPU": f"{cpu.maximum / 1000:.0f} CPUs",
+        "first bucket, memory": f"{memory.first_width / 1e6:.0f} MB",
+        "last bucket, memory": f"{memory.maximum / 1e12:.0f} TB",
+        "growth of buckets": f"{cpu.growth - 1:.0%}",
+        "half-life of the CPU": half_life,
+        "half-life of memory": half_life,
+        "window of a memory peak": f"{usage_samples.WINDOW_SEC // 3600} hours",
+        "windows that count": f"{usage_samples.KEPT_SEC // usage_samples.WINDOW_SEC}",
+        "weight of a CPU sample": f"{usage_samples.CPU_WEIGHT}",
+        "weight of a memory peak": f"{usage_samples.PEAK_WEIGHT:.0f}",
+        "factor after an OOM kill": f"{1 + killed[1] / 10**12}",
+        "least increase after an OOM kill": f"{killed[0] // 2**20} MiB",
+        "percentile of requests": request,
+        "percentile of lower bounds": lower,
+        "percentile of upper bounds": upper,
+        "margin": f"{recommendation.MARGIN - 1:.0%}",
+        "confidence of upper bounds": "{:.0f}, exponent {}".format(
+            *recommendation._UPPER_CONFIDENCE
+        ),
+        "confidence of lower bounds": "{}, exponent {}".format(*recommendation._LOWER_CONFIDENCE),
+        "memory pressure that prevents a decrease": f"{recommendation._MEMORY_WAIT_SHARE:.1%}",
+        "CPU pressure that prevents a decrease": f"{recommendation._CPU_WAIT_SHARE:.0%}",
+        "percentile of reserved CPU": f"{reservation_recommendation._PERCENTILE * 100:.0f}",
+        "step of values from Prometheus": f"{prometheus_history.STEP_SEC // 60} minutes",
+    }
+    assert memory.growth == cpu.growth
 
 
 @pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.key)

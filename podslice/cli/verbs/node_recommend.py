@@ -36,6 +36,8 @@ def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     from podslice.cli.views import reservation_lines
     from podslice.policy.providers import by_provider
 
+    if planning.manager.is_user:
+        raise invalid("a user manager has no reserved slices", "omit --user")
     planning = configuration.tolerate(planning)
     kube, system = _units_of(planning.config)
     usage = _read(planning, [*kube, *system])
@@ -69,16 +71,11 @@ def _read(planning: Planning, units: list[UnitName]) -> list[SliceUsage]:
     Raises:
         InputError: no usage is recorded.
     """
-    from pathlib import Path
-
+    from podslice.cli.recorded_usage import recorded_files, see_agent
     from podslice.model.usage_history import PodHistory
     from podslice.policy.reservation_recommendation import slice_usage
-    from podslice.store.usage_files import UsageFiles
 
-    directory = session.usage_directory(planning.config, planning.manager)
-    if not directory:
-        raise invalid("no usage is recorded", "set usage-history to a directory")
-    files, found, now_sec = UsageFiles(Path(directory)), [], int(time.time())
+    files, found, now_sec = recorded_files(planning), [], int(time.time())
     for unit in units:
         history = None
         try:
@@ -87,6 +84,6 @@ def _read(planning: Planning, units: list[UnitName]) -> list[SliceUsage]:
             note(problem_line(Problem(where=unit, message=str(error))))
         found.append(slice_usage(unit, (history or PodHistory()).pod, now_sec))
     if not any(each.samples for each in found):
-        hint = "the agent records it, see: systemctl status podslice-agent"
+        hint = f"the agent records it, {see_agent(planning.manager)}"
         note(problem_line(Problem(message="no usage of slices is recorded yet", hint=hint)))
     return found

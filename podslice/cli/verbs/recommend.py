@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from podslice.cli import configuration, session
-from podslice.cli.arguments import DONE, FAILED, OnlyNamespace, ShownPods, pod_filter
+from podslice.cli.arguments import (
+    DONE,
+    FAILED,
+    OnlyNamespace,
+    ShownPods,
+    nearest_pod,
+    pod_filter,
+)
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, write
+from podslice.cli.recorded_usage import recorded_files, see_agent
 from podslice.cli.views import documents, recommendation_lines
 from podslice.cli.views.problem_lines import problem_line
-from podslice.errors import HostError, Problem, Severity, invalid
+from podslice.dataclass import dataclass
+from podslice.errors import HostError, Problem, Severity
 from podslice.model.usage_history import PodHistory
 from podslice.policy.decide import decide
 from podslice.policy.pod_recommendation import PodRecommendation, recommend_pod
-from podslice.store.usage_files import UsageFiles
+from podslice.policy.usage_samples import is_expired
 
 if TYPE_CHECKING:
     from podslice.cli.arguments import PodFilter
     from podslice.model.desired import PodDecision
-
-
-_NOT_RECORDED = (
-    "the agent takes a sample each minute, and writes them every ten minutes; see: systemctl status"
-    " podslice-agent"
-)
-_NOT_SCRAPED = "the server needs metrics of podslice-agent or of cAdvisor with this pod"
 
 
 class RecommendFormat(StrEnum):
@@ -76,22 +77,27 @@ def recommend(
     """
     planning = configuration.tolerate(planning)
     shown, applied, now = pod_filter(pod, namespace), _decide_applied(planning), int(time.time())
-    if prometheus is None:
-        read, hint = _recorded(planning, shown, set(applied)), _NOT_RECORDED
-    else:
-        read, hint = _from_server(prometheus, now), _NOT_SCRAPED
-    histories, missing = _read(read, shown.keys or sorted(filter(shown.selects, applied)), hint)
+    source = (
+        _recorded(planning, shown, applied)
+        if prometheus is None
+        else _from_server(prometheus, applied, now)
+    )
+    keys = shown.keys or sorted(filter(shown.selects, applied))
+    histories, problems = _read(source, keys, now)
     found = [
         recommend_pod(key, history, now, decision=applied.get(key))
         for key, history in histories.items()
     ]
+    if output is RecommendFormat.PATCH:
+        problems += [_without_manifest(each.key) for each in found if each.decision is None]
     _emit(found, output)
-    if not found and not missing:
-        note("no pods are applied")
+    if not found and not problems:
+        where = "" if namespace is None else f" in the namespace {namespace}"
+        note(f"no pods are applied{where}{'' if prometheus is None else '; name the pods to show'}")
     severity = Severity.ERROR if shown.keys else Severity.WARNING
-    for problem in missing:
+    for problem in problems:
         note(problem_line(replace(problem, severity=severity)))
-    return FAILED if shown.keys and missing else DONE
+    return FAILED if shown.keys and problems else DONE
 
 
 def _decide_applied(planning: Planning) -> dict[str, PodDecision]:
@@ -103,24 +109,33 @@ def _decide_applied(planning: Planning) -> dict[str, PodDecision]:
     return {pod.key: decide(pod, node, planning.config) for pod in pods}
 
 
-def _recorded(
-    planning: Planning, shown: PodFilter, applied: set[str]
-) -> Callable[[str], PodHistory | None]:
-    """Return a function that reads what the agent has recorded of a pod.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HistorySource:
+    """Where histories are from."""
+
+    read: Callable[[str], PodHistory | None]
+    """Return the history of a pod, by its key."""
+    hint: Callable[[str], str]
+    """Return the remedy where a pod has no history."""
+
+
+def _recorded(planning: Planning, shown: PodFilter, applied: Collection[str]) -> _HistorySource:
+    """Return what the agent has recorded.
 
     Raises:
         InputError: nothing is recorded, or a named pod has neither a history nor is it applied.
     """
-    directory = session.usage_directory(planning.config, planning.manager)
-    if not directory:
-        raise invalid("no usage is recorded", "set usage-history to a directory")
-    files = UsageFiles(Path(directory))
+    files = recorded_files(planning)
     shown.require({*applied, *files.pods()})
-    return lambda key: files.read(files.pod_path(key))
+    hint = (
+        "the agent takes a sample each minute, and writes them every ten minutes;"
+        f" {see_agent(planning.manager)}"
+    )
+    return _HistorySource(read=lambda key: files.read(files.pod_path(key)), hint=lambda _: hint)
 
 
-def _from_server(url: str, now_sec: int) -> Callable[[str], PodHistory | None]:
-    """Return a function that reads the usage of a pod from a Prometheus server.
+def _from_server(url: str, applied: Collection[str], now_sec: int) -> _HistorySource:
+    """Return the usage that a Prometheus server has.
 
     Raises:
         InputError: it is not the address of a server.
@@ -128,25 +143,40 @@ def _from_server(url: str, now_sec: int) -> Callable[[str], PodHistory | None]:
     from podslice.usage.prometheus_history import check_url, read_history
 
     server = check_url(url)
-    return lambda key: read_history(server, key, now_sec)
+    metrics = "the server needs metrics of podslice-agent or of cAdvisor with this pod"
+
+    def hint(key: str) -> str:
+        near = "" if key in applied else nearest_pod(key, applied)
+        return f"{metrics}; {near}" if near else metrics
+
+    return _HistorySource(read=lambda key: read_history(server, key, now_sec), hint=hint)
 
 
 def _read(
-    read: Callable[[str], PodHistory | None], keys: Iterable[str], hint: str
+    source: _HistorySource, keys: Iterable[str], now_sec: int
 ) -> tuple[dict[str, PodHistory], list[Problem]]:
-    """Return the histories of pods, and what is missing, with the hint for no history."""
+    """Return the histories of pods, and what is missing, with its remedy."""
     histories, missing = {}, []
     for key in keys:
         try:
-            history = read(key)
+            history = source.read(key)
         except HostError as error:
             missing.append(Problem(where=key, message=str(error)))
             continue
         if history is None or not history.pod.samples:
-            missing.append(Problem(where=key, message="no usage is recorded yet", hint=hint))
+            message = "no usage is recorded yet"
+        elif is_expired(history.pod, now_sec):
+            message = "no usage was recorded in the last 8 days"
         else:
             histories[key] = history
+            continue
+        missing.append(Problem(where=key, message=message, hint=source.hint(key)))
     return histories, missing
+
+
+def _without_manifest(key: str) -> Problem:
+    hint = "to show the amounts: omit -o patch"
+    return Problem(where=key, message="the pod is not applied, so it has no manifest", hint=hint)
 
 
 def _emit(found: Sequence[PodRecommendation], output: RecommendFormat) -> None:

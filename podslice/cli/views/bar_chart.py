@@ -43,7 +43,7 @@ class BarChart:
 def chart_of(found: Simulation) -> BarChart:
     """Return the use of CPUs by each slice, with the request of a pod as a mark."""
     return BarChart(
-        title=f"CPU when all are busy, of {found.cpu_count}; requests in red",
+        title=f"Simulated use of {found.cpu_count} CPUs; requests in red",
         whole=1000 * found.cpu_count,
         bars=tuple(
             Bar(

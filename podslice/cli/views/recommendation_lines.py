@@ -32,6 +32,8 @@ NO_CPU_LIMIT = (
     " scarce, the request divides them"
 )
 
+SHORT = "amounts from a history of less than a day are uncertain; their bounds: -o wide"
+
 
 def lines(found: Sequence[PodRecommendation], display: Display) -> Iterator[str]:
     """Yield the table of pods and containers, and the reasons below it."""
@@ -41,6 +43,8 @@ def lines(found: Sequence[PodRecommendation], display: Display) -> Iterator[str]
         rows += [_row(f"  {each.name}", each.amounts, display) for each in pod.containers]
     yield from table((*_COLUMNS, *_BOUNDS) if display.wide else _COLUMNS, rows, display)
     notes = [note for pod in found for note in notes_of(pod)]
+    if any(pod.amounts.confidence_days < 1 for pod in found):
+        notes.append(SHORT)
     if any(pod.amounts.cpu_request for pod in found):
         notes.append(NO_CPU_LIMIT)
     if notes:
@@ -132,8 +136,9 @@ def _bounds(resource: str, advice: Advice | None) -> str:
 
 def _why(veto: Veto, amounts: Recommendation) -> str:
     if veto is Veto.OOM_KILLS:
-        kills = f"{amounts.oom_kills} OOM kill{'' if amounts.oom_kills == 1 else 's'}"
-        return f"{kills} in the last 8 days"
+        if amounts.oom_kills == 1:
+            return "1 OOM kill in the last 8 days"
+        return f"{amounts.oom_kills} OOM kills, the last one in the last 8 days"
     cpu, memory = (f"{share:.1%}" for share in (amounts.cpu_wait_share, amounts.memory_wait_share))
     return f"its tasks waited {cpu} of the time for a CPU and {memory} for memory"
 

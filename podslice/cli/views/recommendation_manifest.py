@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.new_manifest import NewContainer, NewPod, format_lines
 from podslice.cli.views.recommendation_lines import NO_CPU_LIMIT, reason_of
 from podslice.model.pod import ContainerKind
-from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount, total
+from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount
+from podslice.policy.aggregate import aggregate
+from podslice.policy.defaulting import default_pod
 from podslice.policy.proposal import StatedAmount
 
 if TYPE_CHECKING:
     from podslice.model.desired import PodDecision
+    from podslice.model.pod import Pod
     from podslice.policy.pod_recommendation import PodRecommendation
     from podslice.policy.recommendation import Advice, Recommendation
 
@@ -29,8 +33,7 @@ def manifest_lines(found: PodRecommendation, decision: PodDecision) -> Iterator[
         _container(each.name, each.resources, by_name.get(each.name))
         for each in pod.of_kind(ContainerKind.APP)
     )
-    sums = total(_milli(each.requests) for each in containers)
-    requests, limits = _pod_level(found, pod.resources, sums) if has_pod_level else ({}, {})
+    requests, limits = _pod_level(found, pod, containers) if has_pod_level else ({}, {})
     new = NewPod(
         name=pod.name,
         namespace=pod.namespace,
@@ -43,15 +46,35 @@ def manifest_lines(found: PodRecommendation, decision: PodDecision) -> Iterator[
     return format_lines(new, origin)
 
 
-def _pod_level(found: PodRecommendation, stated: Resources, sums: Amounts) -> _Level:
-    """Return the pod level, which has at least the sum of the containers' requests."""
-    requests, limits = _amounts(found.amounts, stated, with_limit=True)
-    for name, milli in sums.items():
+def _pod_level(found: PodRecommendation, pod: Pod, containers: Sequence[NewContainer]) -> _Level:
+    """Return the pod level, raised to what the containers' requests and limits require."""
+    requests, limits = _amounts(found.amounts, pod.resources, with_limit=True)
+    patched = _with_amounts(pod, containers)
+    sums, apps = aggregate(patched).requests, patched.of_kind(ContainerKind.APP)
+    for name in (CPU, MEMORY):
+        largest = max((each.resources.limits.get(name, 0) for each in apps), default=0)
         for part in (requests, limits):
-            if name in part and _milli(part)[name] < milli:
-                source = "the sum of the containers' requests"
-                part[name] = StatedAmount(text=format_amount(name, milli), source=source)
+            _raise(part, name, sums.get(name, 0), "the sum of the containers' requests")
+        _raise(limits, name, largest, "the largest limit of a container")
     return requests, limits
+
+
+def _with_amounts(pod: Pod, containers: Iterable[NewContainer]) -> Pod:
+    """Return the pod with the new amounts of its containers, and their defaults."""
+    new = {
+        each.name: Resources(requests=_milli(each.requests), limits=_milli(each.limits))
+        for each in containers
+    }
+    patched = (
+        replace(each, resources=new.get(each.name, each.resources)) for each in pod.containers
+    )
+    return default_pod(replace(pod, containers=tuple(patched)))
+
+
+def _raise(part: dict[str, StatedAmount], name: str, least: int, source: str) -> None:
+    """Replace an amount that is stated and below the least possible one."""
+    if name in part and _milli(part)[name] < least:
+        part[name] = StatedAmount(text=format_amount(name, least), source=source)
 
 
 def _container(name: str, stated: Resources, amounts: Recommendation | None) -> NewContainer:

@@ -56,7 +56,7 @@ def _summary(found: MemorySharing, display: Display) -> Iterator[str]:
         for number in (found.limit_bytes, found.available_bytes, found.overcommitted_bytes)
     )
     text = f"The pods can use {limits} of {available} together"
-    yield f"{text}: {over} are overcommitted." if found.overcommitted_bytes else f"{text}."
+    yield f"{text}: {over} is overcommitted." if found.overcommitted_bytes else f"{text}."
     if unlimited := [each.pod.pod.key for each in found.pods if not each.is_limited]:
         rest = len(unlimited) - _NAMED
         names = ", ".join(unlimited[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")

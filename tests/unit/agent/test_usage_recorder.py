@@ -196,8 +196,11 @@ async def test_after_a_restart_the_earlier_peak_and_kills_are_known(here):
     assert here.history().pod.oom_kills == 2
     here.now_sec += 86_400
     here.restart()
+    here.context.recommended = {}
     here.use(POD, used=50 * MI)
     here.sample()
+    # without waiting until histories are written
+    assert here.context.recommended["default/web"].memory_request
     assert here.memory_of().observed_bytes == 50 * MI
     assert here.history().pod.oom_kills == 2
 
@@ -240,6 +243,18 @@ async def test_a_container_keeps_its_history_while_it_does_not_run(here):
     here.pass_minute()
     here.work(SCOPE, 100, minutes=2)
     assert here.history().containers["main"].samples == 3
+
+
+async def test_after_eight_days_without_samples_a_history_begins_again(here):
+    here.use(POD, used=200 * MI)
+    here.sample()
+    here.work(POD, 1000, minutes=2)
+    here.now_sec += 8 * 86_400
+    here.use(POD, used=50 * MI)
+    here.work(POD, 100)
+    history = here.history().pod
+    assert (history.first_sec, history.samples) == (int(here.now_sec), 1)
+    assert history.memory.finished.weights == {}
 
 
 async def test_waits_are_sampled_every_ten_minutes(here):
@@ -336,6 +351,19 @@ async def test_a_reload_may_change_the_directory(here):
     assert UsageFiles(other).pods() == ("default/web",)
 
 
+async def test_the_kills_that_another_directory_has_do_not_count_again(here):
+    here.use(POD, used=50 * MI, kills=2)
+    here.sample()
+    here.save()
+    config_here = here.context.world.config
+    for directory in ("", str(here.directory)):
+        by = replace(config_here, usage_history=directory)
+        here.context.world = replace(here.context.world, config=by)
+        here.sample()
+        assert here.context.recommended.keys() == ({"default/web"} if directory else set())
+    assert here.history().pod.oom_kills == 2
+
+
 async def test_it_waits_for_the_first_round_and_then_samples_each_minute(here, monkeypatch):
     slept = []
 
@@ -352,3 +380,19 @@ async def test_it_waits_for_the_first_round_and_then_samples_each_minute(here, m
     here.context.assessment = assessment
     await until(lambda: slept[-15:].count(60.0) > 10 and here.files.pods())
     await end(task)
+    assert set(slept) == {1.0, 60.0}
+
+
+async def test_an_agent_that_records_nothing_wakes_up_once_a_minute(tmp_path, monkeypatch):
+    node, slept = Node(tmp_path, usage_history=""), []
+    await node.begin()
+
+    async def sleep(seconds):
+        slept.append(seconds)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(usage_recorder, "asyncio", SimpleNamespace(sleep=sleep))
+    task = asyncio.create_task(node.recorder.run())
+    await until(lambda: len(slept) > 2)
+    await end(task)
+    assert set(slept) == {60.0}

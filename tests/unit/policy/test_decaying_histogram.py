@@ -1,10 +1,14 @@
 """Histograms beyond the rows of `tests/cases`: their ends, expiry and changes of the reference."""
 
+import pytest
+
 from podslice.model.usage_history import DecayingHistogram, UsageHistory
 from podslice.policy.decaying_histogram import (
     CPU_BUCKETS,
     HALF_LIFE_SEC,
+    MEMORY_BUCKETS,
     add_sample,
+    percentile_bucket,
     without_expired,
 )
 from podslice.policy.usage_samples import KEPT_SEC, add_cpu, add_memory, without_old
@@ -19,6 +23,18 @@ def add(histogram, bucket, hour):
 def test_a_bucket_ends_where_the_next_one_starts_and_the_last_one_has_no_end():
     assert CPU_BUCKETS.end(0) == CPU_BUCKETS.start(1) == 10
     assert CPU_BUCKETS.end(174) == CPU_BUCKETS.end(175) == CPU_BUCKETS.start(175)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "unit", "share", "value"),
+    [(CPU_BUCKETS, 1e3, 0.2, 1), (MEMORY_BUCKETS, 1e9, 0.5, 2)],
+)
+def test_a_percentile_is_at_most_5_percent_too_high(scheme, unit, share, value):
+    """Figures of the VPA recommender, logic/estimator_test.go, TestPercentileEstimator."""
+    histogram = DecayingHistogram()
+    for sample in (1, 2, 3):
+        histogram = add(histogram, scheme.find(sample * unit), 0)
+    assert 1 < scheme.end(percentile_bucket(histogram, share)) / (value * unit) <= 1.05
 
 
 def test_a_change_of_the_reference_scales_weights():

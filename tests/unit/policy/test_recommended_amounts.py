@@ -16,6 +16,7 @@ from podslice.policy.usage_samples import (
     add_memory,
     add_oom_kills,
     add_waits,
+    is_expired,
     without_old,
 )
 from tests.cases.usage_rows import START_SEC, to_history
@@ -72,6 +73,14 @@ def test_the_containers_are_those_of_the_manifest_that_have_a_history(busy, idle
     assert (app.cpu_request.current, app.memory_request.current) == (500, 1024 * MI * 1000)
     assert app.memory_limit.current == 1024 * MI * 1000
     assert found.amounts.cpu_request.current == 500
+    # the slice of the pod has no limit, because not all containers have one
+    assert found.amounts.memory_limit.current is None
+
+
+def test_the_limit_of_a_pod_is_that_of_its_slice(busy, now_sec):
+    (decision,) = decisions(pod("web", containers=(container("a", "", "memory=1Gi"),)))
+    found = recommend_pod("default/web", PodHistory(pod=busy), now_sec, decision=decision)
+    assert found.amounts.memory_limit.current == 1024 * MI * 1000
 
 
 def test_a_pod_that_is_not_applied_has_no_present_amounts(busy, now_sec):
@@ -169,6 +178,15 @@ def test_the_first_sample_is_the_begin_of_a_history():
     )
 
 
+def test_a_history_expires_eight_days_after_its_last_sample():
+    """Figures of the VPA recommender, TestAggregateContainerStateIsExpired."""
+    history = add_cpu(EMPTY, 100, START_SEC)
+    assert not is_expired(history, START_SEC + 7 * 86_400)
+    assert not is_expired(history, START_SEC + 8 * 86_400 - 1)
+    assert is_expired(history, START_SEC + 8 * 86_400)
+    assert without_old(add_memory(history, MI, START_SEC), START_SEC + 8 * 86_400) == EMPTY
+
+
 # Reservations.
 
 
@@ -197,4 +215,6 @@ def test_the_reservation_of_several_slices_is_their_sum(busy, idle, now_sec):
     # the bucket that ends at 10m, × 1.15
     assert recommend_reservation([only_cpu]) == Reservation(cpu_milli=12, memory_bytes=0)
     assert recommend_reservation(units[2:]) is None
+    late = slice_usage(UnitName("a.slice"), busy, now_sec + KEPT_SEC)
+    assert (late.age_sec, late.samples, recommend_reservation([late])) == (0, 0, None)
     assert recommend_reservation(()) is None

@@ -27,18 +27,18 @@ def now(monkeypatch):
     return end_sec
 
 
-def history_of(cpu, memory):
-    return to_history({"series": [{"hours": 24, "cpu": cpu, "memory": memory}]})
+def history_of(cpu, memory, kills=0):
+    history, end_sec = to_history({"series": [{"hours": 24, "cpu": cpu, "memory": memory}]})
+    return (add_oom_kills(history, kills, end_sec) if kills else history), end_sec
 
 
 @pytest.fixture
 def record(here):
-    """Write the history of a pod, with a steady load of it and of its containers."""
+    """Write the history of a pod, with a steady load and OOM kills of it and of its containers."""
     files = UsageFiles(here / "usage")
 
     def write(key, cpu, memory, kills=0, **containers):
-        pod, end_sec = history_of(cpu, memory)
-        pod = add_oom_kills(pod, kills, end_sec) if kills else pod
+        pod, _ = history_of(cpu, memory, kills)
         below = {name: history_of(*load)[0] for name, load in containers.items()}
         files.write(files.pod_path(key), PodHistory(pod=pod, containers=below))
 
@@ -80,7 +80,11 @@ def test_the_table_has_the_pod_and_its_containers(podslice, apply, record, now):
     record("default/web", 1000, 100, app=(1000, 100), log=(100, 100), gone=(1, 1))
     assert podslice("recommend") == (0, f"{TABLE}{NO_CPU_LIMIT}\n", "")
     assert podslice("recommend", "web", "-o", "name").out == "default/web\n"
-    assert podslice("recommend", "-n", "shop").out == ""
+    assert podslice("recommend", "-n", "shop") == (
+        0,
+        "",
+        "no pods are applied in the namespace shop\n",
+    )
 
 
 def test_the_wide_table_has_bounds(podslice, apply, record, now):
@@ -144,8 +148,19 @@ def test_a_veto_is_marked_with_its_reason(podslice, apply, record, now):
     found = podslice("recommend").out
     assert "default/web  24 h     2 → 1169m    1Gi!         2Gi!\n" in found
     for what in ("request", "limit"):
-        why = f"the memory {what} is not decreased: 2 OOM kills in the last 8 days"
+        why = f"the memory {what} is not decreased: 2 OOM kills, the last one in the last 8 days"
         assert f"default/web: {why}\n" in found
+
+
+def test_a_short_history_is_reported(podslice, record, here, monkeypatch):
+    history, end_sec = to_history({"series": [{"hours": 1, "cpu": 300, "memory": 100}]})
+    monkeypatch.setattr(time, "time", lambda: float(end_sec))
+    files = UsageFiles(here / "usage")
+    files.write(files.pod_path("default/web"), PodHistory(pod=history))
+    lines = podslice("recommend", "web").out.splitlines()
+    assert lines[1].startswith("default/web  60 min ")
+    short = "amounts from a history of less than a day are uncertain; their bounds: -o wide"
+    assert lines[3:] == [short, NO_CPU_LIMIT]
 
 
 def test_a_change_of_the_class_is_reported(podslice, apply, record, now):
@@ -169,6 +184,21 @@ def test_without_a_history_the_remedy_is_reported(podslice, apply, now):
     )
     code, _, err = podslice("recommend", "web")
     assert (code, err.partition(" yet")[0]) == (1, "error: default/web: no usage is recorded")
+    assert err.endswith("; see: systemctl status podslice-agent\n")
+    assert podslice("recommend", "--user").err == "no pods are applied\n"
+
+
+def test_a_history_without_samples_of_the_last_days_is_none(
+    podslice, apply, record, now, monkeypatch
+):
+    apply(POD_LEVEL)
+    record("default/web", 1000, 100, app=(1000, 100))
+    monkeypatch.setattr(time, "time", lambda: float(now + 8 * 86_400 - 1))
+    assert podslice("recommend", "web", "-o", "name").out == "default/web\n"
+    monkeypatch.setattr(time, "time", lambda: float(now + 8 * 86_400))
+    code, out, err = podslice("recommend", "web")
+    assert (code, out) == (1, "")
+    assert err.startswith("error: default/web: no usage was recorded in the last 8 days; the agent")
 
 
 def test_a_damaged_history_is_reported(podslice, apply, here, now):
@@ -196,7 +226,14 @@ def test_a_pod_that_is_no_longer_applied_has_a_history(podslice, record, now):
         ["default/web", "24", "h", "-", "→", "1169m", "-", "→", "121Mi", "-", "→", "121Mi"],
         ["app", "24", "h", "-", "→", "1169m", "-", "→", "121Mi", "-", "→", "121Mi"],
     ]
-    assert podslice("recommend", "web", "-o", "patch") == (0, "", "")
+    assert podslice("recommend", "web", "-o", "patch") == (
+        1,
+        "",
+        (
+            "error: default/web: the pod is not applied, so it has no manifest; to show the amounts:"
+            " omit -o patch\n"
+        ),
+    )
 
 
 def test_where_nothing_is_recorded_that_is_an_error(podslice, monkeypatch, here):
@@ -287,6 +324,34 @@ spec:
     assert "the sum of the containers' requests" in text
     assert "volumes and the overhead are not shown" in text
     assert NO_CPU_LIMIT not in text
+
+
+def test_the_pod_level_counts_sidecars_and_limits_that_a_veto_keeps(
+    podslice, apply, record, files, now
+):
+    apply(
+        """
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  resources: {requests: {cpu: 3, memory: 64Mi}}
+  initContainers: [{name: proxy, restartPolicy: Always, resources: {limits: {cpu: 2}}}]
+  containers:
+  - {name: app, resources: {requests: {memory: 64Mi}, limits: {memory: 1Gi}}}
+  - {name: log}
+"""
+    )
+    record("default/web", 1000, 100, kills=1, app=(1000, 100, 1))
+    text, spec = patched(podslice, files)
+    assert spec["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
+    assert spec["resources"] == {
+        # the limit of the sidecar is its request
+        "requests": {"cpu": "3169m", "memory": "237Mi"},
+        "limits": {"memory": "1Gi"},
+    }
+    assert "; the largest limit of a container\n" in text
+    assert podslice("check", "-f", "patch.yaml", "--rules=kubernetes").code == 0
 
 
 def test_patches_are_separate_documents(podslice, apply, record, now):

@@ -126,7 +126,11 @@ def test_the_queries_are_of_the_pod_and_of_eight_days(recommend, server):
         assert fields["step"] == "300"
 
 
-def test_a_pod_without_metrics_is_reported(recommend, server):
+def test_without_applied_pods_some_must_be_named(recommend, server):
+    assert recommend() == (0, "", "no pods are applied; name the pods to show\n")
+
+
+def test_a_pod_without_metrics_is_reported(recommend, podslice, files, memory, server):
     server.values = {}
     code, out, err = recommend("web")
     assert (code, out) == (1, "")
@@ -134,6 +138,10 @@ def test_a_pod_without_metrics_is_reported(recommend, server):
         "error: default/web: no usage is recorded yet; the server needs metrics of podslice-agent"
         " or of cAdvisor with this pod\n"
     )
+    files({"web.yaml": manifest("web", {"memory": "512Mi"})})
+    assert podslice("apply", "-f", "web.yaml").code == 0
+    assert recommend("wbe").err.endswith(" with this pod; did you mean default/web?\n")
+    assert recommend("web").err.endswith(" with this pod\n")
 
 
 UNREACHABLE = "check the address, and that the server is reachable from this host"

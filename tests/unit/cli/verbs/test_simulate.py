@@ -33,7 +33,7 @@ default/batch        -      -        0 B       32 GiB       2000        1
 default/web          -      -        0 B       32 GiB       1999        2
 default/db       1 GiB  1 GiB      1 GiB          0 B          0        3
 
-The pods can use 65 GiB of 32 GiB together: 33 GiB are overcommitted.
+The pods can use 65 GiB of 32 GiB together: 33 GiB is overcommitted.
 Without a memory limit: default/batch, default/web.
 """
 
@@ -236,7 +236,7 @@ def test_a_picture(podslice, pods, tmp_path):
     svg = "{http://www.w3.org/2000/svg}"
     root = ET.parse(file).getroot()  # noqa: S314 - written by podslice
     texts = [each.text for each in root.iter(f"{svg}text")]
-    assert texts[:3] == ["CPU when all are busy, of 8; requests in red", "system.slice", "0.80"]
+    assert texts[:3] == ["Simulated use of 8 CPUs; requests in red", "system.slice", "0.80"]
     assert texts[-2:] == ["default/db", "1.00"]
     rows = {}
     for each in root.iter(f"{svg}rect"):

@@ -5,7 +5,7 @@ No file records an assignment: the CPUs that a unit has are its own as long as t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from podslice.dataclass import dataclass
@@ -78,18 +78,7 @@ def pool_cpus(
     for pod in sorted(in_force, key=_priority):
         pools.supply(pod)
     before = {pod.pod.key for pod in in_force}
-    waiting, has_more = sorted(candidates, key=_priority), True
-    refused: dict[str, CpuRefusal] = {}
-    while has_more:
-        tried, waiting, has_more = waiting, [], False
-        for pod in tried:
-            why = pools.replace(pod)
-            if why is None:
-                has_more = has_more or pod.pod.key in before
-                refused.pop(pod.pod.key, None)
-            else:
-                waiting.append(pod)
-                refused[pod.pod.key] = why
+    refused = _replace_all(pools, sorted(candidates, key=_priority), before)
     return CpuPools(
         shared=pools.shared,
         host=pools.host,
@@ -100,6 +89,25 @@ def pool_cpus(
         lacking=tuple(_refusals(pools.lacking)),
         available=pools.shared - manager.reserved,
     )
+
+
+def _replace_all(
+    pools: _Pools, waiting: list[PodDecision], before: Container[str]
+) -> Mapping[str, CpuRefusal]:
+    """Replace pods until no candidate has released CPUs; return why the others are refused."""
+    refused: dict[str, CpuRefusal] = {}
+    has_more = True
+    while has_more:
+        tried, waiting, has_more = waiting, [], False
+        for pod in tried:
+            why = pools.replace(pod)
+            if why is None:
+                has_more = has_more or pod.pod.key in before
+                refused.pop(pod.pod.key, None)
+            else:
+                waiting.append(pod)
+                refused[pod.pod.key] = why
+    return refused
 
 
 def allowed_cpus(pools: CpuPools, pod: PodDecision) -> Mapping[UnitName, AllowedCpus]:

@@ -106,9 +106,8 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
         has_own_cpus=bool(claim),
         elsewhere=tree.elsewhere(pod.uid, qos),
     )
-    if pod.properties or any(container.properties for container in pod.containers):
-        decision = _judge_stated(decision, capacity, node, config)
-    return replace(decision, units=tuple(units_of(decision)))
+    judged = _judge_stated(decision, capacity, node, config)
+    return replace(judged, units=tuple(units_of(judged)))
 
 
 def _of_slice(
@@ -122,6 +121,8 @@ def _judge_stated(
 ) -> PodDecision:
     """Return the decision with the effect of the annotations, and the problems with them."""
     pod = decision.pod
+    if not (pod.properties or any(container.properties for container in pod.containers)):
+        return decision
     stall = describe_stall(decision.properties, pod.properties, capacity)
     where = f"{pod.spec_where.removesuffix('spec')}metadata.annotations"
     at = f"{pod.where}: {where}" if pod.where else where

@@ -68,8 +68,7 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
     `known` are earlier decisions for the same node and configuration, `used_bytes` is unreclaimable
     memory per tier, `progress` is by uid, `cpus` are those of units; `mounts`: volumes have units.
     """
-    tree = Tree(cgroup_root=config.cgroup_root)
-    allocation = allocate(node, config)
+    tree, allocation = Tree(cgroup_root=config.cgroup_root), allocate(node, config)
     wanted, staying, leaving = _staying(candidates, current, terminating)
     in_force = yield from _deciding(staying, (*known, *wanted), node, config)
     accepted, refused = yield from _admitting(wanted, in_force, allocation, config)

@@ -6,7 +6,7 @@ another one. Only the first two are ever replaced, so that the kubelet's own dec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
 from podslice.dataclass import dataclass
@@ -89,8 +89,7 @@ def plan_levels(
     Args:
         pods: all pods of the kubelet.
         slices: the loaded slices below its root.
-        own: the values that podslice has set; they are forgotten with their slice only, since a
-            kubelet that has just started does not list its pods yet.
+        own: the values that podslice has set; a kubelet that has just started lists no pods yet.
         node: the host.
         settings: the kubelet's configuration.
         removes: whether to replace all values of podslice by those of the kubelet.
@@ -103,18 +102,20 @@ def plan_levels(
         for pod in pods
         if not pod.is_terminal
     ]
-    decided = {each.unit for each in outcomes}
-    kept = {unit: own[unit] for unit in own if unit in slices and unit not in decided}
+    lasting = slices.keys() - {each.unit for each in outcomes}
     return LevelPlan(
-        changes=tuple(
-            LevelChange(pod=each.pod, unit=each.unit, properties=each.changes)
-            for each in outcomes
-            if each.changes
-        ),
+        changes=tuple(_changes(outcomes)),
         left=tuple(left for each in outcomes for left in each.left),
-        own={**kept, **{each.unit: each.own for each in outcomes if each.own}},
+        own={unit: values for unit, values in own.items() if unit in lasting}
+        | {each.unit: each.own for each in outcomes if each.own},
         pods={each.unit: each.pod for each in outcomes if each.own},
     )
+
+
+def _changes(outcomes: Iterable[_Outcome]) -> Iterator[LevelChange]:
+    for each in outcomes:
+        if each.changes:
+            yield LevelChange(pod=each.pod, unit=each.unit, properties=each.changes)
 
 
 def level_values(

@@ -69,13 +69,12 @@ def explain(
         shown = tuple(replace(each, volumes=tuple(map(unmounted, each.volumes))) for each in shown)
     if diff_rules:
         return _emit_differences(shown, node, config, output)
-    allocation = allocate(node, config)
     of_node = validate_node(node, config)
     _note((*of_node, *loaded.problems), desired, decisions)
     emit(
         output,
         document=lambda: documents.document(
-            node=pod_documents.node(allocation, desired.requested),
+            node=pod_documents.node(allocate(node, config), desired.requested),
             pods=documents.listed(shown, pod_documents.pod),
             problems=documents.listed(bounded((*of_node, *loaded.problems)), documents.problem),
         ),

@@ -103,11 +103,9 @@ def measure(
 ) -> NodeUsage:
     """Return the usage between two measurements, pods by name.
 
-    `limits` are memory limits of units, `recorded` is what pods have used, by their key, and
-    `allowed_cpus` are lists of the CPUs to which units are limited.
+    `limits` of memory and lists of `allowed_cpus` are by unit, `recorded` use by the pod's key.
     """
-    elapsed = now.uptime_usec - before.uptime_usec
-    earlier = dict(_samples(before))
+    elapsed, earlier = now.uptime_usec - before.uptime_usec, dict(_samples(before))
 
     def row(name: str, unit: UnitName, sample: Sample, **more: object) -> UsageRow:
         old = earlier.get(unit, Sample())
@@ -117,19 +115,18 @@ def measure(
             sample=sample,
             cpu_milli=_rate(sample.cpu_usec, old.cpu_usec, elapsed),
             throttled_percent=_throttled(sample, old),
-            limit_bytes=limits.get(unit),
+            limit_bytes=now.memory_capacity_bytes if unit == NODE else limits.get(unit),
             allowed_cpus=allowed_cpus.get(unit, ""),
             **more,  # type: ignore[arg-type]
         )
 
     def pod(each: PodStats) -> UsageRow:
-        containers = (row(c.name, c.unit, c.sample) for c in each.containers)
-        decision, made = each.decision, _sorted(containers, Sort.NAME)
+        decision = each.decision
+        made = _sorted((row(c.name, c.unit, c.sample) for c in each.containers), Sort.NAME)
         more = _fields_of(decision, recorded.get(decision.pod.key))
         return row(decision.pod.key, decision.slice, each.sample, containers=made, **more)
 
     groups = {each.unit: each for each in now.groups}
-    limits = {NODE: now.memory_capacity_bytes, **limits}
     return NodeUsage(
         node=row("node", NODE, now.sample),
         groups=tuple(row(each.unit, each.unit, each.sample) for each in groups.values()),

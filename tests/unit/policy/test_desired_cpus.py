@@ -287,7 +287,7 @@ def quotas(desired):
     return {name: each / 1e6 for name, each in values.items() if each is not None}
 
 
-def test_a_pod_that_shares_for_want_of_cpus_has_its_quota_until_it_has_them():
+def test_a_pod_that_shares_for_lack_of_cpus_has_its_quota_until_it_has_them():
     """Decisions are used again, also those that were made without enough CPUs."""
     lacking = replace(STATIC, reserved_cpus=frozenset(range(7)))
     before = wanted(A)

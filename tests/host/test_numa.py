@@ -88,11 +88,11 @@ def test_processes_have_the_cpus_and_the_memory_of_their_pod(numa_vm):
 def test_a_pod_keeps_its_cpus_while_others_change_and_the_agent_restarts(numa_vm):
     machine = numa_vm
     machine.put("/etc/podslice/podslice.toml", STATIC)
-    own, late = (f"{agent.MANIFESTS}/{name}.yaml" for name in ("own", "late"))
-    machine.put(own, OWN)
-    apply(machine, "-f", own)
+    machine.put("/root/own.yaml", OWN)
+    apply(machine, "-f", "/root/own.yaml")
     machine.podslice("run", "own", "--detach", "--", "sleep", "infinity")
     assert allowed(machine, "own") == ["2-3", "0-1"]
+    late = f"{agent.MANIFESTS}/late.yaml"
     machine.put(late, LATE)
     agent.start(machine)
     agent.until(lambda: show(machine, SLICES["late"], "AllowedCPUs") == {"AllowedCPUs": "1"})
@@ -101,6 +101,7 @@ def test_a_pod_keeps_its_cpus_while_others_change_and_the_agent_restarts(numa_vm
     agent.until(lambda: show(machine, SLICES["late"], "AllowedCPUs") == {"AllowedCPUs": ""})
     assert allowed(machine, "own") == ["2-3", "0-1"]
     agent.remove(machine)
+    assert apply(machine, "-f", "/root/own.yaml").stdout == "nothing to do\n"
 
 
 PARTITIONS = {

@@ -19,7 +19,7 @@ from podslice.errors import ForeignRoot, InputError
 from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.model.pod import Pod
-from podslice.model.properties import managed_of
+from podslice.model.properties import PROPERTIES, managed_of
 from podslice.model.unit import UnitName, parent_slice
 from podslice.plan import NO_MATCHES, Plan, Step, StopUnit
 from podslice.reconcile.assess import assess
@@ -283,6 +283,7 @@ class Reconciler:
             return
         units = {unit.name: unit for unit in assessment.desired.lasting}
         self._overwritten &= units.keys() & assessment.observed.units.keys()
+        known = _known_to(assessment.observed.caps.systemd_version)
         for name in sorted(self._overwritten):
             if not self._drift.is_settled(name) or self._drift.is_contested_now(name):
                 continue
@@ -292,7 +293,7 @@ class Reconciler:
             before = self._context.world.cgroups.limits(group)
             async with write_lock(self._context.world.store):
                 await self._client.set_properties(
-                    name, {each: has[each] for each in names if each in has}
+                    name, {each: has[each] for each in names if each in has and each in known}
                 )
             self._overwritten.discard(name)
             if self._context.world.cgroups.limits(group) == before:
@@ -310,6 +311,11 @@ class Reconciler:
         self._drift.settle(assessment)
         for name in self._stopped:
             self._drift.forget(name)
+
+
+def _known_to(systemd_version: int) -> set[str]:
+    """Return the properties that systemd has; others are observed as unset, and cannot be set."""
+    return {name for name, row in PROPERTIES.items() if row.since <= systemd_version}
 
 
 def _stops_pod(step: Step) -> bool:

@@ -4,10 +4,13 @@ import shlex
 from copy import deepcopy
 from pathlib import Path
 
-import fastjsonschema
 import pytest
 import typer.main
 import yaml
+
+pytest.importorskip("fastjsonschema")
+
+import fastjsonschema
 
 from podslice.cli.app import make_app
 from podslice.inputs.kubelet.kubeconfig import read_kubeconfig

@@ -115,8 +115,15 @@ def _table(block: list[str]) -> Iterator[str]:
     for row in rest:
         # the last column is text that may take several lines
         yield "\t".join(row[:-1]) + "\tT{"
-        yield from (*_wrapped(row[-1]), "T}")
+        yield from (*map(_breakable, _wrapped(row[-1])), "T}")
     yield ".TE"
+
+
+def _breakable(text: str) -> str:
+    """Let a long name break before a capital letter, in a column that is too narrow for it."""
+    return re.sub(
+        r"[A-Za-z]{16,}", lambda name: re.sub(r"(?<=[a-z])(?=[A-Z])", r"\\:", name[0]), text
+    )
 
 
 def _cell(text: str) -> str:

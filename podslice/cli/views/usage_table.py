@@ -121,15 +121,14 @@ def measure(
         )
 
     def pod(each: PodStats) -> UsageRow:
-        decision = each.decision
         made = _sorted((row(c.name, c.unit, c.sample) for c in each.containers), Sort.NAME)
-        more = _fields_of(decision, recorded.get(decision.pod.key))
-        return row(decision.pod.key, decision.slice, each.sample, containers=made, **more)
+        more = _fields_of(each.decision, recorded.get(key := each.decision.pod.key))
+        return row(key, each.decision.slice, each.sample, containers=made, **more)
 
-    groups = {each.unit: each for each in now.groups}
+    groups = {each.unit: row(each.unit, each.unit, each.sample) for each in now.groups}
     return NodeUsage(
         node=row("node", NODE, now.sample),
-        groups=tuple(row(each.unit, each.unit, each.sample) for each in groups.values()),
+        groups=tuple(groups.values()),
         pods=tuple(map(pod, now.pods)),
         stats=now,
         interval_usec=elapsed,

@@ -165,7 +165,7 @@ def test_the_constants_of_recommendations_are_those_of_the_code():
         "weight of a CPU sample": f"{usage_samples.CPU_WEIGHT}",
         "weight of a memory peak": f"{usage_samples.PEAK_WEIGHT:.0f}",
         "factor after an OOM kill": f"{1 + killed[1] / 10**12}",
-        "least increase after an OOM kill": f"{killed[0] // 2**20} MiB",
+        "least increase by it": f"{killed[0] // 2**20} MiB",
         "percentile of requests": request,
         "percentile of lower bounds": lower,
         "percentile of upper bounds": upper,
@@ -174,8 +174,8 @@ def test_the_constants_of_recommendations_are_those_of_the_code():
             *recommendation._UPPER_CONFIDENCE
         ),
         "confidence of lower bounds": "{}, exponent {}".format(*recommendation._LOWER_CONFIDENCE),
-        "memory pressure that prevents a decrease": f"{recommendation._MEMORY_WAIT_SHARE:.1%}",
-        "CPU pressure that prevents a decrease": f"{recommendation._CPU_WAIT_SHARE:.0%}",
+        "memory pressure, veto": f"{recommendation._MEMORY_WAIT_SHARE:.1%}",
+        "CPU pressure, veto": f"{recommendation._CPU_WAIT_SHARE:.0%}",
         "percentile of reserved CPU": f"{reservation_recommendation._PERCENTILE * 100:.0f}",
         "step of values from Prometheus": f"{prometheus_history.STEP_SEC // 60} minutes",
     }

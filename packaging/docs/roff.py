@@ -122,7 +122,9 @@ def _table(block: list[str]) -> Iterator[str]:
 def _breakable(text: str) -> str:
     """Let a long name break before a capital letter, in a column that is too narrow for it."""
     return re.sub(
-        r"[A-Za-z]{16,}", lambda name: re.sub(r"(?<=[a-z])(?=[A-Z])", r"\\:", name[0]), text
+        r"(?<![A-Za-z\\])[A-Za-z]{16,}",
+        lambda name: re.sub(r"(?<=[a-z])(?=[A-Z])", r"\\:", name[0]),
+        text,
     )
 
 

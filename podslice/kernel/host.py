@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from podslice.dataclass import dataclass
 from podslice.errors import HostError
 from podslice.kernel.text import parse_mounts, read_text, read_value, split_lines, split_words
 from podslice.model.cpu_list import parse_cpus
+from podslice.model.naming import Tree
 from podslice.model.node import Node
+from podslice.model.properties import PARTITION_ROOT
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, HUGEPAGES_PREFIX, MEMORY, PIDS
 
@@ -105,12 +108,22 @@ def process_named(name: str, root: Path = Path("/")) -> int | None:
 
 
 def available_cpus(root: Path) -> set[int]:
-    """Return the CPUs that are online and available to this process tree."""
+    """Return the CPUs that are online and available to this process tree, or to all pods.
+
+    The kernel takes the CPUs of a partition from all other control groups, the root included.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition.
+    """
     online = parse_cpus(read_text(root / "sys/devices/system/cpu/online"))
+    cgroups = root / "sys/fs/cgroup"
     try:
-        allowed = parse_cpus(read_text(root / "sys/fs/cgroup/cpuset.cpus.effective"))
+        allowed = parse_cpus(read_text(cgroups / "cpuset.cpus.effective"))
     except OSError:
         return online
+    with suppress(OSError):
+        of_pods = cgroups / Tree().root
+        if read_value(of_pods / "cpuset.cpus.partition") == PARTITION_ROOT:
+            allowed |= parse_cpus(read_text(of_pods / "cpuset.cpus"))
     return online & allowed or online
 
 

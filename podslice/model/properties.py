@@ -317,6 +317,7 @@ _ROWS = (
             since=since,
             unset=unset,
             managed=SLICE,
+            is_text=name == PARTITION,
             of_pods=name == PARTITION,
         )
         for name, since, unset in (

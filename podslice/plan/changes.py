@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.cpu_list import parse_cpus
-from podslice.model.properties import PARTITION, PARTITION_ROOT, PROPERTIES, managed_of
+from podslice.model.properties import (
+    PARTITION,
+    PARTITION_ISOLATED,
+    PARTITION_ROOT,
+    PROPERTIES,
+    managed_of,
+)
 from podslice.model.quantity import about_bytes, format_bytes, tmpfs_size_bytes
 from podslice.model.resources import hugetlb_files
 from podslice.model.unit import (
@@ -57,7 +63,7 @@ def step_for(
     return SetProperties(
         unit=unit,
         changes=differing,
-        tightens=any(map(_tightens, differing)),
+        tightens=any(map(_tightens, differing)) and not any(map(_isolates, differing)),
         reclaim_bytes=target,
         used_bytes=None if target is None else observed.memory_bytes,
     )
@@ -104,8 +110,19 @@ def _change(new: PropertyValue, old: Value | None) -> Change:
     )
 
 
+def _isolates(change: Change) -> bool:
+    """Return whether CPUs are isolated: the partition that they are a part of must exist by then."""
+    return change.name == PARTITION and change.new == PARTITION_ISOLATED
+
+
 def _tightens(change: Change) -> bool:
-    """Return whether a limit becomes lower, or CPUs are lost; no limit is above every other."""
+    """Return whether a limit becomes lower, or CPUs are lost; no limit is above every other.
+
+    A partition for others must exist before these, and must outlast them: otherwise processes in
+    them may run on other CPUs (systemd 262, Linux 7.2).
+    """
+    if change.name == PARTITION:
+        return change.new == PARTITION_ROOT or change.old == PARTITION_ISOLATED
     if change.name == ALLOWED_CPUS and change.new:
         # without a list all CPUs are allowed
         return not (change.old and parse_cpus(str(change.old)) <= parse_cpus(str(change.new)))

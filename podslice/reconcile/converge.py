@@ -95,12 +95,12 @@ async def apply(  # noqa: PLR0913 - a callback for each stage
         ForeignRoot: the root belongs to a kubelet; nothing was changed.
         HostError: /run can't be written.
     """
-    wanted = {candidate.pod.key: candidate for candidate in request.candidates}
+    wanted = {candidate.pod.key: candidate.pod for candidate in request.candidates}
     world.store.expect(candidate.pod for candidate in request.candidates)
 
     def source_of(decision: PodDecision, assessment: Assessment) -> str | None:
         # a candidate that was refused leaves the applied pod of its name in place
-        is_applied = wanted.get(decision.pod.key) is decision
+        is_applied = wanted.get(decision.pod.key) is decision.pod
         return ((sources or {}) if is_applied else assessment.sources).get(decision.pod.uid)
 
     return await _converge(

@@ -1,4 +1,4 @@
-"""Values that are text for podslice, and arrays on the bus."""
+"""Values that are text for podslice, and often arrays on the bus."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from podslice.systemd.dbus.wire import Wire
 PACKED = {row.name: row.signature for row in PROPERTIES.values() if row.is_text}
 """The properties with such values, and their types on the bus."""
 
-_CPUS = "ay"
+_CPUS, _TEXT = "ay", "s"
 _OCTET_MAX = 255
 
 
-def pack(name: str, text: str) -> list[bytes | DeviceLimits]:
+def pack(name: str, text: str) -> list[bytes | str | DeviceLimits]:
     """Return what to send for a value, in this order.
 
     Devices that a list lacks keep their limits, unless an empty list is sent first.
 
     Source: systemd, src/core/dbus-cgroup.c, bus_cgroup_set_property, bus_cgroup_set_cpuset.
     """
+    if PACKED[name] == _TEXT:
+        return [text]
     if PACKED[name] == _CPUS:
         return [octets_of_numbers(parse_cpus(text))]
     limits = parse_device_limits(text)
@@ -29,13 +31,17 @@ def pack(name: str, text: str) -> list[bytes | DeviceLimits]:
 
 
 def unpack(name: str, value: Wire) -> str:
-    """Return the value that the bus has.
+    """Return the value that the bus has; a partition that was never set is empty there.
 
     Raises:
         BadMessage: it has another type.
     """
-    is_cpus = PACKED[name] == _CPUS
-    if not isinstance(value, tuple) or not all(map(_is_octet if is_cpus else _is_limit, value)):
+    signature = PACKED[name]
+    if signature == _TEXT and isinstance(value, str):
+        return value or str(PROPERTIES[name].unset)
+    is_cpus = signature == _CPUS
+    is_one = _is_octet if is_cpus else _is_limit
+    if signature == _TEXT or not isinstance(value, tuple) or not all(map(is_one, value)):
         raise BadMessage(f"systemd's {name} is {value!r:.80}, not a value of the expected type")
     return format_cpus(numbers_of_octets(value)) if is_cpus else format_device_limits(value)
 

@@ -894,6 +894,21 @@ async def test_cpus_survive_a_reload_and_can_be_changed_and_unset(
         assert [found[name] for name in names] == [text, text]
 
 
+async def test_a_partition_survives_a_reload_and_can_be_unset(
+    client: Client, root: UnitName, world: World
+) -> None:
+    """It is not a partition where systemd lacks the property, before 261."""
+    if (await client.caps()).systemd_version < PROPERTIES["CPUSetPartition"].since:
+        await client.start(slice_(root))
+        assert (await look(client, root)).properties["CPUSetPartition"] == "member"
+        return
+    await client.start(slice_(root, AllowedCPUs="0", CPUSetPartition="isolated"))
+    for partition in ("isolated", "member"):
+        await client.set_properties(root, {"CPUSetPartition": partition})
+        world.reload()
+        assert (await look(client, root)).properties["CPUSetPartition"] == partition
+
+
 async def test_limits_of_devices_survive_a_reload_and_are_replaced(
     client: Client, root: UnitName, world: World
 ) -> None:

@@ -80,6 +80,23 @@ def test_only_cpus_that_may_be_used_count(host, effective, cpus):
     assert read_node(host).capacity["cpu"] == cpus * 1000
 
 
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpuset.cpus.partition": "root\n", "cpuset.cpus": "1-3\n"}, {0, 1, 2, 3}),
+        ({"cpuset.cpus.partition": "root invalid (x)\n", "cpuset.cpus": "1-3\n"}, {0}),
+        ({"cpuset.cpus.partition": "member\n", "cpuset.cpus": "1-3\n"}, {0}),
+        ({"cpuset.cpus.partition": "root\n"}, {0}),
+    ],
+)
+def test_the_cpus_of_a_partition_of_all_pods_count(host, files, cpus):
+    """The kernel takes them from the root of the control groups."""
+    group = "sys/fs/cgroup/kubepods.slice"
+    make_files(host, {"sys/fs/cgroup/cpuset.cpus.effective": "0\n"})
+    make_files(host, {f"{group}/{name}": text for name, text in files.items()})
+    assert read_node(host).cpus == cpus
+
+
 V2 = {
     "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory hugetlb pids\n",
     "sys/fs/cgroup/user.slice/u.service/cgroup.controllers": "cpu memory pids\n",

@@ -92,6 +92,34 @@ def test_tiers_tighten_before_a_start_and_grow_after_a_stop():
     ]
 
 
+POD, OTHER = "kubepods-podold.slice", "kubepods-podnew.slice"
+AS_PARTITION = desired(
+    slice_unit(ROOT, CPUSetPartition="root", AllowedCPUs="1-3"),
+    slice_unit(BURSTABLE, AllowedCPUs="1"),
+    slice_unit(POD, pod="default/old", CPUSetPartition="isolated", AllowedCPUs="2"),
+    slice_unit(OTHER, pod="default/new", CPUSetPartition="isolated", AllowedCPUs="3"),
+)
+AS_BEFORE = {"CPUSetPartition": "member", "AllowedCPUs": ""}
+
+
+def test_a_partition_exists_before_those_within_it_and_outlasts_them():
+    there = [seen(name, values=AS_BEFORE) for name in (ROOT, BURSTABLE, POD)]
+    plan = make_plan(AS_PARTITION, observed(*there, version=261))
+    assert [(stage_of(step)[0], step.name) for step in plan.steps] == [
+        (Stage.TIGHTEN, BURSTABLE),
+        (Stage.TIGHTEN, ROOT),
+        (Stage.START, OTHER),
+        (Stage.GROW, POD),
+    ]
+    without = [slice_unit(ROOT), *(slice_unit(name, pod="default/x") for name in (POD, OTHER))]
+    plan = make_plan(desired(*without), as_observed(AS_PARTITION))
+    assert [(stage_of(step)[0], step.name) for step in plan.steps] == [
+        (Stage.TIGHTEN, OTHER),
+        (Stage.TIGHTEN, POD),
+        (Stage.GROW, ROOT),
+    ]
+
+
 def test_limits_are_lowered_from_the_leaves_and_raised_from_the_root():
     units = (slice_unit(ROOT, MemoryMax=4), slice_unit(BURSTABLE, MemoryMax=3))
     tight = make_plan(desired(*units), observed(seen(ROOT), seen(BURSTABLE)))
@@ -115,11 +143,16 @@ def test_limits_are_lowered_from_the_leaves_and_raised_from_the_root():
         ("CPUWeight", 200, 100, False),
         ("MemoryLow", 2, 1, False),
         ("CPUQuotaPeriodUSec", INFINITY, 1000, False),
+        ("CPUSetPartition", "member", "root", True),
+        ("CPUSetPartition", "root", "member", False),
+        ("CPUSetPartition", "member", "isolated", False),
+        ("CPUSetPartition", "isolated", "member", True),
     ],
 )
 def test_only_a_lower_limit_tightens(name, old, new, tightens):
     plan = make_plan(
-        desired(slice_unit(ROOT, **{name: new})), observed(seen(ROOT, values={name: old}))
+        desired(slice_unit(ROOT, **{name: new})),
+        observed(seen(ROOT, values={name: old}), version=261),
     )
     step = only(plan)
     assert step.changes == (change(name, old, new),)

@@ -128,6 +128,16 @@ async def test_the_host_leaves_the_cpus_of_pods(here, memory):
     assert not here.store.reserved_path.exists()
 
 
+async def test_a_pod_with_cpus_of_its_own_keeps_its_manifest(here):
+    """Its decision is another one than the candidate's, and its manifest may be removed later."""
+    (db,) = decisions(own("db"), on=here.node, by=here.config)
+    await apply(here, Request(candidates=(db,)), sources={db.pod.uid: "/etc/db.yaml"})
+    assert here.store.load().sources == {db.pod.uid: "/etc/db.yaml"}
+    large = decisions(guaranteed("db", cpu="9", memory="64Mi"), on=here.node, by=here.config)
+    await apply(here, Request(candidates=large), sources={db.pod.uid: "/etc/new.yaml"})
+    assert here.store.load().sources == {db.pod.uid: "/etc/db.yaml"}
+
+
 @pytest.mark.parametrize(
     "fields",
     [{"exclusive_for": ExclusiveFor.PODS}, {"cpu_manager_policy": CpuManagerPolicy.NONE}],

@@ -99,9 +99,16 @@ def test_limits_of_other_devices_are_removed_first() -> None:
     assert unpack("IOReadIOPSMax", (("/srv", 5), ("/dev/sda", 10))) == "/dev/sda 10; /srv 5"
 
 
+def test_a_partition_that_was_never_set_is_none() -> None:
+    ((name, sent),) = encode({"CPUSetPartition": "isolated"}, [])
+    assert (name, sent.signature, sent.value) == ("CPUSetPartition", "s", "isolated")  # type: ignore[attr-defined]
+    assert [unpack("CPUSetPartition", value) for value in ("", "root")] == ["member", "root"]
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        *(("CPUSetPartition", value) for value in (1, (), (("/", 1),))),
         *(("AllowedCPUs", value) for value in ("0-3", (256,), (-1,), (True,), ("0",))),
         *(("IOReadIOPSMax", value) for value in ("/ 1", (1,), (("/", "1"),), (("/", 1, 2),))),
     ],

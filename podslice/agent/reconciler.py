@@ -19,7 +19,7 @@ from podslice.errors import ForeignRoot, InputError
 from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.model.pod import Pod
-from podslice.model.properties import PROPERTIES, managed_of
+from podslice.model.properties import managed_of, supported
 from podslice.model.unit import UnitName, parent_slice
 from podslice.plan import NO_MATCHES, Plan, Step, StopUnit
 from podslice.reconcile.assess import assess
@@ -289,12 +289,11 @@ class Reconciler:
                 continue
             unit, has = units[name], assessment.observed.units[name].properties
             names = managed_of(unit) if unit.owned else unit.values
+            values = {each: has[each] for each in names if each in has}
             group = assessment.observed.units[name].control_group
             before = self._context.world.cgroups.limits(group)
             async with write_lock(self._context.world.store):
-                await self._client.set_properties(
-                    name, {each: has[each] for each in names if each in has and each in known}
-                )
+                await self._client.set_properties(name, supported(values, assessment.observed.caps))
             self._overwritten.discard(name)
             if self._context.world.cgroups.limits(group) == before:
                 continue  # systemd wrote it itself, moments after it reported the properties

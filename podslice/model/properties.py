@@ -31,7 +31,7 @@ from podslice.model.codec import (
 )
 from podslice.model.device_limits import SEPARATOR
 from podslice.model.quantity import format_bytes
-from podslice.model.unit import INFINITY, DesiredUnit, UnitKind, Value
+from podslice.model.unit import INFINITY, Caps, DesiredUnit, UnitKind, Value
 
 ALL = frozenset(UnitKind)
 TIMER = frozenset({UnitKind.TIMER})
@@ -44,10 +44,7 @@ LIMITED = SLICE | CONTAINER
 
 PARTITION = "CPUSetPartition"
 PARTITION_ROOT, PARTITION_ISOLATED = "root", "isolated"
-"""A partition of the kernel that others can be part of, and one without balancing of load.
-
-Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition.
-"""
+"""A partition of the kernel that others can be part of, and one without balancing of load."""
 QUOTA_PERIOD_USEC = 100_000
 """The default CFS period of systemd and Kubernetes: 100 ms.
 
@@ -378,6 +375,12 @@ def managed_of(unit: DesiredUnit) -> tuple[str, ...]:
         for row in rows
         if not row.of_pods or (row.of_tiers and is_tier) or row.name in stated
     )
+
+
+def supported(values: Mapping[str, Value], caps: Caps) -> dict[str, Value]:
+    """Return the values of properties that a service manager supports, not only counts as unset."""
+    version = caps.systemd_version
+    return {name: each for name, each in values.items() if PROPERTIES[name].since <= version}
 
 
 MEMORY_PROPERTIES = (

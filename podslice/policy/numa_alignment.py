@@ -35,7 +35,10 @@ def align_cpus(
     anywhere = assign_cpus(topology, count, free=free, options=options)
     if policy is TopologyManagerPolicy.NONE or isinstance(anywhere, CpuRefusal):
         return anywhere
-    number, found = next(_aligned(topology, count, free, options))
+    number, found = _fewest_nodes(topology, count, free, options) or (
+        len(topology.numa_nodes),
+        anywhere,
+    )
     accepted = {
         TopologyManagerPolicy.RESTRICTED: _least_nodes(topology, count),
         TopologyManagerPolicy.SINGLE_NUMA_NODE: 1,
@@ -55,17 +58,18 @@ def numa_nodes_of(numa_nodes: Mapping[int, Cpus], cpus: Cpus) -> frozenset[int]:
     return frozenset(node for node, each in numa_nodes.items() if each & cpus)
 
 
-def _aligned(
+def _fewest_nodes(
     topology: CpuTopology, count: int, free: Cpus, options: CpuOptions
-) -> Iterator[tuple[int, Cpus]]:
-    """Yield a number of NUMA nodes, and CPUs in so many that serve the request; the fewest first."""
+) -> tuple[int, Cpus] | None:
+    """Return the least number of NUMA nodes that serve the request, and CPUs; None for all nodes."""
     nodes = topology.numa_nodes
-    for number, _ in enumerate(nodes, start=1):
+    for number in range(1, len(nodes)):
         for chosen in combinations(nodes.values(), number):
             inside = free & _union(chosen)
             found = assign_cpus(topology, count, free=inside, options=options)
             if not isinstance(found, CpuRefusal):
-                yield number, found
+                return number, found
+    return None
 
 
 def _least_nodes(topology: CpuTopology, count: int) -> int:

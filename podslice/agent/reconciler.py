@@ -283,7 +283,6 @@ class Reconciler:
             return
         units = {unit.name: unit for unit in assessment.desired.lasting}
         self._overwritten &= units.keys() & assessment.observed.units.keys()
-        known = _known_to(assessment.observed.caps.systemd_version)
         for name in sorted(self._overwritten):
             if not self._drift.is_settled(name) or self._drift.is_contested_now(name):
                 continue
@@ -310,11 +309,6 @@ class Reconciler:
         self._drift.settle(assessment)
         for name in self._stopped:
             self._drift.forget(name)
-
-
-def _known_to(systemd_version: int) -> set[str]:
-    """Return the properties that systemd has; others are observed as unset, and cannot be set."""
-    return {name for name, row in PROPERTIES.items() if row.since <= systemd_version}
 
 
 def _stops_pod(step: Step) -> bool:

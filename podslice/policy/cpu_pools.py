@@ -77,7 +77,8 @@ def pool_cpus(
         pools.keep(pod)
     for pod in sorted(in_force, key=_priority):
         pools.supply(pod)
-    refused = _replace_all(pools, candidates, {pod.pod.key for pod in in_force})
+    before = {pod.pod.key for pod in in_force}
+    refused = _replace_all(pools, sorted(candidates, key=_priority), before)
     return CpuPools(
         shared=pools.shared,
         host=pools.host,
@@ -88,25 +89,6 @@ def pool_cpus(
         lacking=tuple(_refusals(pools.lacking)),
         available=pools.shared - manager.reserved,
     )
-
-
-def _replace_all(
-    pools: _Pools, candidates: Iterable[PodDecision], before: set[str]
-) -> Mapping[str, CpuRefusal]:
-    """Assign CPUs to candidates; try again what is refused while pods in force release CPUs."""
-    waiting, has_more = sorted(candidates, key=_priority), True
-    refused: dict[str, CpuRefusal] = {}
-    while has_more:
-        tried, waiting, has_more = waiting, [], False
-        for pod in tried:
-            why = pools.replace(pod)
-            if why is None:
-                has_more = has_more or pod.pod.key in before
-                refused.pop(pod.pod.key, None)
-            else:
-                waiting.append(pod)
-                refused[pod.pod.key] = why
-    return refused
 
 
 def _replace_all(

@@ -103,11 +103,11 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
         hugepages_in_memory_bytes=in_memory,
         notes=tuple(_notes(defaulted, qos, hugepages, config)),
         problems=_join_problems(pod.problems, problems),
+        has_own_cpus=bool(claim),
         elsewhere=tree.elsewhere(pod.uid, qos),
     )
-    if pod.properties or any(container.properties for container in pod.containers):
-        decision = _judge_stated(decision, capacity, node, config)
-    return replace(decision, has_own_cpus=bool(claim), units=tuple(units_of(decision)))
+    judged = _judge_stated(decision, capacity, node, config)
+    return replace(judged, units=tuple(units_of(judged)))
 
 
 def _of_slice(

@@ -74,10 +74,11 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
     accepted, refused = yield from _admitting(wanted, in_force, allocation, config)
     pods, pools = yield from _joining(in_force, accepted, node, config, cpus or {})
     initializing, in_phase = yield from _phasing(pods, progress or {}, config)
-    units = _node_units(in_phase, pools, allocation, node, config, used_bytes or {})
+    units = [*_node_units(in_phase, pools, allocation, node, config, used_bytes or {})]
+    units += yield from _listing(in_phase, mounts=mounts)
     return Desired(
         root=tree.root,
-        units=(*units, *(yield from _listing(in_phase, mounts=mounts))),
+        units=tuple(units),
         unwanted=(yield from _finding_unwanted(tree, pods, in_force, leaving)),
         pods=pods,
         refused=(*refused, *pools.refused),

@@ -26,7 +26,6 @@ from podslice.policy.volumes import unmounted
 
 if TYPE_CHECKING:
     from podslice.inputs.manifest.load import LoadedPods
-    from podslice.model.pod import Pod
 
 ManifestFiles = Annotated[
     list[str] | None,
@@ -61,41 +60,40 @@ def explain(
         config, loaded = load_all(planning, filename, namespace)
     node = load_node(config, manager=planning.manager)
     decisions = decide_all(loaded, node, config)
-    candidates = [each for each in decisions if each.is_valid] if filename else []
-    desired = _desire(candidates, () if filename else loaded.pods, node, planning)
+    if filename:
+        desired = desire([each for each in decisions if each.is_valid], node, config)
+    else:
+        desired = _desire_applied(loaded, node, planning)
     shown = named_pods(_assigned(decisions, desired), pod, namespace)
     if planning.manager.is_user:
         shown = tuple(replace(each, volumes=tuple(map(unmounted, each.volumes))) for each in shown)
     if diff_rules:
         return _emit_differences(shown, node, config, output)
-    allocation = allocate(node, config)
-    problems = (*validate_node(node, config), *loaded.problems)
-    _note(problems, desired, decisions)
+    of_node = validate_node(node, config)
+    _note((*of_node, *loaded.problems), desired, decisions)
     emit(
         output,
         document=lambda: documents.document(
             node=pod_documents.node(allocate(node, config), desired.requested),
             pods=documents.listed(shown, pod_documents.pod),
-            problems=documents.listed(bounded(problems), documents.problem),
+            problems=documents.listed(bounded((*of_node, *loaded.problems)), documents.problem),
         ),
         lines=lambda _: _separated(map(tables.explanation, shown)),
         names=lambda: [each.pod.key for each in shown],
     )
-    return code_of([*problems, *all_problems(loaded, shown)])
+    return code_of([*of_node, *all_problems(loaded, shown)])
 
 
-def _desire(
-    candidates: Iterable[PodDecision], applied: tuple[Pod, ...], node: Node, planning: Planning
-) -> Desired:
-    """Return what is desired for candidates, or for the applied pods with the CPUs that they have."""
+def _desire_applied(loaded: LoadedPods, node: Node, planning: Planning) -> Desired:
+    """Return what is desired for the applied pods, with the CPUs that they have now."""
     config = planning.config
-    if not applied or config.cpu_manager_policy is CpuManagerPolicy.NONE:
-        return desire(candidates, node, config, current=applied)
+    if config.cpu_manager_policy is CpuManagerPolicy.NONE:
+        return desire((), node, config, current=loaded.pods)
     from podslice.cli.node_cpus import read_cpus
     from podslice.kernel.cgroup import CgroupFs
 
-    now = read_cpus(config, applied, planning.manager, CgroupFs())
-    return desire(candidates, node, config, current=applied, cpus=now)
+    now = read_cpus(config, loaded.pods, planning.manager, CgroupFs())
+    return desire((), node, config, current=loaded.pods, cpus=now)
 
 
 def _assigned(decisions: tuple[PodDecision, ...], desired: Desired) -> tuple[PodDecision, ...]:

@@ -98,14 +98,14 @@ def measure(
     before: NodeStats,
     limits: Mapping[UnitName, int],
     recorded: Mapping[str, UsedAmounts | None] = MappingProxyType({}),
+    *,
     allowed_cpus: Mapping[UnitName, str] = MappingProxyType({}),
 ) -> NodeUsage:
     """Return the usage between two measurements, pods by name.
 
-    `limits` (of memory) and `allowed_cpus` are of units, `recorded` is what pods have used, by key.
+    `limits` of memory and lists of `allowed_cpus` are by unit, `recorded` use by the pod's key.
     """
-    elapsed = now.uptime_usec - before.uptime_usec
-    earlier, groups = dict(_samples(before)), {each.unit: each.sample for each in now.groups}
+    elapsed, earlier = now.uptime_usec - before.uptime_usec, dict(_samples(before))
 
     def row(name: str, unit: UnitName, sample: Sample, **more: object) -> UsageRow:
         old = earlier.get(unit, Sample())
@@ -122,13 +122,13 @@ def measure(
 
     def pod(each: PodStats) -> UsageRow:
         made = _sorted((row(c.name, c.unit, c.sample) for c in each.containers), Sort.NAME)
-        more = _fields_of(each.decision, recorded.get(each.decision.pod.key))
-        return row(each.decision.pod.key, each.decision.slice, each.sample, containers=made, **more)
+        more = _fields_of(each.decision, recorded.get(key := each.decision.pod.key))
+        return row(key, each.decision.slice, each.sample, containers=made, **more)
 
-    limits = {NODE: now.memory_capacity_bytes, **limits}
+    groups = {each.unit: row(each.unit, each.unit, each.sample) for each in now.groups}
     return NodeUsage(
         node=row("node", NODE, now.sample),
-        groups=tuple(row(unit, unit, each) for unit, each in groups.items()),
+        groups=tuple(groups.values()),
         pods=tuple(map(pod, now.pods)),
         stats=now,
         interval_usec=elapsed,

@@ -44,7 +44,7 @@ def test_nothing_is_to_do_where_nothing_should_be():
             {"CPUSetPartition": "root", "AllowedCPUs": "1-2"},
         ),
     ],
-    ids=["no longer a partition", "CPUs of an administrator", "old systemd", "a partition"],
+    ids=["a removed partition", "CPUs of an administrator", "old systemd", "a partition"],
 )
 def test_the_cpus_of_all_pods_are_podslice_s_only_as_a_partition(stated, has, expected):
     there = seen(ROOT, values={"AllowedCPUs": "0-3", **has})

@@ -56,13 +56,17 @@ class Pod:
     """A pod of the state, with limits and requests of its containers only."""
 
     def __init__(self, manifest):
-        self.manifest = manifest
+        self.update(manifest)
         self.uid = manifest["metadata"]["uid"]
         self.containers = manifest["spec"]["containers"]
         self.qos = self._classify()
         tier = {"Guaranteed": ""}.get(self.qos, f"-{self.qos.lower()}")
         self.slice = f"{ROOT}{tier}-pod{self.uid.replace('-', '_')}.slice"
         self.processes = {}
+
+    def update(self, manifest):
+        """Take over the status of containers that something else starts."""
+        self.manifest = manifest
         self.stated = manifest.get("status", {}).get("containerStatuses", [])
 
     def amounts(self, part, resource):
@@ -214,6 +218,7 @@ class StandIn:
         for uid, manifest in wanted.items():
             if uid not in self.pods or not exists(self.pods[uid].slice):
                 self.pods[uid] = self._start(Pod(manifest))
+            self.pods[uid].update(manifest)
         burstable = sum(p.request("cpu") for p in self.pods.values() if p.qos == "Burstable")
         set_values(f"{ROOT}-burstable.slice", {"CPUWeight": linear(burstable)})
         set_values(f"{ROOT}-besteffort.slice", {"CPUWeight": linear(0)})

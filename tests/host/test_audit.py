@@ -22,6 +22,7 @@ from tests.host.kubelet_node import (
     with_annotation,
     write_state,
 )
+from tests.host.podman import LONG_SEC
 from tests.lab import extras
 from tests.lab.recipe import DEFAULT_SUITE
 
@@ -132,22 +133,22 @@ LEVELED = [
     with_annotation(pod("ow", SMALL, {})),
 ]
 """Pods with a pod level in the spec, and in an annotation."""
+FEW = [*PODS[:2], *LEVELED[:2]]
+"""For the virtual machine."""
 LV, AN, OW = (
     "kubepods-besteffort-pod0000_lv.slice",
     "kubepods-burstable-pod0000_an.slice",
     "kubepods-burstable-pod0000_ow.slice",
 )
-INSIDE, OUTSIDE = "a" * 64, "b" * 64
-"""Containers of containerd: one in its pod, and one elsewhere."""
-RUNC_POD = {
-    **pod("rc", SMALL, SMALL),
-    "status": {
-        "containerStatuses": [
-            {"name": f"c{n}", "containerID": f"containerd://{id_}", "state": {"running": {}}}
-            for n, id_ in enumerate((INSIDE, OUTSIDE))
-        ]
-    },
-}
+WAITING = {name: {"state": {"waiting": {}}} for name in ("c0", "c1")}
+
+
+def runtime_pod(statuses):
+    """Return a pod whose containers something else than the stand-in starts, with their statuses."""
+    listed = [{"name": name, **each} for name, each in statuses.items()]
+    return {**pod("rc", SMALL, SMALL), "status": {"containerStatuses": listed}}
+
+
 RC = "kubepods-burstable-pod0000_rc.slice"
 TIER_WEIGHT = "30"
 """What the kubelet sets for the requests of all Burstable pods."""
@@ -163,7 +164,7 @@ def follower(clean_machine):
     """A machine with the stand-in for a kubelet without pod levels, and an agent that follows it."""
     machine = clean_machine
     agent.begin(machine)
-    pods = [*PODS[:2], *LEVELED[:2], RUNC_POD] if machine.kind == "vm" else [*PODS, *LEVELED]
+    pods = [*FEW, runtime_pod(WAITING)] if machine.kind == "vm" else [*PODS, *LEVELED]
     kubelet_node.start(machine, pods, version="v1.33.0")
     machine.put(CONFIGURATION, ALLOWED)
     text = (agent.ROOT / DROP_IN).read_text()
@@ -228,55 +229,60 @@ def test_pod_levels_are_applied_kept_and_removed(follower):
 
 
 RESOURCES = {
-    "cpu": {"shares": 51, "quota": 10_500, "period": 100_000},
-    "memory": {"limit": 32 * 2**20, "swap": 32 * 2**20},
+    "cpu_shares": 51,
+    "cpu_quota": 10_500,
+    "cpu_period": 100_000,
+    "memory_limit_in_bytes": 32 * 2**20,
+    "memory_swap_limit_in_bytes": 32 * 2**20,
     "unified": {"memory.oom.group": "1"},
 }
-"""What containerd makes of `SMALL`, with the files that the kubelet asks for."""
+"""What the kubelet asks the container runtime for, for `SMALL`."""
 ROOTFS = """
-mkdir -p /rootfs/bin /rootfs/proc
+mkdir -p /rootfs/bin
 cp /usr/bin/busybox /rootfs/bin/sleep
 """
-CONTAINERD_CONFIGURATION = """
+IMAGE, SNAPSHOTTER = "localhost/app:1", "native"
+CONTAINERD_CONFIGURATION = f"""
 version = 2
-disabled_plugins = ["io.containerd.grpc.v1.cri"]
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{IMAGE}"
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "{SNAPSHOTTER}"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+SystemdCgroup = true
 """
+UNTIL_SERVED = f'until busybox wget -q -O - {URL}/pods | grep -q "$1"; do sleep 0.3; done'
 CONTAINERD, ELSEWHERE = "containerd.service", "elsewhere.slice"
-RUN = (
-    "ctr run --detach --runc-systemd-cgroup --cgroup={group} --config={config} {id}"
-    " < /dev/null > /bundle/log 2>&1 || {{ cat /bundle/log >&2; exit 1; }}"
-)
+SANDBOXES = [
+    {"name": "rc", "parent": RC, "containers": {"c0": RESOURCES}},
+    {"name": "elsewhere", "parent": ELSEWHERE, "containers": {"c1": RESOURCES}},
+]
+"""One in the slice of its pod, and one elsewhere."""
 
 
 @pytest.fixture
 def containers(follower):
-    """The machine with two containers of a pod that containerd and runc have started."""
+    """The machine with two containers of a pod, started by containerd and runc; and their IDs."""
     machine = follower
-    extras.unpack(machine, DEFAULT_SUITE, ("containerd",))
+    extras.unpack(machine, DEFAULT_SUITE, ("containerd", "python3-grpcio"))
     machine.put("/etc/containerd/config.toml", CONTAINERD_CONFIGURATION)
     machine.run("systemctl", "start", CONTAINERD)
     machine.run("sh", "-ec", ROOTFS)
-    for id_, parent in ((INSIDE, RC), (OUTSIDE, ELSEWHERE)):
-        config = {
-            "ociVersion": "1.0.2",
-            "process": {"user": {"uid": 0, "gid": 0}, "args": ["/bin/sleep", "1000"], "cwd": "/"},
-            "root": {"path": "/rootfs"},
-            "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
-            "linux": {
-                "namespaces": [{"type": kind} for kind in ("pid", "mount")],
-                "cgroupsPath": f"{parent}:cri-containerd:{id_}",
-                "resources": RESOURCES,
-            },
-        }
-        path = f"/bundle/{id_}.json"
-        machine.put(path, json.dumps(config))
-        group = config["linux"]["cgroupsPath"]
-        machine.run("sh", "-c", RUN.format(group=group, config=path, id=id_))
-    yield machine
-    for id_ in (INSIDE, OUTSIDE):
-        machine.run("ctr", "task", "kill", "--signal=SIGKILL", id_)
-    machine.run("systemctl", "stop", CONTAINERD, ELSEWHERE)
-    machine.run("rm", "-r", "/bundle", "/rootfs", "/var/lib/containerd", "/etc/containerd")
+    command = ("python3", "/src/tests/host/cri.py", "/rootfs", IMAGE, SNAPSHOTTER)
+    started = machine.run(*command, json.dumps(SANDBOXES), timeout_sec=LONG_SEC)
+    ids = json.loads(started.stdout)
+    statuses = {
+        name: {"containerID": f"containerd://{id_}", "state": {"running": {}}}
+        for name, id_ in ids.items()
+    }
+    write_state(machine, [*FEW, runtime_pod(statuses)], "v1.33.0")
+    synchronize(machine)
+    machine.run("sh", "-c", UNTIL_SERVED, "sh", ids["c0"])
+    yield machine, ids
+    machine.run("systemctl", "stop", CONTAINERD, ELSEWHERE, RC)
+    machine.run("rm", "-r", "/rootfs", "/var/lib/containerd", "/etc/containerd")
 
 
 def plant(machine, scope):
@@ -310,15 +316,15 @@ def level_files(machine, tier, unit):
 
 @pytest.mark.cgroup2
 def test_the_kernel_has_what_an_audit_compares_and_what_the_agent_sets(containers):
-    machine = containers
+    machine, ids = containers
     found, scopes = audit(machine)
     # the container inside is as expected
     known = {
         ("pod-level-ignored", "default/lv", None),
-        ("container-outside", f"cri-containerd-{OUTSIDE}.scope", None),
+        ("container-outside", f"cri-containerd-{ids['c1']}.scope", None),
     }
     assert found == known
-    assert scopes["default/rc", "c0"] == f"cri-containerd-{INSIDE}.scope"
+    assert scopes["default/rc", "c0"] == f"cri-containerd-{ids['c0']}.scope"
     planted = plant(machine, scopes["default/b", "c0"])
     assert audit(machine)[0] == known | planted
 

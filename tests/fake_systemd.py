@@ -86,7 +86,12 @@ class FakeSystemd:
         self.signals: list[tuple[UnitName, int]] = []
         """The calls for each unit, in order."""
         pidfds = systemd_version >= PROPERTIES["PIDFDs"].since
-        self._caps = Caps(systemd_version=systemd_version, manager=manager, pidfds=pidfds)
+        self._caps = Caps(
+            systemd_version=systemd_version,
+            manager=manager,
+            pidfds=pidfds,
+            reload_count=0 if systemd_version >= 261 else None,
+        )
         self.on_change = on_change
         self._faults = _Faults()
         self._ended: set[int] = set()
@@ -302,6 +307,8 @@ class FakeSystemd:
 
     def reload_externally(self) -> None:
         """As `systemctl daemon-reload`: a quota has the precision of the drop-in file afterwards."""
+        if self._caps.reload_count is not None:
+            self._caps = replace(self._caps, reload_count=self._caps.reload_count + 1)
         step_usec = 100 if self._caps.systemd_version >= _FINE_QUOTA_SINCE else 10_000
         for unit in self._units.values():
             quota = unit.properties.get("CPUQuotaPerSecUSec", INFINITY)

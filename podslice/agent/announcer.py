@@ -8,7 +8,7 @@ from podslice.agent.context import AgentContext
 from podslice.agent.wanted_pods import WantedPods
 from podslice.errors import Severity
 from podslice.model.event import Kind
-from podslice.model.unit import UnitName
+from podslice.model.unit import DesiredUnit, UnitName
 from podslice.plan import SetProperties, StartUnit
 from podslice.policy.pending_pods import EVICTED
 from podslice.reconcile.assessment import Assessment
@@ -23,6 +23,7 @@ from podslice.reconcile.report import (
 )
 from podslice.reconcile.step_events import kind_of, pod_of
 
+_RELOADED: Mapping[str, str] = {"PODSLICE_REASON": "daemon-reload"}
 _Found = Mapping[str, tuple[str, str | None, UnitName | None]]
 """Messages with their pods and units, by what makes each of them different from others."""
 
@@ -90,20 +91,37 @@ class Announcer:
         }
         self._report_new("skipped", Kind.STEP_FAILED, skipped)
 
-    def report_step(self, result: StepResult, *, is_repair: bool) -> None:
-        """Report a step, unless each round repeats it without effect."""
+    def report_step(
+        self, result: StepResult, *, is_repair: bool, was_reloaded: bool = False
+    ) -> None:
+        """Report a step, unless each round repeats it without effect.
+
+        `was_reloaded` states that systemd has read its unit files again before a repair.
+        """
         step, text, pod = result.step, describe_result(result), pod_of(result)
         events = self._context.events
         if is_repair:
-            cause = "stopped" if isinstance(step, StartUnit) else "changed"
-            message = f"{cause} externally, restored: {text}"
-            events.report(Kind.DRIFT_REPAIRED, message, pod=pod, unit=step.name)
+            change = "stopped" if isinstance(step, StartUnit) else "changed"
+            cause, fields = _cause_of_drift(was_reloaded=was_reloaded)
+            message = f"{change} {cause}, restored: {text}"
+            events.report(Kind.DRIFT_REPAIRED, message, pod=pod, unit=step.name, fields=fields)
         elif pod is None and isinstance(step, SetProperties) and not step.unit.owned:
             events.report(Kind.AGENT_NOTED, text, unit=step.name)
         elif kind := kind_of(result):
             self._results.add(text)
             if text not in self._previous_results:
                 events.report(kind, text, pod=pod, unit=step.name)
+
+    def report_rewritten(self, unit: DesiredUnit, *, was_reloaded: bool) -> None:
+        """Report that systemd has written a control group again; `was_reloaded` as in `report_step`."""
+        cause, fields = _cause_of_drift(was_reloaded=was_reloaded)
+        message = (
+            f"the control group of {unit.name} was changed {cause}; systemd has written its values"
+            " again"
+        )
+        self._context.events.report(
+            Kind.DRIFT_REPAIRED, message, pod=unit.pod, unit=unit.name, fields=fields
+        )
 
     def report_failures(self, report: Report) -> None:
         """Report failed steps, and pods that could not be removed."""
@@ -132,3 +150,12 @@ class Announcer:
         for key in sorted(found.keys() - before):
             message, pod, unit = found[key]
             self._context.events.report(kind, message, pod=pod, unit=unit)
+
+
+def _cause_of_drift(*, was_reloaded: bool) -> tuple[str, Mapping[str, str]]:
+    """Return the cause of an external change in words, and the fields of its event.
+
+    A daemon-reload applies drop-ins and unit files that were written before, and has systemd write
+    all control groups again.
+    """
+    return ("externally or by a daemon-reload", _RELOADED) if was_reloaded else ("externally", {})

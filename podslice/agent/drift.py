@@ -10,7 +10,7 @@ from podslice.agent.repair_times import CONTESTED_SEC, CONTESTED_TIMES, RepairTi
 from podslice.model.event import Kind
 from podslice.model.properties import PROPERTIES
 from podslice.model.resources import hugetlb_files
-from podslice.model.unit import INFINITY, DesiredUnit, UnitName, Value
+from podslice.model.unit import INFINITY, Caps, DesiredUnit, UnitName, Value
 from podslice.plan import StartUnit, Step, StopUnit
 from podslice.reconcile.assessment import Assessment
 
@@ -28,6 +28,7 @@ class Drift:
         """The units as they were desired then."""
         self._repairs = RepairTimes(now)
         self._contested: set[UnitName] = set()
+        self._reload_count: int | None = None
 
     def settle(self, assessment: Assessment) -> None:
         """Remember the properties of units, except of those that the plan changes."""
@@ -40,6 +41,7 @@ class Drift:
         }
         self._repairs.keep(units)
         self._contested &= units.keys()
+        self._reload_count = assessment.observed.caps.reload_count
 
     def forget(self, name: UnitName | None) -> None:
         """Do not take the next change of a unit for drift; None: of every unit."""
@@ -60,6 +62,12 @@ class Drift:
         before = _values(unit)
         return isinstance(step, StartUnit) or any(
             change.old != before.get(change.name, _unset(change.name)) for change in step.changes
+        )
+
+    def was_reloaded(self, caps: Caps) -> bool:
+        """Return whether systemd has read its unit files again since; False where it is not known."""
+        return None not in (caps.reload_count, self._reload_count) and (
+            caps.reload_count != self._reload_count
         )
 
     def are_contested(self, steps: Iterable[Step]) -> bool:

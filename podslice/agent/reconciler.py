@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import field
 from functools import partial
 
 from podslice.agent.announcer import Announcer
@@ -17,7 +18,6 @@ from podslice.agent.write_lock import write_lock
 from podslice.dataclass import dataclass
 from podslice.errors import ForeignRoot, InputError
 from podslice.model.desired import PodDecision
-from podslice.model.event import Kind
 from podslice.model.pod import Pod
 from podslice.model.properties import managed_of, supported
 from podslice.model.unit import UnitName, parent_slice
@@ -39,6 +39,14 @@ class RoundResult:
     is_settled: bool
     """Whether everything is as desired."""
     acted: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class _Repairs:
+    """What a plan repairs."""
+
+    units: set[UnitName] = field(default_factory=set)
+    was_reloaded: bool = False
 
 
 class Reconciler:
@@ -243,10 +251,11 @@ class Reconciler:
 
     async def _act(self, wanted: WantedPods) -> RoundResult:
         """Apply what is wanted, and assess the result."""
-        context, repairs = self._context, set[UnitName]()
+        context, repairs = self._context, _Repairs()
 
         def note_repairs(plan: Plan) -> None:
-            repairs.update(step.name for step in plan.steps if self._drift.is_repair(step))
+            repairs.was_reloaded = self._drift.was_reloaded(plan.matches.caps)
+            repairs.units.update(step.name for step in plan.steps if self._drift.is_repair(step))
 
         async with write_lock(context.world.store):
             # the previous holder of the lock may have changed the records, and units
@@ -267,12 +276,12 @@ class Reconciler:
         is_settled = self._is_settled(assessment, wanted) and _is_done(report)
         return RoundResult(is_settled=is_settled, acted=True)
 
-    def _report_step(self, repairs: set[UnitName], result: StepResult) -> None:
+    def _report_step(self, repairs: _Repairs, result: StepResult) -> None:
         """Report a step at once: later ones may fail."""
         if result.outcome is not Outcome.DONE:
             return
-        is_repair = result.step.name in repairs and self._drift.is_repair(result.step)
-        self._announcer.report_step(result, is_repair=is_repair)
+        is_repair = result.step.name in repairs.units and self._drift.is_repair(result.step)
+        self._announcer.report_step(result, is_repair=is_repair, was_reloaded=repairs.was_reloaded)
         if is_repair:
             self._drift.count_repair(result.step.name)
 
@@ -296,11 +305,9 @@ class Reconciler:
             self._overwritten.discard(name)
             if self._context.world.cgroups.limits(group) == before:
                 continue  # systemd wrote it itself, moments after it reported the properties
-            message = (
-                f"the control group of {name} was changed externally; systemd has written its"
-                " values again"
+            self._announcer.report_rewritten(
+                unit, was_reloaded=self._drift.was_reloaded(assessment.observed.caps)
             )
-            self._context.events.report(Kind.DRIFT_REPAIRED, message, pod=unit.pod, unit=name)
             self._drift.count_repair(name)
 
     def _settle(self, assessment: Assessment) -> None:

@@ -164,6 +164,8 @@ class Caps:
     """Whether the kernel's hugetlb controller is available for podslice's slices."""
     pidfds: bool = False
     """Whether a scope accepts its processes as descriptors (`PIDFDs`)."""
+    reload_count: int | None = field(default=None, compare=False)
+    """How many times systemd has read its unit files again since its start; None before 261."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,7 @@ T = TypeVar("T")
 _JOB_TIMEOUTS = 4
 """The limit of a job in limits of a reply: stopping a unit takes up to TimeoutStopSec=, 90 s."""
 
+_RELOAD_COUNT_SINCE = 261
 _SYSTEM_HINT = "is systemd running, and is /run/dbus accessible?"
 _USER_HINT = "is a user manager running (loginctl enable-linger), and XDG_RUNTIME_DIR set?"
 
@@ -236,7 +237,9 @@ class Bus:
 async def _caps(manager: Manager, calls: ManagerCalls) -> Caps:
     version = await calls.version()
     pidfds = version >= PROPERTIES["PIDFDs"].since and calls.takes_descriptors
-    return Caps(systemd_version=version, manager=manager, pidfds=pidfds)
+    has_count = version >= _RELOAD_COUNT_SINCE
+    reload_count = int(await calls.own_property("ReloadCount")) if has_count else None
+    return Caps(systemd_version=version, manager=manager, pidfds=pidfds, reload_count=reload_count)
 
 
 async def _list_units(patterns: Sequence[str], calls: ManagerCalls) -> tuple[ListedUnit, ...]:

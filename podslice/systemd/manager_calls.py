@@ -19,7 +19,7 @@ from podslice.systemd.packed_values import PACKED, pack, unpack
 
 _TYPES: Mapping[str, type] = {
     **{name: type(row.unset) for name, row in PROPERTIES.items() if row.unset is not None},
-    **dict.fromkeys(("MemoryCurrent", "TasksCurrent", "DefaultTasksMax"), int),
+    **dict.fromkeys(("MemoryCurrent", "TasksCurrent", "DefaultTasksMax", "ReloadCount"), int),
     **dict.fromkeys(("ControlGroup", "FragmentPath", "LoadState", "ActiveState", "Version"), str),
     **dict.fromkeys(("Transient", "Perpetual"), bool),
     **service_exits.TYPES,

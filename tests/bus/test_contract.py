@@ -1213,6 +1213,14 @@ async def test_changes_of_other_clients_are_reported(
         await client.reset_failed(holding.name)
 
 
+async def test_reloads_are_counted(client: Client, world: World) -> None:
+    before = (await client.caps()).reload_count
+    world.reload()
+    after = await client.caps()
+    assert (before is None) == (after.systemd_version < 261)
+    assert after.reload_count == (None if before is None else before + 1)
+
+
 async def test_a_reload_is_reported(client: Client, root: UnitName, world: World) -> None:
     changes: list[UnitName | None] = []
     async with world.subscribed(changes.append):

@@ -20,7 +20,7 @@ import grpc
 SOCKET = "unix:///run/containerd/containerd.sock"
 TIMEOUT_SEC = 300
 NODE = 2
-"""NamespaceMode: that of the host, so that no network has to be configured."""
+"""NamespaceMode: that of the host, which needs no network configuration."""
 RESOURCES = {
     "cpu_period": 1,
     "cpu_quota": 2,

@@ -42,6 +42,7 @@ def capture(context: AgentContext, root: Path) -> Snapshot:
         problems=tuple(map(str, context.status.failures)),
         initializing=desired.initializing,
         recommended=context.recommended,
+        reload_count=observed.caps.reload_count,
         own_cpus=desired.own_cpus,
         available_cpus=desired.available_cpus,
     )

@@ -236,6 +236,13 @@ def _agent(snapshot: Snapshot) -> Iterator[Metric]:
     )
     for name, text, value in _unlabelled(snapshot):
         yield make_family(name, text, (), [((), value)])
+    if snapshot.reload_count is not None:
+        yield make_family(
+            "podslice_daemon_reloads_total",
+            "Number of reloads of systemd since its start (systemd 261 and later)",
+            (),
+            [((), snapshot.reload_count)],
+        )
 
 
 def _unlabelled(snapshot: Snapshot) -> tuple[tuple[str, str, int], ...]:

@@ -45,6 +45,8 @@ class Snapshot:
     """The pods (`namespace/name`) in their init phase."""
     recommended: Mapping[str, RecommendedAmounts] = field(default_factory=dict)
     """The recommended amounts of pods by key."""
+    reload_count: int | None = None
+    """How many times systemd has read its unit files again; None where it does not count."""
     own_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """The CPUs that pods have for themselves, by the pod's key."""
     available_cpus: frozenset[int] | None = None

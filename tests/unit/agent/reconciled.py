@@ -28,7 +28,7 @@ class Node:
     """A node with a directory of manifests, and its reconciler."""
 
     def __init__(self, tmp_path, **fields):
-        self.memory = FakeSystemd(on_change=self._on_change)
+        self.memory = FakeSystemd(systemd_version=262, on_change=self._on_change)
         cgroups = CgroupFs(mount=tmp_path / "cgroup")
         self.client = CachingClient(self.memory, cgroups)
         self.context = make_context(tmp_path, self.client, **fields)

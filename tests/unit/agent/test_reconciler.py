@@ -292,6 +292,22 @@ async def test_an_external_change_is_repaired(two):
     assert two.context.counters.drift_repaired == 1
 
 
+async def test_an_external_change_with_a_reload_of_systemd_states_it(two):
+    for change, fields in (
+        (two.memory.reload_externally, {"PODSLICE_REASON": "daemon-reload"}),
+        (None, {}),
+    ):
+        await two.memory.set_properties(WEB, {"CPUWeight": 77})
+        if change:
+            change()
+        two.client.forget(None)
+        await two.run_round()
+        assert two.context.events.journal.all[-1].fields == fields
+    first, second = two.texts(Kind.DRIFT_REPAIRED)
+    assert "changed externally or by a daemon-reload, restored: set" in first
+    assert "changed externally, restored: set" in second
+
+
 async def test_an_externally_stopped_slice_is_started_again(two):
     await two.memory.stop(WEB)
     await two.run_round()

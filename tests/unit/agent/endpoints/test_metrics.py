@@ -240,7 +240,7 @@ def test_the_agent_exposes_its_own_metrics():
     counters.drift()
     counters.oom_killed(5)
     counters.oomd_killed(4)
-    found = exposed(counters=counters, evicted=6, problems=("no bus", "no disk"))
+    found = exposed(counters=counters, evicted=6, problems=("no bus", "no disk"), reload_count=7)
     assert value(found, "podslice_build_info", version=__version__) == 1
     plain = {
         "podslice_broken_manifests": 1,
@@ -254,6 +254,7 @@ def test_the_agent_exposes_its_own_metrics():
         "podslice_drift_repaired_total": 1,
         "podslice_oom_kills_total": 5,
         "podslice_oomd_kills_total": 4,
+        "podslice_daemon_reloads_total": 7,
         "podslice_eviction_reaction_seconds_count": 1,
     }
     assert {name: value(found, name) for name in plain} == plain
@@ -276,6 +277,7 @@ def test_missing_values_are_not_exposed():
     assert "pod_cpu_usage_seconds_total" not in names
     assert "node_memory_working_set_bytes" not in names
     assert "podslice_group_tasks" not in names
+    assert "podslice_daemon_reloads_total" not in names
     assert value(found, "kubelet_running_pods") == 1
 
 

@@ -1,4 +1,4 @@
-"""CPUs and memory of pods on a machine with 4 CPUs and 2 NUMA nodes, as their processes have them."""
+"""CPUs and memory of pods on a machine with 8 CPUs and 2 NUMA nodes, as their processes have them."""
 
 import pytest
 
@@ -26,7 +26,14 @@ spec:
 OWN = POD.format(name="own", limits='{cpu: "2", memory: 64Mi}')
 SHARED = POD.format(name="shared", limits="{memory: 64Mi}")
 LATE = POD.format(name="late", limits='{cpu: "1", memory: 64Mi}')
-WIDE = POD.format(name="wide", limits='{cpu: "3", memory: 64Mi}')
+WIDE = POD.format(name="wide", limits='{cpu: "5", memory: 64Mi}')
+SIX = POD.format(name="six", limits='{cpu: "6", memory: 64Mi}')
+BY_OPTION = {
+    "full-pcpus-only=true": "2-7",
+    "distribute-cpus-across-numa=true": "1-6",
+    "prefer-align-cpus-by-uncorecache=true": "2-7",
+}
+"""Six CPUs where 0 is reserved: whole cores; three of each node; a cache and a core."""
 SLICES = {
     "own": "kubepods-podown.slice",
     "late": "kubepods-podlate.slice",
@@ -41,12 +48,12 @@ done
 
 @pytest.fixture(scope="module")
 def numa_vm():
-    """A machine with the CPUs 0-1 on NUMA node 0, and 2-3 on node 1, and with the newest systemd.
+    """A machine with the CPUs 0-3 on NUMA node 0, and 4-7 on node 1, and with the newest systemd.
 
-    Its source tree is pushed: a snapshot with it would cost as much time, and disk besides.
+    Each core has two threads. The source tree is pushed: a snapshot with it would cost as much time, and disk besides.
     """
     fixtures.need_lab()
-    with Vm("forky", hardware=Hardware(cpu_count=4, numa_count=2)) as machine:
+    with Vm("forky", hardware=Hardware(cpu_count=8, numa_count=2, threads_per_core=2)) as machine:
         machine.push(source_dir(), recipe.SOURCE_DIR)
         yield machine
 
@@ -62,27 +69,29 @@ def test_processes_have_the_cpus_and_the_memory_of_their_pod(numa_vm):
     machine.put("/root/wide.yaml", WIDE)
     refused = apply(machine, "-f", "/root/wide.yaml", check=False)
     assert refused.exit_code == 1
-    assert "TopologyAffinityError: requested CPUs: 3; free: 1 (1) on NUMA node 0" in refused.stdout
+    assert (
+        "TopologyAffinityError: requested CPUs: 5; free: 3 (1-3) on NUMA node 0" in refused.stdout
+    )
 
     machine.put("/root/pods.yaml", f"{OWN}---\n{SHARED}")
     files = ("-f", "/root/pods.yaml")
     apply(machine, *files)
     for name in ("own", "shared"):
         machine.podslice("run", name, "--detach", "--", "sleep", "infinity")
-    assert allowed(machine, "own") == ["2-3", "1"]
-    assert allowed(machine, "shared") == ["0-1", "0-1"]
+    assert allowed(machine, "own") == ["2-3", "0"]
+    assert allowed(machine, "shared") == ["0-1,4-7", "0-1"]
 
     machine.run("systemctl", "daemon-reload")
     assert machine.podslice("plan", *files).stdout == "nothing to do\n"
     assert apply(machine, *files).stdout.splitlines()[-1] == "nothing to do"
-    assert allowed(machine, "own") == ["2-3", "1"]
+    assert allowed(machine, "own") == ["2-3", "0"]
 
     machine.put("/etc/podslice/podslice.toml", STATIC)
     apply(machine, *files)
     assert allowed(machine, "own") == ["2-3", "0-1"]
 
     machine.podslice("delete", "own", "--grace-period", "0")
-    assert allowed(machine, "shared") == ["0-3", "0-1"]
+    assert allowed(machine, "shared") == ["0-7", "0-1"]
 
 
 def test_a_pod_keeps_its_cpus_while_others_change_and_the_agent_restarts(numa_vm):
@@ -104,7 +113,7 @@ def test_a_pod_keeps_its_cpus_while_others_change_and_the_agent_restarts(numa_vm
 
 
 PARTITIONS = {
-    "kubepods.slice": ("1-3", "root"),
+    "kubepods.slice": ("1-7", "root"),
     f"kubepods.slice/{SLICES['own']}": ("2-3", "isolated"),
 }
 
@@ -118,7 +127,7 @@ def test_the_kernel_isolates_the_cpus_of_a_pod(numa_vm):
         assert kernel(machine, f"/{group}", "cpuset.cpus") == cpus
         assert kernel(machine, f"/{group}", "cpuset.cpus.partition") == partition
     assert kernel(machine, "/system.slice", "cpuset.cpus.effective") == "0"
-    assert (allowed(machine, "own")[0], allowed(machine, "shared")[0]) == ("2-3", "1")
+    assert (allowed(machine, "own")[0], allowed(machine, "shared")[0]) == ("2-3", "1,4-7")
     assert "PROBLEMS" not in machine.podslice("status").stdout
     machine.run("systemctl", "daemon-reload")
     assert machine.podslice("plan", "-f", "/root/pods.yaml").stdout == "nothing to do\n"
@@ -127,5 +136,21 @@ def test_the_kernel_isolates_the_cpus_of_a_pod(numa_vm):
     machine.podslice("delete", "own", "--grace-period", "0")
     assert kernel(machine, "/kubepods.slice", "cpuset.cpus.partition") == "member"
     for group in ("/kubepods.slice", "/system.slice"):
-        assert kernel(machine, group, "cpuset.cpus.effective") == "0-3"
+        assert kernel(machine, group, "cpuset.cpus.effective") == "0-7"
     machine.podslice("delete", "--all")
+
+
+def test_the_kernel_has_the_cpus_that_each_option_chooses(numa_vm):
+    machine = numa_vm
+    machine.put("/root/late.yaml", LATE)
+    machine.put("/root/six.yaml", SIX)
+    for option, cpus in BY_OPTION.items():
+        machine.put(
+            "/etc/podslice/podslice.toml", f'{STATIC}cpu-manager-policy-options = "{option}"\n'
+        )
+        apply(machine, "-f", "/root/six.yaml")
+        assert kernel(machine, "/kubepods.slice/kubepods-podsix.slice", "cpuset.cpus") == cpus
+        machine.podslice("delete", "six", "--grace-period", "0")
+        if option.startswith("full"):
+            refused = apply(machine, "-f", "/root/late.yaml", check=False)
+            assert (refused.exit_code, "SMTAlignmentError" in refused.stdout) == (1, True)

@@ -42,6 +42,7 @@ class Hardware:
     cpu_count: int = 2
     numa_count: int = 1
     """NUMA nodes, which are sockets; each has an equal part of the CPUs and of the memory."""
+    threads_per_core: int = 1
     clock: Literal["host", "instructions"] = "host"
     """What advances its time. Instructions: load of this host has no effect on shares of time."""
 
@@ -99,7 +100,8 @@ def _nodes(hardware: Hardware, memory: Path, *, share: str) -> Iterator[str]:
     """Yield the arguments for CPUs and memory, by NUMA node if there are several."""
     number, cpus = hardware.numa_count, hardware.cpu_count // hardware.numa_count
     size = f"size={hardware.memory_mib // number}M,share={share}"
-    yield from ("-smp", f"{hardware.cpu_count},sockets={number}")
+    threads = f"threads={hardware.threads_per_core}"
+    yield from ("-smp", f"{hardware.cpu_count},sockets={number},{threads}")
     if number == 1:
         yield from ("-machine", "pc,memory-backend=memory")
         yield from ("-object", f"memory-backend-file,id=memory,{size},mem-path={_escape(memory)}")

@@ -19,6 +19,8 @@ CONTAINER_LABEL = "io.podslice.container"
 """The label with the container of the pod."""
 KUBE_RESERVED_SLICE = UnitName("podruntime.slice")
 """The slice of container runtimes and podslice, unless kube-reserved-cgroup names another one."""
+SANDBOX_SLICE = UnitName("podsandbox.slice")
+"""The slice of podman's own containers of pods, which hold their namespaces."""
 SYSTEM_RESERVED_SLICE = UnitName("system.slice")
 """The slice of system daemons, unless system-reserved-cgroup names another one."""
 USER_SLICE = UnitName("user.slice")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from podslice.model.desired import PodDecision
-from podslice.model.naming import POD_LABEL
+from podslice.model.naming import POD_LABEL, SANDBOX_SLICE
 from podslice.model.unit import GENERATED
 from podslice.model.workload import DataFiles, EmptyDir, PodWorkload, Protocol, Volume
 from podslice.quadlet import order
@@ -102,7 +102,8 @@ def _limits(names: Names, options: Options) -> Iterator[str]:
 def _pod(workload: PodWorkload, names: Names) -> Section:
     """Return the section of podman's pod.
 
-    The pod remains when its last container exits, since systemd may start that one again.
+    The pod remains when its last container exits, since systemd may start that one again. Podman's own
+    container is in a slice that systemd does not stop at shutdown before the pod's services.
 
     Source: podman 5.4, pkg/systemd/quadlet/quadlet.go, ConvertPod; podman-pod-create(1).
     """
@@ -111,6 +112,7 @@ def _pod(workload: PodWorkload, names: Names) -> Section:
     if names.decision.overhead:
         body.add("ServiceName", stem(names.pod_service))
     body.add("PodmanArgs", "--exit-policy=continue")
+    body.add("PodmanArgs", f"--cgroup-parent={SANDBOX_SLICE}")
     body.add("PodmanArgs", argument(f"--label={POD_LABEL}={names.decision.pod.key}"))
     _add_network(body, workload)
     for name, value in workload.sysctls.items():

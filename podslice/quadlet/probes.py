@@ -118,6 +118,8 @@ def prober_file(
     kill = (KILL,) if _must_fail(container, workload) else ()
     command = (options.program, VERB, *kill, names.container(container.name))
     body.add("ExecStart", words((*command, json.dumps(_document(container)))))
+    # otherwise a probe that systemd ends with its prober would count as a failure
+    body.add("KillMode", "mixed")
     body.add("Restart", "on-failure")
     body.add("RestartSec", "1s")
     text = unit(GENERATED, (head, body))

@@ -38,6 +38,14 @@ for each in "$@"; do
   cat /proc/$pid/oom_score_adj
 done
 """
+_AWAIT = """
+while log=$(cat "$1"); [ "$log" != "$2" ]; do
+  case $2 in
+    "$log"*) sleep 0.3 ;;
+    *) echo "$log" >&2; exit 1 ;;
+  esac
+done
+"""
 
 
 class MailPod:
@@ -83,7 +91,6 @@ class MailPod:
         return self._machine.get(f"{self._volumes}-queue/_data/{name}").decode()
 
     def wait_for_log(self, wanted):
-        """Wait until the log of the container is this."""
-        file = f"{self._volumes}-queue/_data/log"
-        command = f'until [ "$(cat {file})" = "$1" ]; do sleep 0.3; done'
-        self._machine.run("sh", "-c", command, "sh", wanted.rstrip("\n"), timeout_sec=LONG_SEC)
+        """Wait until the log of the container is this; fail once it can no longer become it."""
+        file, words = f"{self._volumes}-queue/_data/log", wanted.rstrip("\n")
+        self._machine.run("sh", "-c", _AWAIT, "sh", file, words, timeout_sec=LONG_SEC)

@@ -169,6 +169,17 @@ def test_oom_kills_are_counted_as_long_as_a_history_lasts():
     assert without_old(once, last + 1).oom_kills == 0
 
 
+def test_old_samples_and_kills_expire_one_by_one():
+    history = add_oom_kills(add_cpu(EMPTY, 100, START_SEC), 2, START_SEC)
+    last = START_SEC + KEPT_SEC - 1
+    history = add_cpu(history, 5000, last)
+    kept = without_old(history, last)
+    assert (kept.oom_kills, len(kept.cpu.weights)) == (2, 2)
+    older = without_old(history, last + 1)
+    assert (older.oom_kills, older.oom_kill_sec, len(older.cpu.weights)) == (0, START_SEC, 2)
+    assert len(without_old(history, last + 2).cpu.weights) == 1
+
+
 def test_the_first_sample_is_the_begin_of_a_history():
     history = add_cpu(add_cpu(EMPTY, 100, START_SEC), 100, START_SEC + 60)
     assert (history.first_sec, history.last_sec, history.samples) == (

@@ -256,7 +256,8 @@ def test_a_picture_with_names_that_are_markup_and_a_request_above_all():
     assert root[-2].get("x") == "759.0"
 
 
-def test_a_picture_as_png(podslice, pods, tmp_path):
+def test_a_picture_as_png(podslice, pods, tmp_path, allow_effects):
+    """Matplotlib runs `fc-list` when a user draws for the first time."""
     pytest.importorskip("matplotlib")
     file = tmp_path / "shares.png"
     assert podslice("simulate", "-f", ".", "--plot", str(file)).code == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podslice.dataclass import dataclass
-from podslice.errors import InputError, printable
+from podslice.errors import InputError, Severity, printable
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config
 from podslice.pausable import finish
@@ -92,9 +92,11 @@ async def _compare(
     while wanted.contents.is_partial:
         wanted = finish(reader.read(state.current))
     unread = frozenset(map(printable, wanted.contents.unread))
+    # warnings are for those who write manifests: `check` and `apply` show them
     problems = [
         replace(each, hint=_UNREAD) if each.where in unread else each
         for each in (*wanted.contents.problems, *wanted.problems)
+        if each.severity is Severity.ERROR
     ]
     request = Request(candidates=wanted.candidates, to_remove=wanted.is_unwanted)
     try:

@@ -380,6 +380,15 @@ def test_the_exit_code_of_each_situation(machine, prepare, problems):
     assert all(each["message"] for each in document["problems"])
 
 
+def test_warnings_about_manifests_are_left_to_check_and_apply(machine):
+    machine.apply()
+    service = "apiVersion: v1\nkind: Service\nmetadata: {name: front}\n"
+    (machine.directory / "front.yaml").write_text(service)
+    assert machine.podslice("status").err == ""
+    checked = machine.podslice("check", "-f", str(machine.directory))
+    assert "'Service' have no pod" in checked.out
+
+
 def _last(what):
     """Return the name of a file without its directory and the place in it; else the same."""
     return Path(what.partition(": ")[0]).name if ".toml" in what or what[0] == "/" else what

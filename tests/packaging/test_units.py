@@ -23,6 +23,7 @@ UNIT_NAMES = [
     path.name for pattern in ("*.service", "*.slice", "*.socket") for path in UNITS.glob(pattern)
 ]
 USER_UNIT = f"/usr/lib/systemd/user/{AGENT}"
+SANDBOX = "podsandbox.slice"
 SOCKET = "/run/podslice/agent.sock"
 ASK = f"""
 import http.client, socket
@@ -102,7 +103,18 @@ def test_every_file_has_a_destination():
 def test_nothing_is_enabled_by_default(machine):
     machine.run("systemctl", "preset", *UNIT_NAMES)
     states = machine.run("systemctl", "is-enabled", *UNIT_NAMES, check=False).stdout.split()
-    assert states == ["disabled"] * len(UNIT_NAMES)
+    expected = dict.fromkeys(UNIT_NAMES, "disabled") | {SANDBOX: "static"}
+    assert dict(zip(UNIT_NAMES, states, strict=True)) == expected
+
+
+def test_a_shutdown_does_not_stop_the_slices_of_sandboxes(machine):
+    with session_of(machine, "carol") as carol:
+        for run in (partial(machine.run, "systemctl"), partial(carol, "systemctl", "--user")):
+            run("start", "podsandbox-test.slice")
+            for name in (SANDBOX, "podsandbox-test.slice"):
+                shown = run("show", name, "--property=DefaultDependencies,Conflicts").stdout
+                assert sorted(shown.splitlines()) == ["Conflicts=", "DefaultDependencies=no"]
+            run("stop", SANDBOX)
 
 
 @pytest.mark.parametrize("service", [SERVICE, AGENT])

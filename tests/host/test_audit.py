@@ -281,6 +281,8 @@ def containers(follower):
     synchronize(machine)
     machine.run("sh", "-c", UNTIL_SERVED, "sh", ids["c0"])
     yield machine, ids
+    # the containers ignore SIGTERM
+    machine.run("systemctl", "kill", "--signal=SIGKILL", ELSEWHERE, RC)
     machine.run("systemctl", "stop", CONTAINERD, ELSEWHERE, RC)
     machine.run("rm", "-r", "/rootfs", "/var/lib/containerd", "/etc/containerd")
 

@@ -16,12 +16,13 @@ from podslice.model.config import (
     TopologyManagerScope,
 )
 from podslice.model.cpu_topology import regular_topology
+from podslice.model.naming import Tree
 from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, InitProgress, Qos
 from podslice.model.properties import PARTITION
 from podslice.model.resources import Resources
 from podslice.policy.allocatable import allocate, check_host, validate_node
-from podslice.policy.cpu_manager import cpu_manager, with_lasting_cpus
+from podslice.policy.cpu_manager import assign, cpu_manager, with_lasting_cpus
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire, without_reserved
 from tests.unit.policy.desired_worlds import BESTEFFORT, BURSTABLE, GI
@@ -328,6 +329,8 @@ def test_there_are_no_pools(node, config):
             {0, 4},
         ),
         ({"reserved_cpus": frozenset(), "kube_reserved": {"cpu": 99_000}}, set(range(8))),
+        ({"reserved_cpus": frozenset(), "kube_reserved": {"cpu": 1001}}, {0, 4}),
+        ({"reserved_cpus": frozenset()}, set()),
         ({"reserved_cpus": frozenset({1}), "capacity": {"cpu": 1500}}, {1}),
     ],
 )
@@ -336,9 +339,27 @@ def test_reserved_cpus(fields, reserved):
     assert manager.reserved == reserved
 
 
-def test_a_configured_capacity_has_cores_of_one_thread():
-    manager = cpu_manager(Node(capacity={}), replace(STATIC, capacity={"cpu": 1500}))
-    assert manager.topology == regular_topology(sockets=1, numa=1, cores=2, threads=1)
+@pytest.mark.parametrize(("milli", "cores"), [(0, 1), (1000, 1), (1001, 2), (1500, 2)])
+def test_a_configured_capacity_has_cores_of_one_thread(milli, cores):
+    manager = cpu_manager(Node(capacity={}), replace(STATIC, capacity={"cpu": milli}))
+    assert manager.topology == regular_topology(sockets=1, numa=1, cores=cores, threads=1)
+
+
+@pytest.mark.parametrize("root", ["/", "/other"])
+def test_a_pod_keeps_its_cpus_below_any_root(root):
+    """Its slice has the shared CPUs, too, for a container without CPUs of its own."""
+    config = replace(STATIC, cgroup_root=root)
+    part = Resources(limits={"cpu": 500, "memory": GI})
+    decision = decide(
+        pod(container(OWN), replace(container(part), name="side"), name="a"), NODE, config
+    )
+    now = {
+        decision.slice: "0-2,4-7",
+        decision.containers[0].scope: "2,6",
+        Tree(cgroup_root=root).tier(Qos.BURSTABLE): "0-1,4-5,7",
+    }
+    pools = assign([decision], [], NODE, config, now)
+    assert pools.shared == {0, 1, 3, 4, 5, 7}
 
 
 def test_the_cpus_of_another_machine():

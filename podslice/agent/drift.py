@@ -29,6 +29,7 @@ class Drift:
         self._repairs = RepairTimes(now)
         self._contested: set[UnitName] = set()
         self._reload_count: int | None = None
+        """That of systemd at the last `settle`."""
 
     def settle(self, assessment: Assessment) -> None:
         """Remember the properties of units, except of those that the plan changes."""
@@ -65,7 +66,7 @@ class Drift:
         )
 
     def was_reloaded(self, caps: Caps) -> bool:
-        """Return whether systemd has read its unit files again since; False where it is not known."""
+        """Return whether systemd has read its unit files again since `settle`; False if not known."""
         return None not in (caps.reload_count, self._reload_count) and (
             caps.reload_count != self._reload_count
         )

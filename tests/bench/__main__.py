@@ -9,6 +9,7 @@ The machine should be idle otherwise: disturbed rounds are marked.
 from __future__ import annotations
 
 import argparse
+import compileall
 import importlib
 import json
 import re
@@ -35,6 +36,7 @@ MODULES = {
 }
 """The benchmarks by name, in their order."""
 DEFAULT_DIR = Path("build/bench")
+ROOT = Path(__file__).parents[2]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.names if name not in MODULES]:
         parser.error(f"{unknown[0]}: there is {', '.join(MODULES)}")
+    # machines cannot write byte code into the source tree, so that each start would compile it
+    compileall.compile_dir(ROOT / "podslice", quiet=1)
     machine = host.describe()
     print_now(host.to_text(machine))
     results = []

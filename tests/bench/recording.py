@@ -11,11 +11,13 @@ the histories are written every ten minutes, to a real file system.
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import random
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,8 +80,8 @@ def run(*, quick: bool = False) -> Result:
     found = []
     for pods in sizes:
         sys.stderr.write(f"{pods} pods, {minutes} min\n")
-        with tempfile.TemporaryDirectory() as directory:
-            found.append(measure(Path(directory), pods, minutes))
+        with tempfile.TemporaryDirectory() as directory, _one_process() as process:
+            found.append(process.submit(measure, Path(directory), pods, minutes).result())
     return Result(
         name=NAME,
         title=TITLE,
@@ -87,6 +89,11 @@ def run(*, quick: bool = False) -> Result:
         aims=make_aims(found[-1]),
         rounds=[asdict(each) for each in found],
     )
+
+
+def _one_process() -> ProcessPoolExecutor:
+    """Return a new process: in this one histories may use memory that earlier work has released."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
 
 
 def make_table(found: list[Recording]) -> Table:

@@ -48,12 +48,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--json", type=Path, default=DEFAULT_DIR / "results.json", metavar="FILE", help="figures"
     )
     parser.add_argument(
-        "--plots", type=Path, default=DEFAULT_DIR / "plots", metavar="DIR", help="pictures"
+        "--plots", type=Path, metavar="DIR", help="pictures; with --results plots/ beside FILE"
     )
     parser.add_argument(
         "--results", type=Path, metavar="FILE", help="have the tables in this text replaced"
     )
     arguments = parser.parse_args(argv)
+    beside = arguments.results.parent if arguments.results else DEFAULT_DIR
+    plots = arguments.plots or beside / "plots"
+    if arguments.results and not plots.resolve().is_relative_to(beside.resolve()):
+        parser.error("--plots must be below the directory of --results, which refers to them")
     if unknown := [name for name in arguments.names if name not in MODULES]:
         parser.error(f"{unknown[0]}: there is {', '.join(MODULES)}")
     # machines cannot write byte code into the source tree, so that each start would compile it
@@ -69,9 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         results.append(result)
         # results are kept even if a later benchmark fails
         write_figures(arguments.json, to_json(machine, results))
-        draw_all(result, arguments.plots)
+        draw_all(result, plots)
     if arguments.results:
-        put_tables(arguments.results, machine, results, arguments.plots)
+        put_tables(arguments.results, machine, results, plots)
     return 0
 
 

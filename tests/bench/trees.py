@@ -44,7 +44,8 @@ NODE = Node(capacity={"cpu": 1000 * CPUS, "memory": 2**30 * 1000})
 CONFIG = Config(admission=False)
 SEEDS, QUICK_SEEDS = range(20), range(2)
 AIM_POINTS = 5.0
-SETTLE_SEC, WINDOW_SEC, QUICK_SEC = 1.5, 4.0, 0.5
+SETTLE_SEC, WINDOW_SEC, QUICK_SEC = 1.5, 16.0, 0.5
+"""The kernel moves threads between CPUs by chance: in 4 s one tree differed by 0.9 to 6.6 points."""
 LIMIT_SEC = 600.0
 GUEST = Path(__file__).parent / "guest/share.py"
 GUEST_FILE = "/run/share.py"

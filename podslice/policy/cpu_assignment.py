@@ -70,8 +70,8 @@ def assign_cpus(
     if options.full_cores and topology.is_uniform and count % topology.threads_per_core:
         return CpuRefusal(
             reason=SMT_ALIGNMENT,
-            message=f"the number of CPUs, {count}, is not a multiple of the {topology.threads_per_core} threads "
-            "of a core, and full-pcpus-only is set",
+            message=f"the number of CPUs, {count}, is not a multiple of the"
+            f" {topology.threads_per_core} threads of a core, and full-pcpus-only is set",
         )
     free = usable_cpus(topology, free, options)
     if count > len(free):

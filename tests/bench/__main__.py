@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--plots must be below the directory of --results, which refers to them")
     if unknown := [name for name in arguments.names if name not in MODULES]:
         parser.error(f"{unknown[0]}: there is {', '.join(MODULES)}")
-    # machines cannot write byte code into the source tree, so that each start would compile it
+    # otherwise a module that is imported while something is measured would be compiled in that time
     compileall.compile_dir(ROOT / "podslice", quiet=1)
     machine = host.describe()
     print_now(host.to_text(machine))

@@ -50,7 +50,8 @@ done
 def numa_vm():
     """A machine with the CPUs 0-3 on NUMA node 0, and 4-7 on node 1, and with the newest systemd.
 
-    Each core has two threads. The source tree is pushed: a snapshot with it would cost as much time, and disk besides.
+    Each core has two threads. The source tree is pushed: a snapshot with it would cost as much time,
+    and disk besides.
     """
     fixtures.need_lab()
     with Vm("forky", hardware=Hardware(cpu_count=8, numa_count=2, threads_per_core=2)) as machine:

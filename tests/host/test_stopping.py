@@ -21,18 +21,21 @@ spec:
   - {{name: app, resources: {{requests: {{memory: 4Mi}}}}}}
 """
 
-STUBBORN = "trap '' TERM; : > /tmp/up; exec sleep 1000"
+# each writes the process ID and the name of the process that it ends up with
+SLEEPS = "echo $$ sleep > /tmp/up; exec sleep 1000"
+STUBBORN = f"trap '' TERM; {SLEEPS}"
 # ends by itself once a reader opens the pipe that it opens after SIGTERM
 POLITE = """\
 mkfifo /tmp/asked
 trap ': > /tmp/asked; : > /tmp/ended; exit 0' TERM
-: > /tmp/up
-while :; do sleep 1000 & wait; done
+sleep 1000 &
+echo $! sleep > /tmp/up
+while :; do wait; done
 """
 # takes longer than the pod's grace period; without children, which systemd would signal as well
 SLOW = f"""\
 exec python3 -c '
-import signal, sys, time
+import os, signal, sys, time
 
 def end(*_):
     time.sleep({GRACE_SEC + 1})
@@ -40,7 +43,8 @@ def end(*_):
     sys.exit()
 
 signal.signal(signal.SIGTERM, end)
-open("/tmp/up", "w").close()
+with open("/tmp/up", "w") as up:
+    print(os.getpid(), "python3", file=up)
 signal.pause()
 '
 """
@@ -55,17 +59,26 @@ def shop(clean_machine):
     machine.run(*START_SERVICE, "--unit=podlab-neighbour", "sleep", "1000")
     yield machine
     machine.run("systemctl", "stop", "podlab-neighbour.service")
-    machine.run("sh", "-c", "rm -f /tmp/up /tmp/asked /tmp/ended")
+    machine.run("sh", "-c", "rm -f /tmp/script /tmp/up /tmp/asked /tmp/ended")
+
+
+# between fork and exec a process has the name of its parent, and may lose a signal
+UNTIL_UP = """\
+until read -r pid name < /tmp/up && read -r is < /proc/$pid/comm && [ $is = $name ]
+do sleep 0.1
+done 2>&-
+"""
 
 
 def run(machine, unit, script, grace_sec=GRACE_SEC):
-    """Run a script in a scope of the pod's slice."""
+    """Run a script in a scope of the pod's slice, until the process that it names runs."""
     machine.run("rm", "-f", "/tmp/up")
+    machine.put("/tmp/script", script)  # systemd-run of some versions expands $$ in arguments
     process = machine.spawn(
         *("systemd-run", "--quiet", "--scope", f"--unit={unit}", f"--slice={SLICE}"),
-        *("-p", "Delegate=yes", "-p", f"TimeoutStopSec={grace_sec}", "sh", "-c", script),
+        *("-p", "Delegate=yes", "-p", f"TimeoutStopSec={grace_sec}", "sh", "/tmp/script"),
     )
-    machine.run("timeout", "110", "sh", "-c", "until [ -e /tmp/up ]; do sleep 0.1; done")
+    machine.run("timeout", "110", "sh", "-c", UNTIL_UP)
     return process
 
 
@@ -114,7 +127,7 @@ def test_a_process_that_ends_by_itself_gets_its_grace_period(shop):
 
 @pytest.mark.cgroup2
 def test_a_longer_grace_period_than_the_pod_states_is_granted(shop):
-    processes = [run(shop, OURS, SLOW), run(shop, LIBPOD, ": > /tmp/up; exec sleep 1000")]
+    processes = [run(shop, OURS, SLOW), run(shop, LIBPOD, SLEEPS)]
     shop.podslice("delete", "shop", "--grace-period", "60", *BIG)
     assert [process.wait().exit_code for process in processes] == [0, 143]
     assert has_ended_by_itself(shop)
@@ -133,7 +146,8 @@ def test_processes_outside_of_units_are_stopped_too(shop):
 def by_hand(machine):
     """Put a process into a control group without a unit."""
     put = f"sleep 1000 >&- 2>&- & mkdir {GROUP}/by-hand; echo $! > {GROUP}/by-hand/cgroup.procs"
-    machine.run("sh", "-c", put)
+    machine.run("sh", "-c", f"{put}; echo $! sleep > /tmp/up")
+    machine.run("timeout", "110", "sh", "-c", UNTIL_UP)
 
 
 @pytest.mark.cgroup2

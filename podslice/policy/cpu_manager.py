@@ -57,8 +57,10 @@ def cpu_manager(node: Node, config: Config) -> CpuManager | None:
 
     Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, NewStaticPolicy.
     """
+    if config.cpu_manager_policy is CpuManagerPolicy.NONE:
+        return None
     topology = node_topology(node, config)
-    if config.cpu_manager_policy is CpuManagerPolicy.NONE or topology is None:
+    if topology is None:
         return None
     chosen = config.cpu_manager_policy_options
     reserved = config.reserved_cpus & topology.all or _reserve(topology, config)

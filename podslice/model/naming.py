@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from podslice.dataclass import dataclass
 from podslice.model.pod import Qos
 from podslice.model.unit import UnitName, mount_name, slice_name
@@ -112,6 +114,7 @@ def scope_of_service(name: UnitName) -> UnitName:
     return name if stem == name else UnitName(f"{stem}.scope")
 
 
+@lru_cache(maxsize=16)  # every name of a slice begins with those of the root
 def cgroup_components(path: str) -> tuple[str, ...]:
     """Return the components of an absolute control group, as the driver or the kernel writes it.
 

@@ -56,22 +56,22 @@ def sum_of(pod: Pod, part: str, resource: str) -> ContainerSum:
         part: `requests` or `limits`.
         resource: its name.
     """
-    terms = [
-        (container, Term(position=position, amount=amount))
-        for position, container in enumerate(pod.containers)
-        if (amount := amounts_of(container.resources, part).get(resource)) is not None
-    ]
-    greatest = ContainerSum(
-        terms=tuple(term for container, term in terms if container.kind is not ContainerKind.INIT)
-    )
-    sidecars: tuple[Term, ...] = ()
-    for container, term in terms:
+    together: list[Term] = []
+    sidecars: list[Term] = []
+    turns: list[ContainerSum] = []
+    for position, container in enumerate(pod.containers):
+        amount = amounts_of(container.resources, part).get(resource)
+        if amount is None:
+            continue
+        term = Term(position=position, amount=amount)
+        if container.kind is ContainerKind.INIT:
+            turns.append(ContainerSum(terms=(term, *sidecars), init=container))
+            continue
+        together.append(term)
         if container.kind is ContainerKind.SIDECAR:
-            sidecars += (term,)
-        elif container.kind is ContainerKind.INIT:
-            turn = ContainerSum(terms=(term, *sidecars), init=container)
-            greatest = max(greatest, turn, key=lambda each: each.amount)
-    return greatest
+            sidecars.append(term)
+    lasting = ContainerSum(terms=tuple(together))
+    return max((lasting, *turns), key=lambda each: each.amount) if turns else lasting
 
 
 def amounts_of(stated: Resources, part: str) -> Amounts:

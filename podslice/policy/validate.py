@@ -63,10 +63,9 @@ def validate(
         found += _validate_kernel(container.resources, where, by, page_size)
         found += _validate_typos(container.resources, where, page_size, capacity)
     pod_level = _as_stated(pod, stated)
-    found += _validate_level(pod_level, level(pod), is_pod=True)
-    by = with_period(config, pod.properties)
-    found += _validate_kernel(pod_level, level(pod), by, page_size)
-    found += _validate_typos(pod_level, level(pod), page_size, capacity)
+    if pod_level:
+        by = with_period(config, pod.properties)
+        found += _validate_pod_level(pod_level, level(pod), by, page_size, capacity)
     found += compare_levels(pod, stated, config.rules)
     found += check_process_ids(pod, config, level(pod))
     for name in (MEMORY, EPHEMERAL_STORAGE):
@@ -74,6 +73,14 @@ def validate(
     found += _validate_helpers(pod)
     found += _validate_volumes(pod, page_size)
     return [_at(pod, problem) for problem in found]
+
+
+def _validate_pod_level(
+    stated: Resources, where: str, config: Config, page_size: int, capacity: Amounts
+) -> Iterator[Problem]:
+    yield from _validate_level(stated, where, is_pod=True)
+    yield from _validate_kernel(stated, where, config, page_size)
+    yield from _validate_typos(stated, where, page_size, capacity)
 
 
 def _validate_helpers(pod: Pod) -> Iterator[Problem]:

@@ -117,8 +117,8 @@ def page_size_bytes(resource: str) -> int | None:
 
 
 def _by_size(amounts: Amounts) -> HugePages:
-    names = sorted(name for name in amounts if is_hugepages(name))
-    if not names:
-        return {}
-    sizes = {name: page_size_bytes(name) for name in names}
-    return {size: whole(amounts, name) or 0 for name, size in sizes.items() if size}
+    return {
+        size: whole(amounts, name) or 0
+        for name in sorted(filter(is_hugepages, amounts))
+        if (size := page_size_bytes(name))
+    }

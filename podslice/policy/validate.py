@@ -57,15 +57,12 @@ def validate(
     found: list[Problem] = []
     for container in pod.containers:
         where = f"{container.where}.resources"
-        found += _validate_level(container.resources, where)
-        found += _validate_extended(container.resources, where)
         by = with_period(config, container.properties, pod.properties)
-        found += _validate_kernel(container.resources, where, by, page_size)
-        found += _validate_typos(container.resources, where, page_size, capacity)
+        found += _validate_resources(container.resources, where, by, page_size, capacity)
     pod_level = _as_stated(pod, stated)
     if pod_level:
         by = with_period(config, pod.properties)
-        found += _validate_pod_level(pod_level, level(pod), by, page_size, capacity)
+        found += _validate_resources(pod_level, level(pod), by, page_size, capacity, is_pod=True)
     found += compare_levels(pod, stated, config.rules)
     found += check_process_ids(pod, config, level(pod))
     for name in (MEMORY, EPHEMERAL_STORAGE):
@@ -75,10 +72,19 @@ def validate(
     return [_at(pod, problem) for problem in found]
 
 
-def _validate_pod_level(
-    stated: Resources, where: str, config: Config, page_size: int, capacity: Amounts
+def _validate_resources(
+    stated: Resources,
+    where: str,
+    config: Config,
+    page_size: int,
+    capacity: Amounts,
+    *,
+    is_pod: bool = False,
 ) -> Iterator[Problem]:
-    yield from _validate_level(stated, where, is_pod=True)
+    """Validate the resources of one container, or of the pod level."""
+    yield from _validate_level(stated, where, is_pod=is_pod)
+    if not is_pod:
+        yield from _validate_extended(stated, where)
     yield from _validate_kernel(stated, where, config, page_size)
     yield from _validate_typos(stated, where, page_size, capacity)
 
@@ -124,8 +130,8 @@ def _at(pod: Pod, problem: Problem) -> Problem:
     )
 
 
-def _validate_level(stated: Resources, where: str, *, is_pod: bool = False) -> Iterator[Problem]:
-    """Validate the resources of one container, or of the pod level."""
+def _validate_level(stated: Resources, where: str, *, is_pod: bool) -> Iterator[Problem]:
+    """Compare requests with limits, and check the names of resources."""
     for name, request in stated.requests.items():
         limit = stated.limits.get(name)
         if limit is not None and request > limit:

@@ -59,23 +59,29 @@ class Round:
     seed: int
     tree: tuple[CpuGroup, ...]
     predicted: dict[str, float]
-    measured: dict[str, float]
-    """The averages of all starts."""
-    starts: tuple[dict[str, float], ...] = ()
+    starts: tuple[dict[str, float], ...]
+    """The measured shares of each start."""
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """The averages of all starts."""
+        names = self.starts[0]
+        return {name: statistics.fmean(each[name] for each in self.starts) for name in names}
 
     @property
     def most_of_one_start(self) -> float:
         """The largest difference in a single start."""
         return max(
             abs(each[name] - self.predicted[name])
-            for each in (self.measured, *self.starts)
+            for each in self.starts
             for name in self.predicted
         )
 
     @property
     def off_points(self) -> list[float]:
         """The differences from the prediction."""
-        return [abs(self.measured[name] - self.predicted[name]) for name in self.predicted]
+        measured = self.measured
+        return [abs(measured[name] - self.predicted[name]) for name in self.predicted]
 
 
 def run(*, quick: bool = False) -> Result:
@@ -92,18 +98,17 @@ def run(*, quick: bool = False) -> Result:
     return make_result(rounds)
 
 
-def measure(machine: Vm, seed: int, settle_sec: float, window_sec: float, starts: int = 1) -> Round:
+def measure(machine: Vm, seed: int, settle_sec: float, window_sec: float, starts: int) -> Round:
     """Let the processes of one tree run, several times from their start."""
     tree = make_tree(seed)
     argv = ("python3", GUEST_FILE, f"{settle_sec}", f"{window_sec}")
     text = json.dumps([*map(plain_group, tree)])
-    found: list[dict[str, float]] = [
+    found: tuple[dict[str, float], ...] = tuple(
         json.loads(machine.run(*argv, input=text, timeout_sec=LIMIT_SEC).stdout)
         for _ in range(starts)
-    ]
+    )
     predicted = {name: 100 * used / CPUS for name, used in share_cpu(tree, CPUS).items()}
-    measured = {name: statistics.fmean(each[name] for each in found) for name in found[0]}
-    return Round(seed=seed, tree=tree, predicted=predicted, measured=measured, starts=tuple(found))
+    return Round(seed=seed, tree=tree, predicted=predicted, starts=found)
 
 
 def make_tree(seed: int) -> tuple[CpuGroup, ...]:
@@ -189,7 +194,7 @@ def make_result(rounds: Sequence[Round]) -> Result:
     )
 
 
-def make_table(rounds: Iterable[Round]) -> Table:
+def make_table(rounds: Sequence[Round]) -> Table:
     """Return a row for each tree."""
     return Table(
         title="Shares of the machine: deviation from the simulation, in points",
@@ -217,7 +222,7 @@ def make_table(rounds: Iterable[Round]) -> Table:
             for each in rounds
         ),
         note=f"Points are percent of the machine's {CPUS} processors. Shares are averages of"
-        f" {STARTS} starts; the last column is the largest deviation in one of them.",
+        f" {len(rounds[0].starts)} starts; the last column is the largest deviation in one of them.",
     )
 
 

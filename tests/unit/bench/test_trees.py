@@ -50,9 +50,8 @@ def test_one_share_in_one_tree_misses_the_aim(off, is_met):
     tree = (CpuGroup(name="a", quota_milli=500, threads=1), CpuGroup(name="b"))
     first = {"a": 25.0, "b": 75.0}
     starts = ({"a": 28.0, "b": 72.0}, {"a": 23.0, "b": 76.0})
-    measured = {"a": 25.5, "b": 74.0}
-    good = trees.Round(seed=1, tree=tree, predicted=first, measured=measured, starts=starts)
-    other = trees.Round(seed=2, tree=tree, predicted=first, measured={"a": 25.0, "b": 75.0 - off})
+    good = trees.Round(seed=1, tree=tree, predicted=first, starts=starts)
+    other = trees.Round(seed=2, tree=tree, predicted=first, starts=({"a": 25.0, "b": 75.0 - off},))
     result = trees.make_result([good, other])
     assert result.aims[0].is_met == is_met
     assert result.tables[0].rows[0] == ("1", "2", "3", "1", "100 %", "1.00", "0.75", "3.00")

@@ -70,6 +70,10 @@ done 2>&-
 """
 
 
+def wait_until_up(machine):
+    machine.run("timeout", "110", "sh", "-c", UNTIL_UP)
+
+
 def run(machine, unit, script, grace_sec=GRACE_SEC):
     """Run a script in a scope of the pod's slice, until the process that it names runs."""
     machine.run("rm", "-f", "/tmp/up")
@@ -78,7 +82,7 @@ def run(machine, unit, script, grace_sec=GRACE_SEC):
         *("systemd-run", "--quiet", "--scope", f"--unit={unit}", f"--slice={SLICE}"),
         *("-p", "Delegate=yes", "-p", f"TimeoutStopSec={grace_sec}", "sh", "/tmp/script"),
     )
-    machine.run("timeout", "110", "sh", "-c", UNTIL_UP)
+    wait_until_up(machine)
     return process
 
 
@@ -147,7 +151,7 @@ def by_hand(machine):
     """Put a process into a control group without a unit."""
     put = f"sleep 1000 >&- 2>&- & mkdir {GROUP}/by-hand; echo $! > {GROUP}/by-hand/cgroup.procs"
     machine.run("sh", "-c", f"{put}; echo $! sleep > /tmp/up")
-    machine.run("timeout", "110", "sh", "-c", UNTIL_UP)
+    wait_until_up(machine)
 
 
 @pytest.mark.cgroup2

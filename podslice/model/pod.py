@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import field
 from enum import StrEnum
@@ -10,6 +11,12 @@ from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
 from podslice.model.annotations import StatedProperties
 from podslice.model.resources import Amounts, Resources
+
+UID_MAX = 128
+"""Characters of a pod's uid. With it, and a container's name, a unit's name has at most 255 bytes."""
+_UID = re.compile(r"[A-Za-z0-9.:-]+")
+# the uid names a directory, beside the records, `<uid>.json`
+_FILE_NAME = re.compile(r"\.+|.*\.(?:json|new)")
 
 
 class ContainerKind(StrEnum):
@@ -119,10 +126,29 @@ class InitProgress:
 NO_PROGRESS = InitProgress()
 
 
+def is_uid(text: str | None) -> bool:
+    """Return whether a text may be the uid of a pod: a part of a slice's name and of file names.
+
+    A kubelet's uids are UUIDs, and hashes for static pods; a uid need not be either.
+    """
+    return (
+        text is not None
+        and len(text) <= UID_MAX
+        and _UID.fullmatch(text) is not None
+        and _FILE_NAME.fullmatch(text) is None
+    )
+
+
 def default_uid(namespace: str, name: str) -> str:
     """Return the uid of a pod whose manifest has none: the same name always gives the same uid.
 
-    It is the version 5 UUID of `namespace/name` in the URL namespace, so that the slice can be
-    computed in advance: `uuidgen --sha1 --namespace @url --name default/web`.
+    The uid is `NAME.NAMESPACE`, which is legible in the names of the pod's units. A namespace has no
+    dot, so two pods never share a uid. Where `is_uid` refuses this, or a unit's name would be too
+    long, the uid is the version 5 UUID of `NAMESPACE/NAME` in the URL namespace:
+    `uuidgen --sha1 --namespace @url --name default/web`.
     """
+    uid = f"{name}.{namespace}"
+    # the mount unit of a volume in memory has the uid with each `-` as `\x2d`
+    if is_uid(uid) and len(uid) + 3 * uid.count("-") <= UID_MAX:
+        return uid
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{namespace}/{name}"))

@@ -8,7 +8,7 @@ from tests.host.scenario import exists, kernel, show
 from tests.lab import fixtures
 from tests.lab.machine import START_SERVICE
 
-RECORD = "/run/podslice/pods/b96bf486-0bab-55d8-bda7-fec205add294.json"
+RECORD = "/run/podslice/pods/web.default.json"
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from podslice.inputs.manifest.names import is_uid
-from podslice.model.pod import Pod
+from podslice.model.pod import Pod, is_uid
 
 LOGS = Path("/var/log/pods")
 """Source: Kubernetes, pkg/kubelet/apis/config/v1beta1/defaults.go, PodLogsDir."""

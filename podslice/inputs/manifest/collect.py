@@ -18,7 +18,7 @@ from podslice.inputs.manifest.kinds import (
     Workload,
     is_foreign,
 )
-from podslice.inputs.manifest.names import SUBDOMAIN_MAX, check_subdomain, is_uid, keep
+from podslice.inputs.manifest.names import SUBDOMAIN_MAX, check_subdomain, keep
 from podslice.inputs.manifest.pod_annotations import read_annotations
 from podslice.inputs.manifest.podspec import Template, read_metadata, read_spec
 from podslice.inputs.manifest.problems import Problems
@@ -26,7 +26,7 @@ from podslice.inputs.manifest.schema import Metadata
 from podslice.inputs.manifest.yaml_builder import Document
 from podslice.inputs.readers import read_int
 from podslice.inputs.scalars import describe, extend_path, quote
-from podslice.model.pod import Pod, default_uid
+from podslice.model.pod import Pod, default_uid, is_uid
 from podslice.pausable import Steps, paced
 
 _OF_QUADLETS = "only apply --start and render --format quadlet use them"

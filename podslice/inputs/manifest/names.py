@@ -9,17 +9,14 @@ import re
 
 from podslice.errors import Problem, printable
 from podslice.inputs.scalars import quote
+from podslice.model.pod import UID_MAX, is_uid
 
 SUBDOMAIN_MAX = 253
 LABEL_MAX = 63
-UID_MAX = 128
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _LABEL_RE = re.compile(_LABEL)
 _SUBDOMAIN_RE = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_UID_RE = re.compile(r"[A-Za-z0-9.:-]+")
-# the uid names a directory, beside the records, `<uid>.json`
-_FILE_RE = re.compile(r"\.+|.*\.(?:json|new)")
 _RESOURCE_RE = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -54,18 +51,12 @@ def check_uid(uid: str) -> Problem | None:
     """Return the problem of a pod's uid, which becomes part of a slice's name; None if it is valid."""
     if is_uid(uid):
         return None
-    rule = f"letters, digits, '-', '.' and ':', at most {UID_MAX} characters"
-    if _FILE_RE.fullmatch(uid):
-        rule = "it is reserved for a file name"
+    rule = (
+        f"letters, digits, '-', '.' and ':', at most {UID_MAX} characters, not only dots, and"
+        " without the suffixes .json and .new"
+    )
     message = f"{quote(uid)} is not a valid pod uid: {rule}"
     return Problem(message=message, hint="leave it out; podslice then computes one")
-
-
-def is_uid(uid: str | None) -> bool:
-    """Return whether a text is a valid uid of a pod."""
-    if uid is None or len(uid) > UID_MAX or _FILE_RE.fullmatch(uid):
-        return False
-    return bool(_UID_RE.fullmatch(uid))
 
 
 def to_label(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from podslice.errors import InputError, invalid
 from podslice.inputs.options.values import is_text
 from podslice.inputs.scalars import describe, quote
+from podslice.model.pod import UID_MAX
 from podslice.model.unit import (
     UNIT_NAME_MAX,
     UnitName,
@@ -14,8 +15,8 @@ from podslice.model.unit import (
 )
 
 _SLICE = ".slice"
-_BELOW_ROOT = f"-kubepods-besteffort-pod{36 * '0'}"
-"""The suffix of the longest name of a pod's slice, with a uid of the usual 36 characters."""
+_BELOW_ROOT = f"-kubepods-besteffort-pod{UID_MAX * '0'}"
+"""The suffix of the longest name of a pod's slice."""
 
 _CONTROL_GROUP_MAX = 4096 - 64 - 2 * 256
 """Characters of a control group, so that the path of a file in a container's scope fits the kernel.

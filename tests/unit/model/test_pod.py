@@ -5,7 +5,9 @@ import uuid
 import pytest
 
 from podslice.errors import HostError, InputError, JobFailed, Problem, Severity
-from podslice.model.pod import Container, ContainerKind, Pod, default_uid
+from podslice.model.naming import Tree, scope_name, volume_path
+from podslice.model.pod import Container, ContainerKind, Pod, Qos, default_uid
+from podslice.model.unit import is_unit_name, mount_name
 
 ERROR = Problem(where="a", message="b")
 WARNING = Problem(where="a", message="b", severity=Severity.WARNING)
@@ -41,7 +43,38 @@ def test_a_name_always_gives_the_same_uid_and_another_another():
     uids = [default_uid(*each) for each in names]
     assert uids == [default_uid(*each) for each in names]
     assert len(set(uids)) == 3
-    assert all(uuid.UUID(uid).version == 5 for uid in uids)
+    assert uids == ["web.default", "db.default", "web.shop"]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name"),
+    [
+        ("default", "a" * 121),
+        (
+            "default",
+            "a-" * 29 + "abcde",
+        ),  # 128 characters, as `-` is escaped in the name of a mount
+        ("json", "web"),  # a record has this name
+        ("new", "web"),
+        ("default", "Not_valid"),
+    ],
+)
+def test_a_name_that_is_not_a_uid_gets_a_hash(namespace, name):
+    uid = default_uid(namespace, name)
+    assert uuid.UUID(uid) == uuid.uuid5(uuid.NAMESPACE_URL, f"{namespace}/{name}")
+
+
+def test_the_longest_names_of_units_are_valid():
+    uid = default_uid("default", "a" * 120)
+    assert uid == f"{'a' * 120}.default"
+    container = scope_name(uid, "c" * 63).removesuffix("scope")
+    names = [f"{container}service", container.replace("-pod", "-probe-pod", 1) + "service"]
+    names += [Tree().pod(uid, qos) for qos in Qos]
+    names += [mount_name(volume_path(uid, "v" * 63))]
+    dashes = default_uid("default", "a-" * 24 + "a")
+    assert "-" in dashes
+    names += [mount_name(volume_path(dashes, "v" * 63))]
+    assert all(map(is_unit_name, names))
 
 
 @pytest.mark.parametrize(

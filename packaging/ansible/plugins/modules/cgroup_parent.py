@@ -87,7 +87,7 @@ slice:
   description: The slice of the pod.
   returned: success
   type: str
-  sample: kubepods-burstable-podb96bf486_0bab_55d8_bda7_fec205add294.slice
+  sample: kubepods-burstable-podweb.default.slice
 control_group:
   description: The control group of the slice.
   returned: success
@@ -105,7 +105,7 @@ line:
   description: The options or lines, in the requested form.
   returned: success
   type: str
-  sample: --cgroup-parent=kubepods-burstable-podb96bf486_0bab_55d8_bda7_fec205add294.slice
+  sample: --cgroup-parent=kubepods-burstable-podweb.default.slice
 """
 
 from ..module_utils import cgroup_parent

@@ -9,7 +9,7 @@ import yaml
 from podslice.compose import resolver
 from tests.unit.doctor.hosts import program
 
-SLICE = "kubepods-pod125b58a7_336d_5c16_9138_093374174934.slice"
+SLICE = "kubepods-podshop.default.slice"
 PROJECT = {
     "name": "shop",
     "services": {"db": {"image": "postgres", "mem_limit": "1g"}, "web": {"image": "nginx"}},

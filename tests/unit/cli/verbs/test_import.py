@@ -34,7 +34,7 @@ memory: 512Mi # above this its processes are OOM-killed (MemoryMax); MemoryMax=5
 #
 # To start nginx.service in the applied pod: systemctl edit nginx.service, with the lines below; then: systemctl restart nginx.service
 # [Service]
-# Slice=kubepods-burstable-poda459a276_3bb5_562f_a50c_03d0ff8d8a37.slice
+# Slice=kubepods-burstable-podnginx.default.slice
 # CPUQuota=150%
 # CPUWeight=50
 # MemoryLow=94371840

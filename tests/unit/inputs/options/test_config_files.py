@@ -20,7 +20,7 @@ from podslice.model.config import (
 )
 from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
 from podslice.model.naming import Tree
-from podslice.model.pod import Qos, default_uid
+from podslice.model.pod import UID_MAX, Qos
 from podslice.model.unit import UNIT_NAME_MAX
 from tests.configuration import load_config
 
@@ -266,11 +266,11 @@ def test_thresholds_of_tiers(value):
         ("cgroup-root", "/a b", "--cgroup-root: 'a b' can't be part of a slice's name"),
         ("cgroup-root", "/a--b.slice", "--cgroup-root: 'a--b.slice' is not a valid slice name"),
         ("cgroup-root", "/a-b.slice", "--cgroup-root: '/a-b.slice' is not where systemd puts 'a-b.slice'; write '/a.slice/a-b.slice'"),
-        ("cgroup-root", "/" + "a" * 300, f"--cgroup-root: '/{'a' * 63}…' is too long: the names of the pods' slices have at most 255 characters; shorten it by 111 characters"),
+        ("cgroup-root", "/" + "a" * 300, f"--cgroup-root: '/{'a' * 63}…' is too long: the names of the pods' slices have at most 255 characters; shorten it by 203 characters"),
         ("cgroup-root", f"/{'a' * 300}.slice", f"--cgroup-root: '/{'a' * 63}…' is too long: "),
-        ("cgroup-root", "/a" * 70, f"--cgroup-root: '{'/a' * 32}…' has too many levels; write a path with fewer levels"),
+        ("cgroup-root", "/a" * 70, f"--cgroup-root: '{'/a' * 32}…' is too long: the names of the pods' slices have at most 255 characters; shorten it by 42 characters"),
         ("kube-reserved-cgroup", "/" + "a" * 300, f"--kube-reserved-cgroup: '/{'a' * 63}…' is too long: the name of its slice has at most 255 characters; shorten it by 51 characters"),
-        ("system-reserved-cgroup", "/a" * 100, f"--system-reserved-cgroup: '{'/a' * 32}…' has too many levels"),
+        ("system-reserved-cgroup", "/a" * 100, f"--system-reserved-cgroup: '{'/a' * 32}…' has too many levels; write a path with fewer levels"),
         ("kube-reserved-cgroup", "/", "--kube-reserved-cgroup: a reservation can't be enforced on the root"),
         ("kube-reserved", "cpu", "--kube-reserved: 'cpu' is not of the form name=value; the operator is '='"),
         ("kube-reserved", "cpu=1,cpu=2", "--kube-reserved.cpu: duplicate key 'cpu'; remove one"),
@@ -507,9 +507,9 @@ def test_a_file_name_that_is_too_long_is_reported():
 
 @pytest.mark.parametrize("form", ["/{}", "/{}.slice"])
 def test_the_longest_root_has_room_for_every_pod(form):
-    longest = UNIT_NAME_MAX - len("-kubepods-besteffort-pod.slice") - 36
+    longest = UNIT_NAME_MAX - len("-kubepods-besteffort-pod.slice") - UID_MAX
     tree = Tree(cgroup_root=load(cgroup_root=form.format("a" * longest)).cgroup_root)
-    names = [tree.pod(default_uid("default", "web"), qos) for qos in Qos]
+    names = [tree.pod(UID_MAX * "a", qos) for qos in Qos]
     assert max(map(len, names)) == UNIT_NAME_MAX
     with pytest.raises(InputError, match="too long"):
         load(cgroup_root=form.format("a" * (longest + 1)))

@@ -60,7 +60,7 @@ def open_regular(
     """Open a regular file, or a pipe if that is allowed, and return the descriptor.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: it cannot be opened; the error names the path.
         NotRegularError: it is not a regular file.
     """
     try:
@@ -72,6 +72,9 @@ def open_regular(
     try:
         _check(located, allow_pipe=allow_pipe)
         return os.open(f"/proc/self/fd/{located}", flags & ~os.O_CREAT | _FLAGS)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     finally:
         os.close(located)
 

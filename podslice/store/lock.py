@@ -72,13 +72,16 @@ def release(root: Path, handle: int, *, is_needed: bool) -> None:
 def _open(path: Path) -> int:
     while True:
         with writing(path.parent):
-            path.parent.parent.mkdir(parents=True, exist_ok=True)
             try:
+                path.parent.parent.mkdir(parents=True, exist_ok=True)
                 with contextlib.suppress(FileExistsError):
                     path.parent.mkdir()
                 return open_regular(path, os.O_RDWR | os.O_CREAT, 0o644)
             except FileNotFoundError:
                 continue  # another process removed the directory with its lock
+            except PermissionError as error:
+                message = f"permission denied: the record directory {path.parent}"
+                raise HostError(f"{message}; run as root, or use --user") from error
             except NotRegularError as error:
                 raise HostError(f"{path} {error}; remove it") from error
 

@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+import shutil
+import tempfile
 import threading
 from pathlib import Path
 
@@ -131,7 +133,7 @@ def test_a_lock_that_is_free_is_taken_at_once(store):
 
 def test_a_lock_without_permission_is_an_error(store, no_permission):
     no_permission(Path, "mkdir")
-    with pytest.raises(HostError, match="Permission denied; run as root"):
+    with pytest.raises(HostError, match="permission denied: the record directory"):
         store.try_lock()
 
 
@@ -144,3 +146,26 @@ def test_a_file_system_without_locks_is_an_error_and_leaves_nothing_open(store, 
     with pytest.raises(HostError, match="No locks available"), store.lock():
         pytest.fail("there is no lock")
     assert sorted(path.name for path in Path("/proc/self/fd").iterdir()) == before
+
+
+@pytest.fixture
+def as_other_user():
+    """Return a directory that every user may enter; afterwards the test is root again."""
+    directory = Path(tempfile.mkdtemp(dir="/tmp"))
+    directory.chmod(0o755)
+    yield directory
+    os.seteuid(0)
+    shutil.rmtree(directory)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_the_lock_of_root_is_an_error_that_names_the_directory(as_other_user):
+    store = Store(as_other_user / "podslice")
+    store.save(besteffort("web"))
+    with store.lock():
+        pass
+    os.seteuid(65534)
+    expected = f"permission denied: the record directory {store.root}; run as root, or use --user"
+    with pytest.raises(HostError) as refused, store.lock():
+        pytest.fail("another user holds the lock")
+    assert str(refused.value) == expected

@@ -13,10 +13,12 @@ from podslice.errors import Problem, Severity, warning
 from podslice.inputs.manifest.names import to_label
 from podslice.inputs.scalars import extend_path
 from podslice.model.resources import CPU, MEMORY, format_amount
+from podslice.policy.proposal import NOT_RESERVED, share_request_milli
 
 _RESOURCES = (CPU, MEMORY)
 _NO_RESERVATION = "it reserves none"
 _SUM = "the sum of the services"
+_SHARE = "the weight of a unit without a setting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,7 @@ def draft_pod(project: Project, options: Settings) -> PodDraft:
     problems: list[Problem] = []
     metadata = _metadata(project, options, places, problems)
     spec: dict[str, object] = {}
+    problems += _no_budget(project, options)
     resources = _pod_level(project, options, places, problems)
     if resources:
         spec["resources"] = resources
@@ -107,33 +110,62 @@ def _pod_level(
     return {part: amounts for part, amounts in level.items() if amounts}
 
 
+def _no_budget(project: Project, options: Settings) -> Iterator[Problem]:
+    """Yield an error for a project that nothing limits: its pod would have no effect."""
+    stated = (options.budget, project.settings.budget, project.settings.requests)
+    if project.services and not any(stated) and not _has_limits(project):
+        message = "no service has a limit, and the project has no budget"
+        hint = f"state one: --budget cpu=2,memory=4Gi, or {KEY}.budget in the file"
+        yield Problem(where="services", message=message, hint=hint)
+
+
+def _has_limits(project: Project) -> bool:
+    return any(service.limits or service.requests for service in project.services)
+
+
 def _budget_of(
     name: str, project: Project, options: Settings, problems: list[Problem]
 ) -> dict[str, tuple[int, str]]:
     """Return the request and the limit of one resource, each with its place.
 
-    The budget is that of the command line, of `x-podslice`, or the sum of the services. A stated
-    one is also the request, as a limit without a request is in Kubernetes. A sum of limits goes
-    with the sum of what the services reserve, if any of them does.
+    The limit is the budget of the command line, of `x-podslice`, or the sum of the services. It is
+    only a limit: the request is what `x-podslice` or the services reserve. Without a reservation the
+    pod requests no memory, and the CPUs for the weight of a unit without a setting, because with
+    less the project would have hardly any CPU while the host is busy.
     """
-    found: dict[str, tuple[int, str]] = {}
+    found = {"limits": _limit_of(name, project, options, problems)}
+    found["requests"] = _request_of(name, project, options, found["limits"])
+    return {part: each for part, each in found.items() if each is not None}
+
+
+def _limit_of(
+    name: str, project: Project, options: Settings, problems: list[Problem]
+) -> tuple[int, str] | None:
     if name in options.budget:
-        found["limits"] = found["requests"] = options.budget[name], "--budget"
-    elif name in project.settings.budget:
-        found["limits"] = found["requests"] = project.settings.budget[name], f"{KEY}.budget"
-    else:
-        limit, missing = _sum_of_limits(project.services, name)
-        if not options.budget and not project.settings.budget:
-            problems += missing
-        reserved = _sum_of(project.services, name, "requests")
-        if limit is not None:
-            found["limits"] = limit, _SUM
-            found["requests"] = limit, "as the limit"
-        if reserved:
-            found["requests"] = reserved, _SUM
+        return options.budget[name], "--budget"
+    if name in project.settings.budget:
+        return project.settings.budget[name], f"{KEY}.budget"
+    limit, missing = _sum_of_limits(project.services, name)
+    if not options.budget and not project.settings.budget and _has_limits(project):
+        problems += missing
+    return None if limit is None else (limit, _SUM)
+
+
+def _request_of(
+    name: str, project: Project, options: Settings, limit: tuple[int, str] | None
+) -> tuple[int, str] | None:
     if name in project.settings.requests:
-        found["requests"] = project.settings.requests[name], f"{KEY}.requests"
-    return found
+        return project.settings.requests[name], f"{KEY}.requests"
+    if limit is not None and options.reserve:
+        return limit[0], "--reserve"
+    reserved = _sum_of(project.services, name, "requests")
+    if limit is not None and reserved > limit[0]:
+        return limit  # the check of the containers' requests reports the contradiction
+    if reserved:
+        return reserved, _SUM
+    if limit is None:
+        return (share_request_milli(None), _SHARE) if name == CPU else None
+    return (share_request_milli(limit[0]) if name == CPU else 0), NOT_RESERVED
 
 
 def _sum_of_limits(services: Sequence[Service], name: str) -> tuple[int | None, list[Problem]]:

@@ -27,15 +27,25 @@ _INSTEAD_OF_DEPLOY = {
 """Field below `deploy` → the field of the service that every tool observes."""
 
 
-def make_override(project: Project, pod: PodDecision) -> dict[str, object]:
-    """Return the override file of a project, whose pod has been decided."""
+def make_override(project: Project, pod: PodDecision, *, has_oom_scores: bool) -> dict[str, object]:
+    """Return the override file of a project, whose pod has been decided.
+
+    Args:
+        project: the services, as their tool has resolved them.
+        pod: the decision on their pod.
+        has_oom_scores: whether services without an OOM score get that of the pod's class.
+    """
     decided = {each.name: each for each in pod.containers}
     needs_shares = any(_reserves_cpu(service) for service in project.services)
     services = {
-        service.name: _make_service(service, pod, decided, needs_shares=needs_shares)
+        service.name: _make_service(
+            service, pod, decided, needs_shares=needs_shares, has_oom_score=has_oom_scores
+        )
         for service in project.services
     }
-    return {"services": services}
+    keys = {"cgroup_parent": pod.slice, "labels": dict(Parent(pod=pod, container=None).labels)}
+    others = {name: dict(keys) for name in project.others}
+    return {"services": {**services, **others}}
 
 
 def unsupported_by(tool: ComposeTool, project: Project) -> Iterator[Problem]:
@@ -93,6 +103,7 @@ def _make_service(
     decided: Mapping[str, ContainerDecision],
     *,
     needs_shares: bool,
+    has_oom_score: bool,
 ) -> dict[str, object]:
     """Return the keys of a service.
 
@@ -102,7 +113,7 @@ def _make_service(
     is_single = len(service.containers) == 1
     parent = Parent(pod=pod, container=container if is_single else None)
     keys: dict[str, object] = {"cgroup_parent": pod.slice, "labels": dict(parent.labels)}
-    if "oom_score_adj" not in service.stated:
+    if has_oom_score and "oom_score_adj" not in service.stated:
         keys["oom_score_adj"] = container.oom_score_adj
     if needs_shares and "cpu_shares" not in service.stated:
         request = service.requests.get(CPU)

@@ -92,19 +92,28 @@ class Project:
 
     name: str | None = None
     services: tuple[Service, ...] = ()
+    others: tuple[str, ...] = ()
+    """The services that have no containers now: in a profile that is not active, or with scale 0."""
+    built: tuple[str, ...] = ()
+    """The services whose image is built."""
     settings: Settings = field(default_factory=Settings)
     problems: tuple[Problem, ...] = ()
 
 
-def read_project(value: object) -> Project:
-    """Read the output of `docker compose config` or `podman-compose config`."""
+def read_project(value: object, everything: object = None) -> Project:
+    """Read the output of `docker compose config` or `podman-compose config`.
+
+    Args:
+        value: the project with the active profiles.
+        everything: the same project with all profiles; None if it is not known.
+    """
     if not isinstance(value, dict):
         message = f"a project must be a mapping, not {describe(value)}"
         return Project(problems=(Problem(message=message),))
     problems: list[Problem] = []
-    services = value.get("services")
+    services, inactive = value.get("services"), _inactive(value, everything)
     if not isinstance(services, dict) or not services:
-        problems.append(Problem(where="services", message="the project has no services"))
+        problems.append(_no_services(inactive))
         services = {}
     if "include" in value:
         problems.append(_unresolved("include"))
@@ -123,9 +132,33 @@ def read_project(value: object) -> Project:
     return Project(
         name=str(name) if isinstance(name, str) else None,
         services=tuple(found),
+        others=(*(each.name for each in read if each.is_off), *inactive),
+        built=tuple(each.name for each in read if each.is_built),
         settings=settings,
         problems=tuple(dict.fromkeys(problems)),
     )
+
+
+def _inactive(active: Mapping[str, object], everything: object) -> dict[str, object]:
+    """Return the services that only other profiles have, by name."""
+    every = everything.get("services") if isinstance(everything, dict) else None
+    if not isinstance(every, dict):
+        return {}
+    stated = active.get("services")
+    known = stated if isinstance(stated, dict) else {}
+    names = islice((name for name in every if name not in known), POD_CONTAINERS_MAX)
+    return {str(name): every[name] for name in names}
+
+
+def _no_services(inactive: Mapping[str, object]) -> Problem:
+    """Return the problem of a project without active services."""
+    if not inactive:
+        return Problem(where="services", message="the project has no services")
+    found = (each.get("profiles") for each in inactive.values() if isinstance(each, dict))
+    names = sorted({str(name) for each in found if isinstance(each, list) for name in each})
+    hint = f"state one or more: --profile {names[0] if names else 'NAME'}"
+    hint += f"; the profiles are {', '.join(names)}" if len(names) > 1 else ""
+    return Problem(where="services", message="every service is in a profile", hint=hint)
 
 
 def _unresolved(where: str) -> Problem:
@@ -155,10 +188,17 @@ class _ServiceReader:
 
     def __init__(self, name: str, fields: object) -> None:
         self.problems: list[Problem] = []
-        self._name = name
+        self.name = name
+        self.is_off = False
+        """Whether its scale is 0."""
         self._raw = fields
         self._fields: Mapping[str, object] = fields if isinstance(fields, dict) else {}
         self._where = extend_path("services", name)
+
+    @property
+    def is_built(self) -> bool:
+        """Return whether its image is built."""
+        return bool(self._fields.get("build"))
 
     def read(self) -> Service | None:
         """Return the service; None if it has no containers, or is not one."""
@@ -181,7 +221,7 @@ class _ServiceReader:
             MEMORY, self._memory_request()
         )
         return Service(
-            name=self._name,
+            name=self.name,
             containers=containers,
             requests=requests,
             limits=limits,
@@ -208,14 +248,14 @@ class _ServiceReader:
     def _container_names(self, count: int) -> tuple[str, ...]:
         """Return the names of its containers, which are labels of RFC 1123."""
         if not count:
-            self._warn("", "has no containers: its scale is 0")
+            self.is_off = True
             return ()
         suffixes = [""] if count == 1 else [f"-{number}" for number in range(1, count + 1)]
-        stem = to_label(to_label(self._name)[: 63 - len(suffixes[-1])])
+        stem = to_label(to_label(self.name)[: 63 - len(suffixes[-1])])
         if not stem:
             self._error("", "no letter or digit of its name can be in that of a container")
             return ()
-        if stem != self._name:
+        if stem != self.name:
             rule = "names of containers have lower case letters, digits and '-' only"
             self._warn("", f"is container {quote(stem)} of the pod: {rule}")
         return tuple(f"{stem}{suffix}" for suffix in suffixes)

@@ -10,9 +10,10 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from podslice.compose.tools import OVERRIDE, ComposeTool, ProjectFiles
+from podslice.compose.tools import HEAD, OVERRIDE, ComposeTool, ProjectFiles
 from podslice.errors import HostError, InputError, Problem, invalid, printable
 from podslice.files import follow_links, read_regular
 from podslice.inputs.budget import Budget, Exhausted
@@ -57,8 +58,43 @@ def find_files(directory: Path, environment: Mapping[str, str]) -> tuple[str, ..
     main, *_ = (name for name in (*_NAMES, "") if not name or (directory / name).is_file())
     if not main:
         raise invalid(f"there is no {_NAMES[0]} here", "state the file: -f FILE")
-    overrides = [name for name in _OVERRIDES if (directory / name).is_file()]
+    overrides = foreign_overrides(directory)
     return (main, *overrides[:1])
+
+
+def foreign_overrides(directory: Path) -> list[str]:
+    """Return the override files of a directory that this program has not written."""
+    return [name for name in _OVERRIDES if _is_foreign(directory / name)]
+
+
+def _is_foreign(path: Path) -> bool:
+    """Return whether a file exists and does not begin as those of this program."""
+    try:
+        return not path.read_bytes().startswith(HEAD.encode()) if path.is_file() else False
+    except OSError:
+        return True  # the tool reports that
+
+
+def profile_names(project: ProjectFiles) -> set[str]:
+    """Return the profiles that the services of the files name; none of a file with an error.
+
+    Files that these include or extend are not read: only docker-compose and podman-compose, which
+    cannot enable all profiles, need the names.
+    """
+    names: set[str] = set()
+    for path in project.files:
+        with suppress(OSError, InputError, Exhausted):
+            data = read_regular(Path(path), limit_bytes=BYTES_MAX, locate=follow_links)
+            for document in read_documents(data, path, Budget()):
+                names |= _profiles_of(document.value if document is not None else None)
+    return names
+
+
+def _profiles_of(value: object) -> set[str]:
+    services = value.get("services") if isinstance(value, dict) else None
+    each = services.values() if isinstance(services, dict) else ()
+    lists = (service.get("profiles") for service in each if isinstance(service, dict))
+    return {str(name) for found in lists if isinstance(found, list) for name in found}
 
 
 def find_tool() -> ComposeTool:

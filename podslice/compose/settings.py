@@ -23,8 +23,10 @@ class Settings:
     name: str | None = None
     namespace: str | None = None
     budget: Mapping[str, int] = field(default_factory=dict)
-    """The limits of the pod, in thousandths; also its requests where these are not stated."""
+    """The limits of the pod, in thousandths."""
     requests: Mapping[str, int] = field(default_factory=dict)
+    reserve: bool = False
+    """Whether the limits are also the requests where these are not stated; the command line only."""
 
 
 def read_settings(value: object, problems: list[Problem]) -> Settings:

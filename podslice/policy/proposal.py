@@ -13,6 +13,14 @@ _SPARE_PERCENT = 25
 """What the proposed memory limit leaves above the peak."""
 _SPARE_WITHOUT_PEAK_PERCENT = 50
 
+_SHARE_MILLI = 1000
+"""A request of one CPU: CPUWeight=100, the weight of a unit without a setting.
+
+Source: podslice-policy(7), CPUWeight; systemd.resource-control(5), CPUWeight=.
+"""
+NOT_RESERVED = "the limit is not reserved, see --reserve"
+"""The reason of a request beside a limit that it does not reserve."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresentUse:
@@ -59,6 +67,14 @@ def propose_amounts(use: PresentUse) -> ProposedAmounts:
     """
     limit = _propose_memory_limit(use)
     return ProposedAmounts(cpu=_propose_cpu(use), memory=_propose_memory(use), memory_limit=limit)
+
+
+def share_request_milli(limit_milli: int | None) -> int:
+    """Return the request of CPUs, in thousandths, beside a limit that reserves nothing.
+
+    The pod gets the weight of a unit without a setting, or less if its limit is less.
+    """
+    return _SHARE_MILLI if limit_milli is None else min(limit_milli, _SHARE_MILLI)
 
 
 def at_most(proposed: StatedAmount | None, limit: StatedAmount | None) -> StatedAmount | None:

@@ -1,7 +1,7 @@
 """Compose projects: one folder for each case, with the manifest and the override file.
 
     project.yaml    the project as its tool has resolved it
-    options.toml    budget and name (as on the command line), tool, and rules; none where there
+    options.toml    budget, name and reserve (as on the command line), tool, and rules; none where there
                     is no such file
     problems.txt    everything that is reported; none where nothing is
     pod.yaml        the manifest; none where the project is refused
@@ -61,7 +61,8 @@ def convert(data, options):
     found = unsupported_by(ComposeTool(options.get("tool", "docker")), project)
     project = dataclasses.replace(project, problems=(*project.problems, *found))
     budget = parse_budget(options["budget"], "--budget") if "budget" in options else {}
-    draft = draft_pod(project, Settings(name=options.get("name"), budget=budget))
+    reserve = options.get("reserve", False)
+    draft = draft_pod(project, Settings(name=options.get("name"), budget=budget, reserve=reserve))
     loaded = read_manifest(draft.document, "")
     (pod,) = loaded.pods
     decided = decide(pod, NODE, Config(rules=Rules(options.get("rules", "proposal"))))
@@ -70,7 +71,7 @@ def convert(data, options):
         project=project,
         document=draft.document,
         manifest="".join(f"{line}\n" for line in draft.lines()),
-        override=make_override(project, decided),
+        override=make_override(project, decided, has_oom_scores=reserve),
         problems=problems,
         pod=decided,
     )

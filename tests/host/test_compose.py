@@ -21,7 +21,7 @@ MI = 2**20
 PACKAGES = ("podman", "catatonit", "podman-compose")
 DOCKER = ("docker.io", "docker-compose")
 NOT_NEEDED_OF_DOCKER = ("usr/bin/ctr", "usr/bin/containerd-stress", "usr/share")
-SLICE = f"kubepods-pod{default_uid('default', 'shop').replace('-', '_')}.slice"
+SLICE = f"kubepods-burstable-pod{default_uid('default', 'shop').replace('-', '_')}.slice"
 GROUP = control_group_of(SLICE)
 # limits above the budget, a reservation of CPUs, and a variable that the tool resolves
 PROJECT = f"""
@@ -88,7 +88,9 @@ def box():
 
 def commands(printed):
     """Return the commands that `compose` prints, without the name of the program `podslice`."""
-    apply, up = (shlex.split(line) for line in printed.splitlines()[-2:])
+    lines = printed.splitlines()
+    at = lines.index("to start the project in its pod:")
+    apply, up = map(shlex.split, lines[at + 1 : at + 3])
     return apply[1:], up
 
 
@@ -127,7 +129,7 @@ def test_all_services_of_docker_share_the_budget(box):
     extras.unpack(box, DEFAULT_SUITE, DOCKER, left_out=NOT_NEEDED_OF_DOCKER)
     box.run(*START_DOCKER)
     box.run("python3", "-c", IMPORT_IMAGE)
-    words = ("-f", "/shop/compose.yaml", "-p", "store", "--output-dir", "/store")
+    words = ("-f", "/shop/compose.yaml", "-p", "store", "--output-dir", "/store", "--reserve")
     apply, up = commands(box.podslice("compose", *words).stdout)
     assert up[0] == "docker-compose"
     box.podslice(*apply)

@@ -94,10 +94,13 @@ def test_a_project_of_several_files_and_variables(box):
     pod = yaml.safe_load(box.get("/shop/pod.podslice.yaml"))
     containers = pod["spec"]["containers"]
     assert [(each["name"], each["resources"]) for each in containers] == POD
-    *up, _, _ = shlex.split(ended.stdout.splitlines()[-1])
-    services = yaml.safe_load(box.run(*up, "config").stdout)["services"]
+    *up, _, _ = next(
+        shlex.split(line) for line in ended.stdout.splitlines() if line.endswith(" up -d")
+    )
+    every = box.run(*up, "--profile=support", "config").stdout
+    services = yaml.safe_load(every)["services"]
     override = yaml.safe_load(box.get("/shop/compose.podslice.yaml"))["services"]
-    assert services.keys() == override.keys() == {"db", "web"}
+    assert services.keys() == override.keys() == {"db", "web", "admin"}
     for name, keys in override.items():
         assert {key: services[name][key] for key in keys} == keys
 

@@ -7,27 +7,30 @@ import pytest
 import yaml
 
 from podslice.compose import resolver
+from podslice.compose.tools import HEAD
 from tests.unit.doctor.hosts import program
 
-SLICE = "kubepods-podshop.default.slice"
+SLICE = "kubepods-burstable-podshop.default.slice"
 PROJECT = {
     "name": "shop",
     "services": {"db": {"image": "postgres", "mem_limit": "1g"}, "web": {"image": "nginx"}},
     "x-podslice": {"budget": {"cpu": 2, "memory": "4Gi"}},
 }
 WRITTEN = f"""\
-wrote pod.podslice.yaml: pod default/shop, Guaranteed, 2 containers, budget cpu=2,memory=4Gi
+wrote pod.podslice.yaml: pod default/shop, Burstable, 2 containers, budget cpu=2,memory=4Gi
 wrote compose.podslice.yaml: {SLICE} for every service
 to start the project in its pod:
   podslice apply -f pod.podslice.yaml
   docker compose -f compose.yaml -f compose.podslice.yaml up -d
+docker compose up without these files starts the services outside the pod; to avoid that:
+  podslice compose --write-override
+  or in .env: COMPOSE_FILE=compose.yaml:compose.podslice.yaml
 """
 OVERRIDE = {
     "services": {
         name: {
             "cgroup_parent": SLICE,
             "labels": {"io.podslice.pod": "default/shop", "io.podslice.container": name},
-            "oom_score_adj": -997,
         }
         for name in ("db", "web")
     }
@@ -50,18 +53,20 @@ def no_tools(tmp_path, monkeypatch):
 def install(no_tools, allow_effects):
     """Install a stand-in for a tool, which records its arguments and prints the project.
 
-    The stand-ins are scripts in the directory of the test.
+    The stand-ins are scripts in the directory of the test. With all profiles they print `every`.
     """
 
-    def make(name, lines="", project=PROJECT):
+    def make(name, lines="", project=PROJECT, every=None):
         directory = no_tools.parent
         (directory / "project.json").write_text(json.dumps(project))
+        (directory / "every.json").write_text(json.dumps(every or project))
         program = no_tools / name
         program.write_text(
             f"#!/bin/sh\n{lines}\n"
-            f'printf "%s\\n" "$*" > {directory}/arguments\n'
-            f"while IFS= read -r line; do printf '%s\\n' \"$line\"; done < {directory}/project.json\n"
-            f"[ -s {directory}/project.json ] && printf '%s\\n' \"$line\"\n"
+            f'case "$*" in *"--profile=*"*) name=every;; *) name=project;; esac\n'
+            f'printf "%s\\n" "$*" >> {directory}/arguments\n'
+            f"while IFS= read -r line; do printf '%s\\n' \"$line\"; done < {directory}/$name.json\n"
+            f"printf '%s\\n' \"$line\"\n"
         )
         program.chmod(0o755)
         return directory / "arguments"
@@ -80,11 +85,20 @@ def resolved(files):
     return write
 
 
+def read_calls(arguments):
+    """Return the calls of a stand-in, without those with all profiles."""
+    return [
+        each
+        for each in arguments.read_text().splitlines()
+        if each.endswith("config") and "--profile=*" not in each
+    ]
+
+
 def test_both_files_and_the_next_commands(podslice, files, install, tmp_path):
     files({"compose.yaml": ""})
     arguments = install("docker")
     assert podslice("compose") == (0, WRITTEN, "")
-    assert arguments.read_text() == "compose -f compose.yaml config\n"
+    assert read_calls(arguments) == ["compose -f compose.yaml config"]
     assert yaml.safe_load((tmp_path / "work/compose.podslice.yaml").read_text()) == OVERRIDE
     assert podslice("check", "-f", "pod.podslice.yaml").code == 0
     slice_ = podslice("cgroup-parent", "shop", "-f", "pod.podslice.yaml").out
@@ -110,9 +124,9 @@ def test_the_options_of_the_tool(podslice, files, install):
     ended = podslice("compose", *words, "-p", "shop")
     assert ended.code == 0
     given = "--env-file=prod.env --project-name=shop -f a/compose.yaml -f b.yaml"
-    assert arguments.read_text() == f"{given} --profile=front config\n"
+    assert read_calls(arguments) == [f"{given} --profile=front config"]
     up = f"{given} -f a/compose.podslice.yaml --profile=front up -d"
-    assert ended.out.endswith(f"  docker-compose {up}\n")
+    assert f"  docker-compose {up}\n" in ended.out
 
 
 def test_podman_compose_gets_the_slice_as_an_option(podslice, files, install):
@@ -121,7 +135,8 @@ def test_podman_compose_gets_the_slice_as_an_option(podslice, files, install):
     option = f"--podman-run-args=--cgroup-parent={SLICE}"
     ended = podslice("compose")
     last = f"  podman-compose {option} -f compose.yaml -f compose.podslice.yaml up -d\n"
-    assert ended.out.endswith(last)
+    later = "podman-compose up without this option starts the services outside the pod\n"
+    assert ended.out.endswith(last + later)
 
 
 def test_the_first_tool_that_is_installed(podslice, files, install, no_tools):
@@ -166,21 +181,18 @@ def test_a_stated_tool_that_is_not_installed(podslice, files, allow_effects):
     ],
 )
 def test_the_files_of_a_directory(podslice, files, install, present, chosen):
-    files(
-        dict.fromkeys(
-            present, "# Generated by podslice compose; changes are lost when it is generated again."
-        )
-    )
+    files(dict.fromkeys(present, "") | {"compose.podslice.yaml": HEAD})
     arguments = install("docker")
     assert podslice("compose").code == 0
-    assert arguments.read_text() == f"compose {' '.join(f'-f {name}' for name in chosen)} config\n"
+    words = " ".join(f"-f {name}" for name in chosen)
+    assert read_calls(arguments) == [f"compose {words} config"]
 
 
 def test_the_files_of_the_environment(podslice, install, monkeypatch):
     monkeypatch.setenv("COMPOSE_FILE", "a.yaml:compose.podslice.yaml:b.yaml")
     arguments = install("docker")
     assert podslice("compose").code == 0
-    assert arguments.read_text() == "compose -f a.yaml -f b.yaml config\n"
+    assert read_calls(arguments) == ["compose -f a.yaml -f b.yaml config"]
 
 
 def test_the_files_that_a_file_of_variables_chooses_are_to_be_stated(podslice, files, install):
@@ -394,3 +406,93 @@ def test_a_driver_that_does_not_use_slices(podslice, resolved, machine, monkeypa
     assert err.startswith("warning: docker: its cgroup driver is cgroupfs: ")
     assert err.count("\n") == 1
     assert podslice("compose", resolved(), "--tool", "podman-compose").err == ""
+
+
+def test_services_of_other_profiles_start_in_the_pod_too(podslice, files, install, tmp_path):
+    files({"compose.yaml": "services: {debug: {profiles: [dev]}, idle: {}}"})
+    every = {**PROJECT["services"], "debug": {"profiles": ["dev"], "mem_limit": "9g"}}
+    idle = {"idle": {"scale": 0, "build": "."}}
+    arguments = install(
+        "docker",
+        project={**PROJECT, "services": {**PROJECT["services"], **idle}},
+        every={**PROJECT, "services": {**every, **idle}},
+    )
+    ended = podslice("compose")
+    assert (ended.code, ended.err) == (0, "")
+    assert "  idle, debug have no containers now (a profile, or scale 0)\n" in ended.out
+    assert "  images are built outside the pod: idle\n" in ended.out
+    assert "compose -f compose.yaml --profile=* --profile=dev config" in arguments.read_text()
+    override = yaml.safe_load((tmp_path / "work/compose.podslice.yaml").read_text())["services"]
+    assert list(override) == ["db", "web", "idle", "debug"]
+    outside = {"cgroup_parent": SLICE, "labels": {"io.podslice.pod": "default/shop"}}
+    assert override["debug"] == override["idle"] == outside
+    pod = yaml.safe_load((tmp_path / "work/pod.podslice.yaml").read_text())
+    assert [each["name"] for each in pod["spec"]["containers"]] == ["db", "web"]
+
+
+def test_a_project_whose_services_are_all_in_profiles_names_the_option(podslice, files, install):
+    files({"compose.yaml": ""})
+    every = {"web": {"profiles": ["front"]}, "db": {"profiles": ["back", "front"]}}
+    install("docker", project={**PROJECT, "services": {}}, every={**PROJECT, "services": every})
+    message = "services: every service is in a profile; state one or more: --profile back"
+    expected = f"error: {message}; the profiles are back, front\n"
+    assert podslice("compose") == (2, "", expected)
+
+
+def test_a_project_without_limits_needs_a_budget(podslice, resolved):
+    nothing = resolved(services={"web": {}}, **{"x-podslice": None})
+    ended = podslice("compose", nothing)
+    assert (ended.code, ended.out) == (2, "")
+    assert "no service has a limit, and the project has no budget" in ended.err
+    assert "--budget cpu=2,memory=4Gi" in ended.err
+    assert podslice("compose", nothing, "--budget", "cpu=2,memory=4Gi").code == 0
+
+
+def test_a_budget_is_reserved_on_request(podslice, resolved, tmp_path):
+    assert "Guaranteed, 2 containers" in podslice("compose", resolved(), "--reserve").out
+    override = yaml.safe_load((tmp_path / "work/compose.podslice.yaml").read_text())
+    assert override["services"]["web"]["oom_score_adj"] == -997
+
+
+@pytest.mark.parametrize(
+    ("tool", "name"),
+    [
+        ("docker compose", "compose.override.yaml"),
+        ("docker-compose", "docker-compose.override.yml"),
+    ],
+)
+def test_the_override_file_that_compose_reads_by_itself(
+    podslice, files, install, tmp_path, tool, name
+):
+    files({"docker-compose.yml": ""})
+    arguments = install(tool.split(" ")[0])
+    for _ in range(2):  # the file of the first call is not part of the project
+        ended = podslice("compose", "--write-override")
+        assert (ended.code, ended.err) == (0, "")
+        assert ended.out.endswith(f"  podslice apply -f pod.podslice.yaml\n  {tool} up -d\n")
+        assert yaml.safe_load((tmp_path / "work" / name).read_text()) == OVERRIDE
+    assert {each.removeprefix("compose ") for each in read_calls(arguments)} == {
+        "-f docker-compose.yml config"
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ([], "compose.override.yml exists; state compose.podslice.yaml"),
+        (["-f", "compose.yaml"], "reads compose.override.yaml only where no files are stated"),
+        (["--output-dir", "out"], "reads compose.override.yaml only where no files are stated"),
+        (["--tool", "podman-compose"], "podman-compose ignores cgroup_parent; state --podman-"),
+    ],
+)
+def test_where_compose_would_not_read_the_override_file(
+    podslice, files, install, tmp_path, words, error
+):
+    files({"compose.yaml": "", "compose.override.yml": ""})
+    install("docker")
+    install("podman-compose")
+    ended = podslice("compose", "--write-override", *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: --write-override: ")
+    assert error in ended.err
+    assert not (tmp_path / "work/pod.podslice.yaml").exists()

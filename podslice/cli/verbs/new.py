@@ -22,6 +22,7 @@ from podslice.cli.views.new_manifest import (
     describe_use,
     format_lines,
     with_proposals,
+    with_requests,
 )
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import HostError, InputError, Problem, invalid
@@ -58,6 +59,10 @@ MemoryRequest = Annotated[
 MemoryLimit = Annotated[
     str | None, typer.Option(metavar="QUANTITY", help="Limit of memory: 512Mi, 2Gi.")
 ]
+Reserve = Annotated[
+    bool,
+    typer.Option("--reserve", help="Reserve the limits: they are also the requests."),
+]
 Containers = Annotated[
     list[str] | None,
     typer.Option(
@@ -91,6 +96,7 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     cpu_limit: CpuLimit = None,
     memory: MemoryRequest = None,
     memory_limit: MemoryLimit = None,
+    reserve: Reserve = False,  # noqa: FBT002
     container: Containers = None,
     like: Like = None,
     namespace: PodNamespace = None,
@@ -112,8 +118,15 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         limits=_amounts(cpu_limit, memory_limit),
     )
     problems += _validate(pod)
-    if use is not None and not code_of(problems):
-        pod = with_proposals(pod, propose_amounts(use))
+    if reserve and not pod.limits:
+        hint = "add --cpu-limit or --memory-limit"
+        problems.append(
+            Problem(where="--reserve", message="there is no limit to reserve", hint=hint)
+        )
+    if not code_of(problems):
+        if use is not None:
+            pod = with_proposals(pod, propose_amounts(use))
+        pod = with_requests(pod, reserve=reserve)
         problems = _validate(pod)
     if code_of(problems):
         raise InputError(problems)

@@ -9,8 +9,16 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from podslice.dataclass import dataclass
+from podslice.model.quantity import format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY
-from podslice.policy.proposal import StatedAmount, at_least, at_most, format_age
+from podslice.policy.proposal import (
+    NOT_RESERVED,
+    StatedAmount,
+    at_least,
+    at_most,
+    format_age,
+    share_request_milli,
+)
 
 if TYPE_CHECKING:
     from podslice.policy.proposal import PresentUse, ProposedAmounts
@@ -89,6 +97,28 @@ def with_proposals(pod: NewPod, proposed: ProposedAmounts) -> NewPod:
         requests={name: amount for name, amount in requests.items() if amount} | dict(pod.requests),
         limits={name: amount for name, amount in limits.items() if amount} | dict(pod.limits),
     )
+
+
+def with_requests(pod: NewPod, *, reserve: bool) -> NewPod:
+    """Return the pod with a request beside each limit, which would count as the request otherwise.
+
+    Args:
+        pod: a pod whose amounts are valid.
+        reserve: whether the limits are the requests. Without it, memory has a request of 0, and CPUs
+            one for the weight of a unit without a setting.
+    """
+    requests = dict(pod.requests)
+    for name, limit in pod.limits.items():
+        if name in requests:
+            continue
+        if reserve:
+            requests[name] = StatedAmount(text=limit.text, source="the limit, which is reserved")
+        elif name == CPU:
+            milli = share_request_milli(parse_quantity(limit.text).milli)
+            requests[name] = StatedAmount(text=format_milli(milli), source=NOT_RESERVED)
+        else:
+            requests[name] = StatedAmount(text="0", source=NOT_RESERVED)
+    return replace(pod, requests=requests)
 
 
 def make_document(pod: NewPod) -> dict[str, object]:

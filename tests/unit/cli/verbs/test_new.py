@@ -74,7 +74,7 @@ def test_the_values_are_those_that_were_requested(podslice, files):
     ("arguments", "expected"),
     [
         ([], "  # No resources: the pod may use what is idle, and is the first to be evicted.\n"),
-        (["--cpu-limit", "1"], "    # no cpu request: the limit, 1, counts as the request\n"),
+        (["--cpu-limit", "1"], "    # no memory request: none of its memory is protected\n"),
         (["--cpu", "1"], "      # no memory request: none of its memory is protected\n"),
         (["--cpu", "1"], "    # no cpu limit: it may use all idle CPUs\n"),
         (

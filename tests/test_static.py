@@ -5,7 +5,6 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -40,42 +39,6 @@ def test_ruff_would_format_nothing():
 
 def test_mypy_finds_nothing():
     run_tool("mypy")
-
-
-def test_no_module_is_a_pile():
-    sizes = {
-        path.relative_to(ROOT): len(path.read_text().splitlines())
-        for path in (ROOT / "podslice").rglob("*.py")
-    }
-    assert not {path: size for path, size in sizes.items() if size > 400}
-
-
-def definitions(*kinds):
-    """Yield the definitions of the package with their modules."""
-    for path in (ROOT / "podslice").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, kinds):
-                yield path.relative_to(ROOT), node
-
-
-def test_functions_have_at_most_40_lines():
-    found = {
-        f"{path}:{node.lineno}: {node.name}"
-        for path, node in definitions(ast.FunctionDef, ast.AsyncFunctionDef)
-        if node.end_lineno - node.lineno >= 40
-    }
-    assert not found
-
-
-def test_a_class_and_a_module_have_a_name_of_their_own():
-    """Modules of verbs have the verb's name."""
-    modules = Counter(
-        path.stem
-        for path in (ROOT / "podslice").rglob("*.py")
-        if path.parent.name != "verbs" and not path.stem.startswith("__")
-    )
-    classes = Counter(node.name for _, node in definitions(ast.ClassDef))
-    assert not [name for name, count in (modules + classes).items() if count > 1]
 
 
 KERNEL_FILES = re.compile(r"(^|/)(proc|sys)/")

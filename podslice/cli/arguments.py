@@ -25,6 +25,17 @@ Files = Annotated[
     ),
 ]
 
+FilesOrDefault = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filename",
+        "-f",
+        metavar="FILE",
+        help="Read this file or directory, or - for stdin; may be repeated. Without it, the manifest"
+        " directories.",
+    ),
+]
+
 
 def check_namespace(name: str | None) -> str | None:
     """Return the value of `--namespace`.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podslice.dataclass import dataclass
-from podslice.errors import InputError, Severity, printable
+from podslice.errors import InputError, Severity
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config
 from podslice.pausable import finish
@@ -17,6 +17,9 @@ from podslice.reconcile.request import Request
 from podslice.usage.health import UnwantedPod
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from podslice.cli.options import Planning
     from podslice.errors import Problem
     from podslice.model.manager import Manager
     from podslice.model.node_state import PendingPod
@@ -25,8 +28,8 @@ if TYPE_CHECKING:
     from podslice.reconcile.world import World
 
 _UNREAD = (
-    "its pods are not known here; root and members of the group podslice may read it, and a running"
-    " agent reports them to all users"
+    "root and members of the group podslice may read it, and a running agent reports its pods to all"
+    " users"
 )
 
 
@@ -51,13 +54,28 @@ def manifest_directories(config: Config, manager: Manager) -> tuple[str, ...]:
     return config.manifests
 
 
+def sources_or_default(planning: Planning, filename: Sequence[str] | None) -> list[str]:
+    """Return the stated files, or else the manifest directories that exist.
+
+    Raises:
+        InputError: the configuration is invalid.
+    """
+    if filename:
+        return list(filename)
+    directories = manifest_directories(planning.config, planning.manager)
+    return [each for each in directories if Path(each).is_dir()]
+
+
 async def read_wanted(world: World, findings: Findings, state: Assessment) -> WantedByManifests:
     """Return what the manifests want; `state` is the assessment of these findings."""
     if state.agent is not None and state.agent.pending is not None:
         return WantedByManifests(pending=state.agent.pending, problems=state.agent.problems)
     directories = manifest_directories(world.config, world.manager)
-    contents = {each for each in directories if _has_content(each)}
-    contents |= {str(Path(source).parent) for source in state.sources.values()}
+    sources = {str(Path(source).parent) for source in state.sources.values()}
+    for each in sorted(denied := set(filter(_is_denied, {*directories, *sources}))):
+        world.on_note(f"{each} is not readable for this user: {_UNREAD}")
+    contents = {each for each in directories if each not in denied and _has_content(each)}
+    contents |= sources - denied
     if not contents:
         pending = find_pending(state, (), digests={}, sources={})
         return WantedByManifests(pending=pending)
@@ -80,6 +98,21 @@ def _has_content(directory: str) -> bool:
         return True
 
 
+def _is_denied(where: str) -> bool:
+    """Return whether the place of a problem is a path that this user may not read.
+
+    The host is as healthy as for root, who sees more.
+    """
+    path = Path(where)
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return not os.access(path, os.R_OK, effective_ids=True)
+
+
 async def _compare(
     world: World, findings: Findings, state: Assessment, directories: tuple[str, ...]
 ) -> WantedByManifests:
@@ -91,13 +124,10 @@ async def _compare(
     wanted = finish(reader.read(state.current))
     while wanted.contents.is_partial:
         wanted = finish(reader.read(state.current))
-    unread = frozenset(map(printable, wanted.contents.unread))
     # warnings are for those who write manifests: `check` and `apply` show them
-    problems = [
-        replace(each, hint=_UNREAD) if each.where in unread else each
-        for each in (*wanted.contents.problems, *wanted.problems)
-        if each.severity is Severity.ERROR
-    ]
+    found = (*wanted.contents.problems, *wanted.problems)
+    problems = [each for each in found if each.severity is Severity.ERROR]
+    problems = [each for each in problems if not _is_denied(each.where)]
     request = Request(candidates=wanted.candidates, to_remove=wanted.is_unwanted)
     try:
         after = await assess_findings(world, request, findings)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from podslice.cli.arguments import Files, Force, Ignore, Namespace, Output, Prune, Start
+from podslice.cli.arguments import FilesOrDefault, Force, Ignore, Namespace, Output, Prune, Start
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat
 from podslice.cli.progress import StepProgress, both
 from podslice.cli.session import in_world, locked
 from podslice.cli.started_pods import StartedPods, load_pods_to_apply
+from podslice.cli.wanted import sources_or_default
 from podslice.errors import invalid
 from podslice.plan import Plan
 from podslice.reconcile.converge import apply as apply_pods
@@ -48,7 +49,7 @@ Confirm = Annotated[
 @planning_options
 def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
-    filename: Files,
+    filename: FilesOrDefault = None,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
     prune: Prune = False,  # noqa: FBT002
@@ -57,13 +58,17 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     start: Start = False,  # noqa: FBT002
     ignore: Ignore = None,
 ) -> int:
-    """Create and change slices as the manifests request."""
+    """Create and change slices as the manifests request.
+
+    Pods that are applied already, and reservations, are set again where they have changed.
+    """
     _check_confirm(planning, confirm)
+    sources = sources_or_default(planning, filename)
     candidates, to_start = load_pods_to_apply(
-        planning, filename, namespace, start=start, ignored=ignore, is_for_host=True
+        planning, sources, namespace, start=start, ignored=ignore, is_for_host=True
     )
-    _check_prune(filename, candidates, prune=prune)
-    _note_start_at_boot(planning, filename, to_start.quadlets)
+    _check_prune(sources, candidates, prune=prune)
+    _note_start_at_boot(planning, sources, to_start.quadlets)
     request = Request(
         candidates=candidates, prune=prune, force=force, by_operator=True, starts_containers=start
     )
@@ -94,12 +99,12 @@ def _check_confirm(planning: Planning, confirm: int | None) -> None:
         raise invalid(message, "omit it", where="--confirm")
 
 
-def _check_prune(filename: list[str], candidates: Sequence[PodDecision], *, prune: bool) -> None:
+def _check_prune(sources: list[str], candidates: Sequence[PodDecision], *, prune: bool) -> None:
     if prune and not candidates:
         raise invalid(
             "no pods found; --prune would remove every applied pod",
             "to remove every pod: podslice delete --all",
-            where=", ".join(filename),
+            where=", ".join(sources) or "the manifest directories",
         )
 
 

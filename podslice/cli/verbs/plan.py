@@ -6,7 +6,7 @@ from podslice.cli.arguments import (
     DIFFERENCES,
     DONE,
     FAILED,
-    Files,
+    FilesOrDefault,
     Force,
     Ignore,
     Namespace,
@@ -20,6 +20,7 @@ from podslice.cli.session import in_world_or_offline
 from podslice.cli.started_pods import PlannedServices, StartedPods, load_pods_to_apply
 from podslice.cli.views import change_documents, conditions, documents
 from podslice.cli.views.report_lines import plan_lines
+from podslice.cli.wanted import sources_or_default
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.request import Request
@@ -29,7 +30,7 @@ from podslice.reconcile.world import World
 @planning_options
 def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
-    filename: Files,
+    filename: FilesOrDefault = None,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
     prune: Prune = False,  # noqa: FBT002
@@ -38,8 +39,9 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     ignore: Ignore = None,
 ) -> int:
     """Show what apply would change, and why."""
+    sources = sources_or_default(planning, filename)
     candidates, to_start = load_pods_to_apply(
-        planning, filename, namespace, start=start, ignored=ignore
+        planning, sources, namespace, start=start, ignored=ignore
     )
     request = Request(candidates=candidates, prune=prune, force=force, by_operator=True)
 

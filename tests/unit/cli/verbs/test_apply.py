@@ -239,3 +239,37 @@ def test_a_new_file_with_the_name_of_an_applied_pod_changes_nothing(memory, pods
     )
     assert "pods/a.yaml" in ended.err
     assert podslice("plan", "-f", "pods/b.yaml").code == 0
+
+
+def test_without_files_the_manifest_directories_are_applied(podslice, here, memory):
+    make_files(here / "manifests", {"web.yaml": WEB})
+    planned = podslice("plan")
+    assert planned.code == 3
+    did = [step.replace("start ", "started ", 1) for step in STARTS]
+    assert podslice("apply") == (0, lines(*did, "4 done"), "")
+
+
+def test_without_files_applied_pods_are_set_again(podslice, web, memory):
+    podslice("apply", "-f", web)
+    asyncio.run(memory.set_properties(POD, {"CPUWeight": 7}))
+    assert podslice("apply") == (
+        0,
+        lines(f"set CPUWeight=75 (was 7) on {POD} (shop/web)", "1 done"),
+        "",
+    )
+    assert podslice("apply") == (0, "nothing to do\n", "")
+
+
+def test_without_files_and_pods_reservations_are_applied_and_removed(podslice, here, memory):
+    memory.provide("system.slice")
+    reserve = ("--system-reserved=memory=1Gi", "--system-reserved-cgroup=/system.slice")
+    enforced = (*reserve, "--enforce-node-allocatable=pods,system-reserved")
+    assert "set MemoryMax=1Gi" in podslice("apply", *enforced).out
+    assert "set MemoryMax=unset (was 1Gi; restores" in podslice("apply").out
+
+
+def test_prune_without_manifests_names_the_directories(podslice, web, memory):
+    podslice("apply", "-f", web)
+    ended = podslice("apply", "--prune")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: the manifest directories: no pods found; --prune would")

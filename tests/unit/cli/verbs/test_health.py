@@ -3,10 +3,13 @@
 import asyncio
 import json
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from podslice.cli.wanted import _is_denied
 from podslice.errors import Problem
 from podslice.kernel.proc import read_process
 from podslice.model.node_state import (
@@ -378,6 +381,33 @@ def test_the_exit_code_of_each_situation(machine, prepare, problems):
     found = [f"{each['kind']} {_last(each['object'])}" for each in document["problems"]]
     assert (ended.code, document["healthy"], found) == (code, not problems, problems)
     assert all(each["message"] for each in document["problems"])
+
+
+def test_a_directory_that_the_user_may_not_read_is_a_note(machine, monkeypatch):
+    by_hand(machine)
+    assert machine.podslice("status").code == 0
+    make_files(machine.directory, {"bad.yaml": "a: ["})
+    assert machine.podslice("status").code == 3
+    hidden = str(machine.directory)
+    monkeypatch.setattr("podslice.cli.wanted._is_denied", lambda where: where == hidden)
+    ended = machine.podslice("status")
+    assert (ended.code, ended.err.count(f"{hidden} is not readable for this user")) == (0, 1)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_what_a_user_may_not_read():
+    directory = Path(tempfile.mkdtemp(dir="/tmp"))
+    directory.chmod(0o755)
+    make_files(directory, {"open/web.yaml": "", "closed/web.yaml": ""})
+    (directory / "closed").chmod(0o700)
+    os.seteuid(65534)
+    try:
+        places = ("open", "open/web.yaml", "closed", "closed/web.yaml", "missing")
+        denied = [each for each in places if _is_denied(str(directory / each))]
+    finally:
+        os.seteuid(0)
+        shutil.rmtree(directory)
+    assert denied == ["closed", "closed/web.yaml"]
 
 
 def test_warnings_about_manifests_are_left_to_check_and_apply(machine):

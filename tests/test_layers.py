@@ -12,6 +12,7 @@ CORE = {"errors", "model", "pausable", "dataclass"}
 MAY_IMPORT = {
     "dataclass": set(),
     "errors": {"dataclass"},
+    "http_client": {"errors", "dataclass"},
     "imports": set(),
     "files": set(),
     "metric_text": set(),
@@ -22,9 +23,9 @@ MAY_IMPORT = {
     "quadlet": CORE,
     "inputs": CORE | {"imports", "files"},
     "kernel": CORE,
-    "kubelet": CORE,
+    "kubelet": CORE | {"http_client"},
     "systemd": CORE | {"imports", "files", "kernel"},
-    "usage": CORE | {"policy", "kernel"},
+    "usage": CORE | {"policy", "kernel", "http_client"},
     "store": CORE | {"inputs", "files"},
     "reconcile": CORE | {"policy", "plan", "kernel", "systemd", "store", "usage"},
     "processes": CORE
@@ -41,9 +42,9 @@ ONLY_IN = {
     "yaml": {"inputs", "cli"},
     "tomllib": {"inputs", "doctor"},
     "typer": {"cli"},
-    "h11": {"agent"},
-    "ssl": {"kubelet", "processes"},
-    "http": {"kubelet", "processes", "agent", "usage"},
+    "h11": {"agent", "http_client"},
+    "ssl": {"http_client", "kubelet", "processes", "usage"},
+    "http": {"processes", "agent", "usage"},
     "prometheus_client": {"agent"},
     "asyncio": {"kernel", "systemd", "reconcile", "processes", "agent", "cli"},
 }

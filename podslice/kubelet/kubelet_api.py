@@ -6,32 +6,29 @@ address that the caller states.
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import ssl
-import time
 from contextlib import ExitStack
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, invalid
+from podslice.http_client import (
+    ServerUrl,
+    certificate_hint,
+    describe_error,
+    get,
+    make_tls,
+    parse_url,
+)
 from podslice.model.kubelet_node import Credentials
 
-TIMEOUT_SEC = 10.0
-"""The time for a connection, and for each part of a reply."""
-WHOLE_SEC = 60.0
-"""The time for the whole content of a reply."""
-_CHUNK = 2**18
+EXCHANGE_SEC = 30.0
+"""The time for a document, from the connection to the last byte."""
 _PORTS = {"https": 10250, "http": 10255}
 """Source: Kubernetes, pkg/cluster/ports/ports.go, KubeletPort and KubeletReadOnlyPort."""
 _OK, _BAD_REQUEST, _UNAUTHORIZED, _FORBIDDEN = 200, 400, 401, 403
-_OTHER_NAME = frozenset({62, 64})
-"""The reasons of OpenSSL for a certificate of another host: its name, or its address.
-
-Source: OpenSSL, include/openssl/x509_vfy.h, X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH.
-"""
+_USE_OTHER_NAME = "use the name or the address that is in the certificate, or 127.0.0.1 on the node"
+_TRUST = "state its authority with --kubelet-ca, or use --insecure-skip-tls-verify"
 _METRICS = "/metrics"
 _PROXY = "nodes/proxy"
 _RESOURCES = {
@@ -45,55 +42,29 @@ Source: Kubernetes, pkg/kubelet/server/auth.go, GetRequestAttributes; pkg/featur
 KubeletFineGrainedAuthz: on by default since 1.33.
 """
 _VERSION = re.compile(
-    rb'^kubernetes_build_info\{[^}]*git_version="(v[0-9][^"]{0,60})"', re.MULTILINE
+    rb'^kubernetes_build_info\{[^}\n]*git_version="(v[0-9][^"]{0,60})"', re.MULTILINE
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletAddress:
-    """The address of a kubelet."""
-
-    scheme: str
-    host: str
-    port: int
-
-    @property
-    def is_secure(self) -> bool:
-        """Whether it is reached over HTTPS."""
-        return self.scheme == "https"
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this host has the address."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
-    def __str__(self) -> str:
-        """Return the URL."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
-
-
-def parse_address(text: str) -> KubeletAddress:
+def parse_address(text: str) -> ServerUrl:
     """Parse the URL of a kubelet: `https://127.0.0.1:10250`; the port may be left out.
 
     Raises:
         InputError: it is not such a URL.
     """
+    where, what = "--kubelet", "the URL of a kubelet"
     hint = "write https://127.0.0.1:10250, or http://127.0.0.1:10255"
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError as error:
-        raise invalid(f"{text!a:.80} is not a URL", hint, where="--kubelet") from error
-    is_plain = parts.path in {"", "/"} and not (parts.query or parts.fragment or parts.username)
-    if parts.scheme not in _PORTS or not parts.hostname or not is_plain:
-        raise invalid(f"{text!a:.80} is not the URL of a kubelet", hint, where="--kubelet")
-    return KubeletAddress(
-        scheme=parts.scheme, host=parts.hostname, port=port or _PORTS[parts.scheme]
+    address = parse_url(
+        text,
+        _PORTS,
+        where=where,
+        what=what,
+        hint=hint,
+        credentials_hint="state the user with --kubeconfig",
     )
+    if address.path:
+        raise invalid(f"{text!a:.80} is not {what}", hint, where=where)
+    return address
 
 
 class KubeletApi:
@@ -101,13 +72,21 @@ class KubeletApi:
 
     def __init__(
         self,
-        address: KubeletAddress,
+        address: ServerUrl,
         credentials: Credentials,
         *,
         limit_bytes: int,
         is_verified: bool = True,
+        within_sec: float = EXCHANGE_SEC,
     ) -> None:
-        """Without `is_verified` any certificate of the kubelet is accepted.
+        """Connect nothing yet.
+
+        Args:
+            address: the address.
+            credentials: the user, and the authority to trust.
+            limit_bytes: the largest document.
+            is_verified: whether the certificate of the kubelet is verified.
+            within_sec: the time for each document.
 
         Raises:
             HostError: the credentials are not valid, or would be sent without encryption.
@@ -116,6 +95,7 @@ class KubeletApi:
         self._token = credentials.token
         self._has_credentials = bool(credentials.token or credentials.certificate)
         self._limit_bytes = limit_bytes
+        self._within_sec = within_sec
         self._context = _tls(address, credentials, is_verified=is_verified)
 
     @property
@@ -129,24 +109,24 @@ class KubeletApi:
         Raises:
             HostError: the kubelet cannot be reached, refuses, or sends more than the limit.
         """
-        connection = self._connect()
         headers = {"Accept": "application/json, text/plain"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
-            connection.request("GET", path, headers=headers)
-            with connection.getresponse() as reply:
-                data = _read(reply, self._limit_bytes + 1)
-        except (OSError, http.client.HTTPException) as error:
-            raise HostError(f"{self._address}{path}: {_reason(error)}{_hint(error)}") from error
-        finally:
-            connection.close()
+            reply = get(
+                self._address,
+                path,
+                tls=self._context,
+                headers=headers,
+                limit_bytes=self._limit_bytes,
+                within_sec=self._within_sec,
+            )
+        except OSError as error:
+            hint = certificate_hint(error, other_name=_USE_OTHER_NAME, unknown=_TRUST)
+            raise HostError(f"{self._address}{path}: {describe_error(error)}{hint}") from error
         if reply.status != _OK:
             raise HostError(f"{self._address}{path}: {self._refusal(reply.status, path)}")
-        if len(data) > self._limit_bytes:
-            limit = f"{self._limit_bytes // 1024:,} KiB"
-            raise HostError(f"{self._address}{path}: the reply is larger than the limit of {limit}")
-        return data
+        return reply.content
 
     def version(self) -> str:
         """Return the version that the kubelet's metrics state.
@@ -175,15 +155,9 @@ class KubeletApi:
             return f"the kubelet replies with status {status}; its port may require https://"
         return f"the kubelet replies with status {status}"
 
-    def _connect(self) -> http.client.HTTPConnection:
-        host, port = self._address.host, self._address.port
-        if self._context is None:
-            return http.client.HTTPConnection(host, port, timeout=TIMEOUT_SEC)
-        return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_SEC, context=self._context)
-
 
 def _tls(
-    address: KubeletAddress, credentials: Credentials, *, is_verified: bool
+    address: ServerUrl, credentials: Credentials, *, is_verified: bool
 ) -> ssl.SSLContext | None:
     """Return the context of TLS; None without TLS.
 
@@ -195,31 +169,16 @@ def _tls(
         if credentials.token or credentials.certificate:
             raise HostError(f"{address}: credentials are not sent without encryption; use https://")
         return None
-    context = ssl.create_default_context()
-    # required by Python 3.13 only: extensions that certificates of clusters often lack
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if not is_verified or (address.is_loopback and credentials.authority):
-        context.check_hostname = False
-    if not is_verified:
-        context.verify_mode = ssl.CERT_NONE
+    is_local = address.is_loopback and bool(credentials.authority)
     try:
-        if credentials.authority:
-            context = _trusting_only(credentials.authority, context)
+        context = make_tls(credentials.authority, checks_name=is_verified and not is_local)
+        if not is_verified:
+            context.verify_mode = ssl.CERT_NONE
         if credentials.certificate:
             _load_certificate(context, credentials)
     except (ssl.SSLError, ValueError) as error:
-        raise HostError(f"{address}: the certificates are not valid: {_reason(error)}") from error
-    return context
-
-
-def _trusting_only(authority: str, like: ssl.SSLContext) -> ssl.SSLContext:
-    """Return a context that trusts one authority, and none of the host's."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = like.check_hostname
-    context.verify_mode = like.verify_mode
-    # a kubelet's own certificate may be the authority
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.load_verify_locations(cadata=authority)
+        reason = describe_error(error)
+        raise HostError(f"{address}: the certificates are not valid: {reason}") from error
     return context
 
 
@@ -235,37 +194,3 @@ def _load_certificate(context: ssl.SSLContext, credentials: Credentials) -> None
         certificate, key = paths
         # without a password OpenSSL would ask for that of an encrypted key on the terminal
         context.load_cert_chain(certificate, key, password="")
-
-
-def _read(reply: http.client.HTTPResponse, limit_bytes: int) -> bytes:
-    """Return the content of a reply, up to a limit.
-
-    Raises:
-        OSError, http.client.HTTPException: it cannot be read, or takes too long.
-    """
-    ends = time.monotonic() + WHOLE_SEC
-    parts: list[bytes] = []
-    left = limit_bytes
-    while left and (part := reply.read1(min(left, _CHUNK))):
-        parts.append(part)
-        left -= len(part)
-        if time.monotonic() > ends:
-            raise TimeoutError(f"the reply did not end within {WHOLE_SEC:g} s")
-    return b"".join(parts)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not accepted: {error.verify_message}"
-    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
-        return "the port does not use TLS"
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return text[:1].lower() + text[1:]
-
-
-def _hint(error: Exception) -> str:
-    if not isinstance(error, ssl.SSLCertVerificationError):
-        return ""
-    if error.verify_code in _OTHER_NAME:
-        return "; use the name or the address that is in the certificate, or 127.0.0.1 on the node"
-    return "; state its authority with --kubelet-ca, or use --insecure-skip-tls-verify"

@@ -3,10 +3,10 @@
 import pytest
 
 from podslice.errors import HostError, InputError
-from podslice.kubelet import kubelet_api
 from podslice.kubelet.kubelet_api import KubeletApi, parse_address
 from podslice.model.kubelet_node import Credentials
 from tests.unit.kubelet.tls_server import Certificates, KubeletServer
+from tests.unit.raw_server import RawServer
 
 # a server and its client, on the loopback interface
 pytestmark = pytest.mark.usefixtures("allow_effects")
@@ -136,10 +136,16 @@ def test_a_port_with_or_without_tls(trusted):
             api(plain).get("/pods")
 
 
-def test_a_reply_has_a_time(kubelet, trusted, monkeypatch):
-    monkeypatch.setattr(kubelet_api, "WHOLE_SEC", -1)
-    with pytest.raises(HostError, match=r"/pods: the reply did not end within -1 s"):
-        api(kubelet, trusted).get("/pods")
+def test_a_document_has_a_deadline():
+    with RawServer(b"HTTP/1.1 200 OK\r\n", b"A: b\r\n", pause_sec=0.1) as server:
+        found = KubeletApi(
+            parse_address(f"http://127.0.0.1:{server.port}"),
+            Credentials(),
+            limit_bytes=1000,
+            within_sec=0.3,
+        )
+        with pytest.raises(HostError, match=r"/pods: there is no complete reply within 0.3 s"):
+            found.get("/pods")
 
 
 def test_a_reply_has_a_limit(kubelet, trusted):
@@ -155,6 +161,12 @@ def test_the_version_is_that_of_the_metrics(kubelet, trusted):
     kubelet.documents["/metrics"] = b"other 1\n"
     with pytest.raises(HostError, match="/metrics: it does not have the version of the kubelet;"):
         api(kubelet, trusted).version()
+
+
+def test_metrics_are_searched_once(kubelet, trusted):
+    """A search from each of many beginnings to the end would take hours."""
+    kubelet.documents["/metrics"] = b"kubernetes_build_info{\n" * 2**17 + METRICS
+    assert api(kubelet, trusted, limit_bytes=2**22).version() == "v1.36.2"
 
 
 def test_no_kubelet():
@@ -197,9 +209,14 @@ def test_addresses(text, shown):
     "text",
     [
         *("127.0.0.1:10250", "ftp://a", "https://", "https://a/pods", "https://a:x", "https://a?b"),
-        *("https://user@a", "https://a:99999", "https://[a"),
+        *("https://a:99999", "https://[a", f"https://{'a' * 64}.b"),
     ],
 )
 def test_texts_that_are_not_addresses(text):
     with pytest.raises(InputError, match=r"--kubelet: .*write https://127.0.0.1:10250"):
         parse_address(text)
+
+
+def test_the_user_is_not_stated_in_the_url():
+    with pytest.raises(InputError, match=r"^--kubelet: .* state the user with --kubeconfig$"):
+        parse_address("https://user@a")

@@ -334,6 +334,10 @@ def test_the_read_only_port_with_the_file_of_the_configuration(serving, here, no
             "--kubeconfig, --kubelet-ca and --insecure-skip-tls-verify",
         ),
         (["--kubelet=a"], "--kubelet: 'a' is not the URL of a kubelet; write https://127.0.0.1"),
+        (
+            [f"--kubelet=https://{'a' * 64}.example"],
+            f"--kubelet: 'https://{'a' * 64}.exampl has an invalid host name: a label has 1 to 63",
+        ),
         (["--kubelet=https://a", "--kubeconfig=none"], "none: no such file or directory"),
         (["--kubelet=https://a", "--kubelet-ca=none"], "none: no such file or directory"),
         (["--kubelet=https://a", "--kubelet-ca=/dev/null"], "/dev/null: "),

@@ -80,6 +80,10 @@ class Reply:
     content: bytes
 
 
+class BadReply(OSError):
+    """A reply is not valid HTTP, or is too large."""
+
+
 def parse_url(
     text: str,
     ports: Mapping[str, int],
@@ -173,8 +177,8 @@ def get(
         within_sec: the time for the whole exchange: names, connection, TLS, request and reply.
 
     Raises:
-        OSError: the server cannot be reached, its reply is not valid or is larger than the limit, or
-            the time is over (`TimeoutError`).
+        OSError: the server cannot be reached, the time is over (`TimeoutError`), or the reply is not
+            accepted (`BadReply`).
     """
     deadline = _Deadline(within_sec)
     fields = [("Host", server.authority), ("Connection", "close"), *headers.items()]
@@ -201,17 +205,18 @@ def describe_error(error: Exception) -> str:
     return printable(text[:1].lower() + text[1:_REASON_MAX])
 
 
-def certificate_hint(error: Exception, *, other_name: str, unknown: str) -> str:
-    """Return the remedy for a certificate that is not accepted, with a semicolon before it.
+def choose_hint(error: OSError, *, other_name: str, unknown: str, otherwise: str = "") -> str:
+    """Return the remedy for an error of `get`.
 
     Args:
-        error: an error of `get`; others have no remedy.
+        error: the error.
         other_name: the remedy for a certificate of another host.
-        unknown: the remedy for any other certificate, as from an unknown authority.
+        unknown: the remedy for any other certificate that is not accepted.
+        otherwise: the remedy for any other error.
     """
     if not isinstance(error, ssl.SSLCertVerificationError):
-        return ""
-    return f"; {other_name if error.verify_code in _OTHER_NAME else unknown}"
+        return otherwise
+    return other_name if error.verify_code in _OTHER_NAME else unknown
 
 
 class _Deadline:
@@ -305,11 +310,11 @@ def _exchange(
         elif isinstance(event, h11.Data):
             content += event.data
         if informational > _INFORMATIONAL_MAX:
-            raise OSError("the server sends informational replies without an end")
+            raise BadReply("the server sends informational replies without an end")
         # chunks and trailers have bytes besides the content
         if len(content) > limit_bytes or received_bytes > 2 * limit_bytes + _HEAD_BYTES:
             limit = f"{limit_bytes // 1024:,} KiB"
-            raise OSError(f"the reply is larger than the limit of {limit}")
+            raise BadReply(f"the reply is larger than the limit of {limit}")
     return Reply(status=status, content=bytes(content))
 
 
@@ -317,9 +322,9 @@ def _next_event(protocol: h11.Connection) -> type[h11.NEED_DATA | h11.PAUSED] | 
     """Return what h11 has read next.
 
     Raises:
-        OSError: it is not valid; h11 converts a length of any number of digits (`ValueError`).
+        BadReply: it is not valid; h11 converts a length of any number of digits (`ValueError`).
     """
     try:
         return protocol.next_event()
     except (h11.RemoteProtocolError, ValueError) as error:
-        raise OSError(f"the reply is not valid HTTP: {error}") from error
+        raise BadReply(f"the reply is not valid HTTP: {error}") from error

@@ -13,9 +13,9 @@ from podslice.cli.output import note
 from podslice.errors import HostError, InputError, invalid, printable
 from podslice.imports import allow_openssl
 from podslice.inputs.kubelet.kubelet_config import read_settings, read_version
-from podslice.inputs.kubelet.kubelet_files import is_pem, read_file
+from podslice.inputs.kubelet.kubelet_files import read_authority, read_file
 from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list
-from podslice.inputs.limits import BYTES_MAX, TEXT_BYTES_MAX
+from podslice.inputs.limits import BYTES_MAX
 from podslice.model.kubelet_node import KUBELET_VERSION, Credentials
 
 if TYPE_CHECKING:
@@ -98,21 +98,10 @@ def connect(source: KubeletSource, url: str) -> KubeletApi:
 
         credentials = read_kubeconfig(source.kubeconfig)
     if source.authority is not None:
-        credentials = replace(credentials, authority=_read_authority(source.authority))
+        credentials = replace(
+            credentials, authority=read_authority(source.authority, "--kubelet-ca")
+        )
     return KubeletApi(address, credentials, limit_bytes=BYTES_MAX, is_verified=source.is_verified)
-
-
-def _read_authority(path: Path) -> str:
-    """Return the certificates of a file.
-
-    Raises:
-        InputError: it cannot be read, or has none: without any, those of the host would be trusted.
-    """
-    text = read_file(path, limit_bytes=TEXT_BYTES_MAX).decode("ascii", errors="replace")
-    if not is_pem(text):
-        hint = "state a file of certificates in PEM with --kubelet-ca"
-        raise invalid("there is no certificate in it", hint, where=printable(str(path)))
-    return text
 
 
 def _ask_version(api: KubeletApi) -> tuple[int, int]:

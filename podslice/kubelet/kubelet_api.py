@@ -11,10 +11,10 @@ import re
 import ssl
 from contextlib import ExitStack
 
-from podslice.errors import HostError, invalid
+from podslice.errors import HostError, Problem, invalid
 from podslice.http_client import (
     ServerUrl,
-    certificate_hint,
+    choose_hint,
     describe_error,
     get,
     make_tls,
@@ -122,8 +122,10 @@ class KubeletApi:
                 within_sec=self._within_sec,
             )
         except OSError as error:
-            hint = certificate_hint(error, other_name=_USE_OTHER_NAME, unknown=_TRUST)
-            raise HostError(f"{self._address}{path}: {describe_error(error)}{hint}") from error
+            hint = choose_hint(error, other_name=_USE_OTHER_NAME, unknown=_TRUST)
+            where = f"{self._address}{path}"
+            found = Problem(where=where, message=describe_error(error), hint=hint)
+            raise HostError(str(found)) from error
         if reply.status != _OK:
             raise HostError(f"{self._address}{path}: {self._refusal(reply.status, path)}")
         return reply.content

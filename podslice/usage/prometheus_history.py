@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
-import urllib.request
-from collections.abc import Iterable, Iterator
+import re
+import ssl
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
-from http.client import HTTPException
 from typing import TYPE_CHECKING
-from urllib.error import HTTPError
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from podslice.errors import InputError, ServerError, invalid
+from podslice.http_client import (
+    BadReply,
+    ServerUrl,
+    choose_hint,
+    describe_error,
+    get,
+    make_tls,
+    parse_url,
+)
 from podslice.model.usage_history import PodHistory, UsageHistory
 from podslice.policy.usage_samples import KEPT_SEC, add_cpu, add_memory, add_oom_kills
-from podslice.usage.range_answer import parse_error, parse_range
+from podslice.usage.range_answer import NOT_PROMETHEUS, parse_error, parse_range
 
 if TYPE_CHECKING:
     from podslice.usage.range_answer import Series
@@ -25,9 +34,18 @@ STEP_SEC = 300
 
 Source: Prometheus, web/api/v1/api.go, queryRange.
 """
-_ANSWER_BYTES_MAX = 64 * 2**20
-_WAIT_SEC = 60
+ANSWER_BYTES_MAX = 8 * 2**20
+"""A series of 8 days has 64 KiB."""
+CONTAINERS_MAX = 20_000
+"""Containers of one pod: their histories take 8 KiB each until they are shown."""
+EXCHANGE_SEC = 60.0
+"""The time for a query, from the connection to the last byte of the answer."""
+_PORTS = {"http": 80, "https": 443}
 _UNREACHABLE = "check the address, and that the server is reachable from this host"
+_USE_OTHER_NAME = "use the name or the address that is in the certificate"
+_TRUST = "state its authority with --prometheus-ca"
+_CONTAINER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+"""Source: Kubernetes, staging/src/k8s.io/apimachinery/pkg/util/validation/validation.go, IsDNS1123Label."""
 _OF_POD = "namespace={namespace}, pod={pod}"
 _OF_CONTAINERS = f'container!="", container!="POD", {_OF_POD}'
 _SUM = "max by ({by}) (sum by (instance, {by}) ({of}))"
@@ -63,58 +81,127 @@ _OF_EACH_CONTAINER = {
 }
 
 
-def check_url(url: str) -> str:
-    """Return the address of a server without a slash at its end.
+class PrometheusApi:
+    """The API of one Prometheus server."""
 
-    Raises:
-        InputError: it is not an address of HTTP.
-    """
-    hint = "write http://127.0.0.1:9090, for example"
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise invalid(f"must be a URL: {error}", hint, where="--prometheus") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise invalid("must be the URL of a server", hint, where="--prometheus")
-    if parts.username is not None:
-        hint = "use a proxy that adds them"
-        raise invalid("credentials are not supported", hint, where="--prometheus")
-    return url.rstrip("/")
+    def __init__(self, url: str, authority: str = "", *, within_sec: float = EXCHANGE_SEC) -> None:
+        """Connect nothing yet.
+
+        Args:
+            url: the address of the server.
+            authority: the certificates to trust, in PEM; without any, those of the host.
+            within_sec: the time for each query.
+
+        Raises:
+            InputError: the address or a certificate is not valid.
+        """
+        self._server = parse_url(
+            url,
+            _PORTS,
+            where="--prometheus",
+            what="the URL of a server",
+            hint="write http://127.0.0.1:9090, for example",
+            credentials_hint="use a proxy that adds them",
+        )
+        self._tls = _make_tls(self._server, authority)
+        self._within_sec = within_sec
+
+    def read_history(self, key: str, now_sec: int) -> PodHistory | None:
+        """Return the history of a pod, `namespace/name`; None if the server has no usage of it.
+
+        Raises:
+            ServerError: the server does not answer, or not with series.
+        """
+        namespace, _, pod = key.partition("/")
+        names = {"namespace": json.dumps(namespace), "pod": json.dumps(pod)}
+
+        def ask(queries: dict[str, str]) -> dict[str, tuple[Series, ...]]:
+            return {
+                what: self._query(query.format(**names), now_sec) for what, query in queries.items()
+            }
+
+        of_pod = ask(_OF_PODS)
+        if not (of_pod["cpu"] or of_pod["memory"]):
+            return None
+        of_containers = ask(_OF_EACH_CONTAINER)
+        try:
+            return make_pod_history(of_pod, of_containers)
+        except InputError as error:
+            raise self._error(error) from error
+
+    def _query(self, query: str, now_sec: int) -> tuple[Series, ...]:
+        """Return the series of a range query over the time that histories last."""
+        fields = {"query": query, "start": now_sec - KEPT_SEC, "end": now_sec, "step": STEP_SEC}
+        try:
+            reply = get(
+                self._server,
+                f"/api/v1/query_range?{urlencode(fields)}",
+                tls=self._tls,
+                headers={"Accept": "application/json"},
+                limit_bytes=ANSWER_BYTES_MAX,
+                within_sec=self._within_sec,
+            )
+        except BadReply as error:
+            message = f"{self._server}: {describe_error(error)}; {NOT_PROMETHEUS}"
+            raise ServerError(message) from error
+        except OSError as error:
+            hint = choose_hint(
+                error, other_name=_USE_OTHER_NAME, unknown=_TRUST, otherwise=_UNREACHABLE
+            )
+            message = f"{self._server} does not answer: {describe_error(error)}; {hint}"
+            raise ServerError(message) from error
+        if reply.status != HTTPStatus.OK:
+            raise ServerError(f"{self._server}: {parse_error(reply.content, reply.status)}")
+        try:
+            return parse_range(reply.content)
+        except InputError as error:
+            raise self._error(error) from error
+
+    def _error(self, error: InputError) -> ServerError:
+        return ServerError(f"{self._server}: {'; '.join(map(str, error.problems))}")
 
 
-def read_history(url: str, key: str, now_sec: int) -> PodHistory | None:
-    """Return the history of a pod, `namespace/name`; None if the server has no usage of it.
-
-    Raises:
-        ServerError: the server does not answer, or not with series.
-    """
-    namespace, _, pod = key.partition("/")
-    names = {"namespace": json.dumps(namespace), "pod": json.dumps(pod)}
-
-    def ask(queries: dict[str, str]) -> dict[str, tuple[Series, ...]]:
-        return {
-            what: _query(url, query.format(**names), now_sec) for what, query in queries.items()
-        }
-
-    of_pod = ask(_OF_PODS)
-    if not (of_pod["cpu"] or of_pod["memory"]):
+def _make_tls(server: ServerUrl, authority: str) -> ssl.SSLContext | None:
+    """Return the context of TLS; None without TLS."""
+    where = "--prometheus-ca"
+    if not server.is_secure:
+        if authority:
+            message = "certificates are of no use without encryption"
+            raise invalid(message, "write https:// with --prometheus, or leave it out", where=where)
         return None
-    of_containers = ask(_OF_EACH_CONTAINER)
-    containers = {
-        series.labels.get("container", "")
-        for what in ("cpu", "memory")
-        for series in of_containers[what]
-    }
+    try:
+        return make_tls(authority)
+    except (ssl.SSLError, ValueError) as error:
+        message = f"the certificates are not valid: {describe_error(error)}"
+        raise invalid(message, "state a file of certificates in PEM", where=where) from error
+
+
+def make_pod_history(
+    of_pod: Mapping[str, Sequence[Series]], of_containers: Mapping[str, Sequence[Series]]
+) -> PodHistory:
+    """Return the history of a pod and its containers.
+
+    Args:
+        of_pod: the series of the pod: `cpu`, `memory` and `kills`.
+        of_containers: those of all of its containers.
+
+    Raises:
+        InputError: there are too many containers, or one has a name that no container has.
+    """
+    found: dict[str, dict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
+    for what, several in of_containers.items():
+        for series in several:
+            found[series.labels.get("container", "")][what].append(series)
+    if len(found) > CONTAINERS_MAX:
+        raise invalid(f"the answer has more than {CONTAINERS_MAX:,} containers of one pod")
+    if any(not _CONTAINER_NAME.fullmatch(name) for name in found):
+        raise invalid("the answer has a series without a valid name of a container")
     return PodHistory(
         pod=make_history(**of_pod),
         containers={
-            name: make_history(
-                **{
-                    what: [each for each in found if each.labels.get("container") == name]
-                    for what, found in of_containers.items()
-                }
-            )
-            for name in sorted(containers)
+            name: make_history(*(by_what[what] for what in ("cpu", "memory", "kills")))
+            for name, by_what in sorted(found.items())
+            if by_what["cpu"] or by_what["memory"]
         },
     )
 
@@ -147,32 +234,3 @@ def make_history(
 
 def _points(found: Iterable[Series]) -> Iterator[tuple[int, float]]:
     return ((at_sec, max(value, 0.0)) for series in found for at_sec, value in series.points)
-
-
-def _query(url: str, query: str, now_sec: int) -> tuple[Series, ...]:
-    """Return the series of a range query over the time that histories last."""
-    fields = {"query": query, "start": now_sec - KEPT_SEC, "end": now_sec, "step": STEP_SEC}
-    try:
-        status, text = _get(f"{url}/api/v1/query_range?{urlencode(fields)}")
-    except (OSError, ValueError, HTTPException) as error:
-        reason = getattr(error, "reason", error)
-        raise ServerError(f"{url} does not answer: {reason}; {_UNREACHABLE}") from error
-    if len(text) > _ANSWER_BYTES_MAX:
-        raise ServerError(f"{url}: the answer is larger than {_ANSWER_BYTES_MAX // 2**20} MiB")
-    if status != HTTPStatus.OK:
-        raise ServerError(f"{url}: {parse_error(text, status)}")
-    try:
-        return parse_range(text)
-    except InputError as error:
-        raise ServerError(f"{url}: {'; '.join(map(str, error.problems))}") from error
-
-
-def _get(address: str) -> tuple[int, bytes]:
-    """Return the status and the content of an answer, up to a byte more than the limit."""
-    try:
-        # the scheme is checked before
-        with urllib.request.urlopen(address, timeout=_WAIT_SEC) as answer:  # noqa: S310
-            return HTTPStatus.OK, answer.read(_ANSWER_BYTES_MAX + 1)
-    except HTTPError as error:
-        with error:
-            return error.code, error.read(_ANSWER_BYTES_MAX + 1)

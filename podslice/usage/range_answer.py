@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, invalid, printable
 
-POINTS_MAX = 1_000_000
+VALUES_MAX = 350_000
+"""Objects and arrays of an answer: each value is one, and an empty one takes 30 times its text."""
 _MESSAGE_MAX = 200
+_NUMBER_MAX = 40
+"""Characters of a number; Prometheus writes 24 at most."""
+_VALUE_MAX = 2.0**63
+"""Larger than any number of bytes or CPUs."""
 _SEC_MAX = 2.0**53
-_NOT_PROMETHEUS = "is it the address of a Prometheus server?"
+NOT_PROMETHEUS = "is it the address of a Prometheus server?"
 _MORE_IN_LOG = "the log of the server may have more"
 _REMEDIES = {
     "timeout": "allow queries more time with --query.timeout of the server",
@@ -26,8 +30,14 @@ _REMEDIES = {
 Source: Prometheus, web/api/v1/api.go, errorTimeout, errorExec, errorCanceled; docs/command-line.
 """
 _CREDENTIALS = "credentials are not supported; use a proxy that adds them"
-_STATUS_REMEDIES = {401: _CREDENTIALS, 403: _CREDENTIALS, 404: _NOT_PROMETHEUS}
+_NO_REDIRECTION = "redirections are not followed; state the final address"
+_STATUS_REMEDIES = {
+    **dict.fromkeys((301, 302, 303, 307, 308), _NO_REDIRECTION),
+    **dict.fromkeys((401, 403), _CREDENTIALS),
+    404: NOT_PROMETHEUS,
+}
 """The way out where a server, or a proxy before it, does not answer with JSON."""
+_PHRASES = {int(each): each.phrase for each in HTTPStatus}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +49,9 @@ class Series:
 
 
 def parse_range(text: bytes) -> tuple[Series, ...]:
-    """Parse the answer of `/api/v1/query_range`; values that are not finite are left out.
+    """Parse the answer of `/api/v1/query_range`.
+
+    Values that are not finite, and those of 2^63 and more, are left out.
 
     Source: Prometheus, docs/querying/api.md, "Range queries".
 
@@ -48,7 +60,8 @@ def parse_range(text: bytes) -> tuple[Series, ...]:
     """
     answer = _parse(text)
     if answer is None:
-        raise invalid("the answer is not JSON", _NOT_PROMETHEUS)
+        message = f"the answer is not JSON, or has more than {VALUES_MAX:,} values"
+        raise invalid(message, NOT_PROMETHEUS)
     if not isinstance(answer, dict) or answer.get("status") != "success":
         raise InputError(_refusal(answer))
     try:
@@ -65,14 +78,16 @@ def parse_error(text: bytes, status: int) -> Problem:
     answer = _parse(text)
     if isinstance(answer, dict) and answer.get("status") == "error":
         return _refusal(answer)
-    reason = f"{status} {http.client.responses.get(status, '')}".rstrip()
+    reason = f"{status} {_PHRASES.get(status, '')}".rstrip()
     return Problem(
         message=f"the server answers {reason}", hint=_STATUS_REMEDIES.get(status, _MORE_IN_LOG)
     )
 
 
 def _parse(text: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a JSON value; None if it is not JSON."""
+    """Return a JSON value; None if it is not JSON, or has too many values."""
+    if text.count(b"{") + text.count(b"[") > VALUES_MAX:
+        return None
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -82,29 +97,42 @@ def _parse(text: bytes) -> Any:  # noqa: ANN401 - any JSON value
 def _refusal(answer: Any) -> Problem:  # noqa: ANN401 - any JSON value
     """Return the problem that an answer without success states."""
     fields = answer if isinstance(answer, dict) else {}
-    shown = printable(str(fields.get("error") or "no reason is stated")[:_MESSAGE_MAX])
-    hint = _REMEDIES.get(str(fields.get("errorType")), _MORE_IN_LOG)
-    return Problem(message=f"the server refuses the query: {shown}", hint=hint)
+    error, kind = fields.get("error"), fields.get("errorType")
+    shown = error if error and isinstance(error, str) else "no reason is stated"
+    hint = _REMEDIES.get(kind, _MORE_IN_LOG) if isinstance(kind, str) else _MORE_IN_LOG
+    message = f"the server refuses the query: {printable(shown[:_MESSAGE_MAX])}"
+    return Problem(message=message, hint=hint)
 
 
-def _series(result: Any) -> tuple[Series, ...]:  # noqa: ANN401 - any JSON value
+def _series(result: object) -> tuple[Series, ...]:
     """Return the series; raises what access to wrong values raises."""
-    if not isinstance(result, list) or sum(len(each["values"]) for each in result) > POINTS_MAX:
-        raise ValueError
+    if not isinstance(result, list):
+        raise TypeError
     return tuple(
-        Series(
-            labels={str(name): str(label) for name, label in dict(each["metric"]).items()},
-            points=tuple(
-                (int(_at(at)), value)
-                for at, text in each["values"]
-                if math.isfinite(value := float(text))
-            ),
-        )
+        Series(labels=_labels(each["metric"]), points=tuple(_points(each["values"])))
         for each in result
     )
 
 
-def _at(at: object) -> float:
+def _labels(metric: object) -> dict[str, str]:
+    if isinstance(metric, dict) and all(isinstance(label, str) for label in metric.values()):
+        return metric
+    raise TypeError
+
+
+def _points(values: object) -> Iterator[tuple[int, float]]:
+    """Yield the times and the values that are possible."""
+    if not isinstance(values, list):
+        raise TypeError
+    for at, text in values:
+        if not isinstance(text, str) or len(text) > _NUMBER_MAX:
+            raise TypeError
+        value = float(text)
+        if -_VALUE_MAX < value < _VALUE_MAX:  # not so for NaN
+            yield _at(at), value
+
+
+def _at(at: object) -> int:
     if isinstance(at, int | float) and 0 <= at < _SEC_MAX:
-        return float(at)
+        return int(at)
     raise ValueError

@@ -63,7 +63,7 @@ from podslice.systemd.change_signals import ChangeSignals
 from podslice.systemd.dbus import handshake, wire
 from podslice.systemd.dbus.connection import Connection, Peer
 from podslice.systemd.jobs import Jobs
-from podslice.usage.prometheus_history import make_history
+from podslice.usage.prometheus_history import make_history, make_pod_history
 from podslice.usage.range_answer import parse_error, parse_range
 from tests.configuration import load_config
 
@@ -242,14 +242,15 @@ def run_flags(data: bytes) -> None:
 
 
 def run_range(data: bytes) -> None:
-    """Read an answer of Prometheus; the series that are read become a history."""
+    """Read an answer of Prometheus; the series that are read become the history of a pod."""
     check_problems((parse_error(data, 503),))
     try:
         series = parse_range(data)
+        found = dict.fromkeys(("cpu", "memory", "kills"), series)
+        recommend_pod("a/b", PodHistory(pod=make_history(**found)), 1_700_000_000)
+        recommend_pod("a/b", make_pod_history(found, found), 1_700_000_000)
     except InputError as error:
         check_problems(error.problems)
-    else:
-        recommend_pod("a/b", PodHistory(pod=make_history(series, series, series)), 1_700_000_000)
 
 
 def run_usage(data: bytes) -> None:
@@ -508,7 +509,16 @@ TARGETS = (
     Target(
         name="range",
         run=run_range,
-        tokens=(*_JSON, b'"values":[[', b'"1e308"', b'"NaN"', b"1e300", b'"metric":{', b"success"),
+        tokens=(
+            *_JSON,
+            b'"values":[[',
+            b'"1e308"',
+            b'"NaN"',
+            b"1e300",
+            b'"metric":{',
+            b"success",
+            b'"container":"a"',
+        ),
         calls=400,
     ),
     Target(

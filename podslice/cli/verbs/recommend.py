@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +26,8 @@ from podslice.cli.recorded_usage import recorded_files, see_agent
 from podslice.cli.views import documents, recommendation_lines
 from podslice.cli.views.problem_lines import problem_line
 from podslice.dataclass import dataclass
-from podslice.errors import HostError, Problem, Severity
+from podslice.errors import HostError, Problem, Severity, invalid
+from podslice.imports import allow_openssl
 from podslice.model.usage_history import PodHistory
 from podslice.policy.decide import decide
 from podslice.policy.pod_recommendation import PodRecommendation, recommend_pod
@@ -61,6 +63,14 @@ Server = Annotated[
         help="Read the usage of this Prometheus server instead of what the agent has recorded.",
     ),
 ]
+ServerCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--prometheus-ca",
+        metavar="FILE",
+        help="Trust these certificates of the Prometheus server, instead of those of the host.",
+    ),
+]
 
 
 @planning_options
@@ -70,17 +80,21 @@ def recommend(
     namespace: OnlyNamespace = None,
     output: Format = RecommendFormat.TABLE,
     prometheus: Server = None,
+    prometheus_ca: ServerCa = None,
 ) -> int:
     """Recommend requests and limits from recorded usage.
 
     The agent records it. Nothing is changed. The amounts are for the pod as a whole, and for each of its containers.
     """
+    if prometheus is None and prometheus_ca is not None:
+        hint = "add --prometheus https://HOST:9090, or leave it out"
+        raise invalid("it requires --prometheus", hint, where="--prometheus-ca")
     planning = configuration.tolerate(planning)
     shown, applied, now = pod_filter(pod, namespace), _decide_applied(planning), int(time.time())
     source = (
         _recorded(planning, shown, applied)
         if prometheus is None
-        else _from_server(prometheus, applied, now)
+        else _from_server(prometheus, prometheus_ca, applied, now)
     )
     keys = shown.keys or sorted(filter(shown.selects, applied))
     histories, problems = _read(source, keys, now)
@@ -134,22 +148,27 @@ def _recorded(planning: Planning, shown: PodFilter, applied: Collection[str]) ->
     return _HistorySource(read=lambda key: files.read(files.pod_path(key)), hint=lambda _: hint)
 
 
-def _from_server(url: str, applied: Collection[str], now_sec: int) -> _HistorySource:
+def _from_server(
+    url: str, authority: Path | None, applied: Collection[str], now_sec: int
+) -> _HistorySource:
     """Return the usage that a Prometheus server has.
 
     Raises:
-        InputError: it is not the address of a server.
+        InputError: it is not the address of a server, or the file has no certificates.
     """
-    from podslice.usage.prometheus_history import check_url, read_history
+    allow_openssl()
+    from podslice.inputs.kubelet.kubelet_files import read_authority
+    from podslice.usage.prometheus_history import PrometheusApi
 
-    server = check_url(url)
+    trusted = "" if authority is None else read_authority(authority, "--prometheus-ca")
+    server = PrometheusApi(url, trusted)
     metrics = "the server needs metrics of podslice-agent or of cAdvisor with this pod"
 
     def hint(key: str) -> str:
         near = "" if key in applied else nearest_pod(key, applied)
         return f"{metrics}; {near}" if near else metrics
 
-    return _HistorySource(read=lambda key: read_history(server, key, now_sec), hint=hint)
+    return _HistorySource(read=lambda key: server.read_history(key, now_sec), hint=hint)
 
 
 def _read(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from podslice.errors import InputError, Problem, printable
+from podslice.errors import InputError, Problem, invalid, printable
 from podslice.inputs.budget import Budget, Exhausted
+from podslice.inputs.limits import TEXT_BYTES_MAX
 from podslice.inputs.manifest.parse import read_documents
 from podslice.inputs.source import read_bytes
 
@@ -27,6 +28,20 @@ def read_file(path: Path, *, limit_bytes: int, hint: str = "") -> bytes:
 def is_pem(text: str) -> bool:
     """Return whether a text has certificates or keys in PEM."""
     return "-----BEGIN " in text
+
+
+def read_authority(path: Path, option: str) -> str:
+    """Return the certificates of a file that an option states.
+
+    Raises:
+        InputError: the file cannot be read, or has no certificate: without any, those of the host
+            would be trusted.
+    """
+    text = read_file(path, limit_bytes=TEXT_BYTES_MAX).decode("ascii", errors="replace")
+    if not is_pem(text):
+        hint = f"state a file of certificates in PEM with {option}"
+        raise invalid("there is no certificate in it", hint, where=printable(str(path)))
+    return text
 
 
 def read_document(data: bytes, where: str) -> object:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 
 class Certificates:
-    """An authority, a server's certificate for `node1`, and a client's; `certificates/make.sh` made them."""
+    """An authority, servers' certificates for `node1` and `localhost`, and a client's.
+
+    `certificates/make.sh` made them.
+    """
 
     def path(self, name):
         return Path(__file__).parent / "certificates" / name
@@ -17,9 +20,12 @@ class Certificates:
 
 
 class KubeletServer:
-    """Documents by path; it records the requests, and may demand credentials."""
+    """Documents by path; it records the requests, and may demand credentials.
 
-    def __init__(self, certificates=None):
+    With certificates it uses TLS, with the one of this name.
+    """
+
+    def __init__(self, certificates=None, name="server"):
         self.documents = {}
         self.statuses = {}
         self.requests = []
@@ -29,9 +35,10 @@ class KubeletServer:
             def do_GET(self):
                 certificate = self.connection.getpeercert() if certificates else None
                 outer.requests.append((self.path, self.headers["Authorization"], certificate))
-                body = outer.documents.get(self.path, b"")
-                self.send_response(outer.statuses.get(self.path, 200 if body else 404))
-                self.send_header("Content-Length", str(len(body)))
+                status, body, *headers = outer.reply(self.path)
+                self.send_response(status)
+                for header in (*headers, ("Content-Length", str(len(body)))):
+                    self.send_header(*header)
                 self.end_headers()
                 self.wfile.write(body)
 
@@ -44,13 +51,18 @@ class KubeletServer:
             scheme = "https"
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(
-                certificates.path("server.crt"), certificates.path("server.key")
+                certificates.path(f"{name}.crt"), certificates.path(f"{name}.key")
             )
             context.load_verify_locations(certificates.path("ca.crt"))
             context.verify_mode = ssl.CERT_OPTIONAL
             self._server.handle_error = lambda *_: None
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.url = f"{scheme}://127.0.0.1:{self._server.server_port}"
+
+    def reply(self, path):
+        """Return the status, the content, and further headers."""
+        body = self.documents.get(path, b"")
+        return self.statuses.get(path, 200 if body else 404), body
 
     def __enter__(self):
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))

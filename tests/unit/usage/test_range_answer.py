@@ -15,7 +15,8 @@ def answer(*result, status="success", **more):
 
 def test_series_have_labels_and_finite_values():
     metric = {"pod": "web", "container": "main"}
-    values = [[60, "1.5"], [120.7, "NaN"], [180, "+Inf"], [240.9, "2"]]
+    left_out = ("NaN", "+Inf", "-Inf", "1e308", "-1e308", "9223372036854775808")
+    values = [[60, "1.5"], *([120.7, text] for text in left_out), [240.9, "2"]]
     (series,) = parse_range(answer({"metric": metric, "values": values}))
     assert series.labels == metric
     assert series.points == ((60, 1.5), (240, 2.0))
@@ -25,7 +26,7 @@ def test_series_have_labels_and_finite_values():
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        (b"<html>", "the answer is not JSON; is it the address of a Prometheus server?"),
+        (b"<html>", "the answer is not JSON, or has more than 350,000 values; is it the address"),
         (b"\xff", "the answer is not JSON"),
         (b"[" * 100_000, "the answer is not JSON"),
         (b"[]", "the server refuses the query: no reason is stated"),
@@ -39,7 +40,17 @@ def test_series_have_labels_and_finite_values():
         (answer({"metric": {}, "values": [[1e300, "1"]]}), "the answer has no series of values"),
         (answer({"metric": {}, "values": [[-1, "1"]]}), "the answer has no series of values"),
         (answer({"metric": {}, "values": [[1, "one"]]}), "the answer has no series of values"),
+        (answer({"metric": {}, "values": [[1, 2]]}), "the answer has no series of values"),
+        (answer({"metric": {}, "values": [[1, "0" * 41]]}), "the answer has no series of values"),
+        (answer({"metric": {}, "values": {}}), "the answer has no series of values"),
+        (answer({"metric": {}, "values": "ab"}), "the answer has no series of values"),
+        (answer({"metric": [], "values": []}), "the answer has no series of values"),
+        (answer({"metric": {"pod": []}, "values": []}), "the answer has no series of values"),
+        (answer(b"x".hex()), "the answer has no series of values"),
+        (b'{"status":"success","data":[]}', "the answer has no series of values"),
         (b'{"status":"success","data":{"result":{}}}', "the answer has no series of values"),
+        (b'{"status":[]}', "the server refuses the query: no reason is stated"),
+        (b"1" * 5000, "the answer is not JSON"),
     ],
 )
 def test_another_answer_is_an_error(text, error):
@@ -65,6 +76,16 @@ def test_another_answer_is_an_error(text, error):
             answer(status="error", errorType=["bad_data"]),
             "the server refuses the query: no reason is stated; the log of the server may have more",
         ),
+        (
+            400,
+            b'{"status":"error","errorType":%s,"error":%s}' % ((b"[" * 900 + b"]" * 900,) * 2),
+            "the server refuses the query: no reason is stated; the log of the server may have more",
+        ),
+        (
+            307,
+            b"",
+            "the server answers 307 Temporary Redirect; redirections are not followed; state",
+        ),
         (401, b"", "the server answers 401 Unauthorized; credentials are not supported;"),
         (403, b"{}", "the server answers 403 Forbidden; credentials are not supported;"),
         (404, b"<html>", "the server answers 404 Not Found; is it the address of a Prometheus"),
@@ -77,6 +98,12 @@ def test_an_answer_with_another_status_states_its_reason(status, text, error):
 
 
 def test_the_number_of_values_is_limited(monkeypatch):
-    monkeypatch.setattr(range_answer, "POINTS_MAX", 2)
-    with pytest.raises(InputError, match="the answer has no series"):
-        parse_range(answer(*[{"metric": {}, "values": [[1, "1"], [2, "1"]]}] * 2))
+    """Also in an error: an empty object takes 30 times the memory of its text."""
+    found = answer(*[{"metric": {}, "values": [[1, "1"], [2, "1"]]}] * 2)
+    monkeypatch.setattr(range_answer, "VALUES_MAX", 13)
+    assert len(parse_range(found)) == 2
+    monkeypatch.setattr(range_answer, "VALUES_MAX", 12)
+    with pytest.raises(InputError, match="has more than 12 values"):
+        parse_range(found)
+    text = answer(status="error", error="x", more=[{}] * 12)
+    assert str(parse_error(text, 503)).startswith("the server answers 503 Service Unavailable")

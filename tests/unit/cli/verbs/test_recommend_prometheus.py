@@ -1,42 +1,49 @@
-"""`recommend --prometheus`, with a server of prepared answers."""
+"""`recommend --prometheus`, with a server of prepared answers on the loopback interface."""
 
-import io
 import json
+import os
+import subprocess
+import sys
 import time
-import urllib.request
-from http.client import HTTPException
-from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from podslice.errors import ServerError
 from podslice.usage import prometheus_history
+from podslice.usage.prometheus_history import PrometheusApi
 from tests.cases.usage_rows import START_SEC
 from tests.unit.builders import manifest
+from tests.unit.kubelet.tls_server import Certificates, KubeletServer
+from tests.unit.raw_server import RawServer
 
+pytestmark = pytest.mark.usefixtures("allow_effects")
 MI = 2**20
 NOW_SEC = START_SEC + 86_400
-URL = "http://127.0.0.1:9090"
 CPU, MEMORY, KILLS = "cpu_usage", "memory_working_set", "oom"
 
 
-class Server:
+class Server(KubeletServer):
     """The values of each metric by container, an empty name for the pod; each for a whole day."""
 
-    def __init__(self):
-        self.values = {}
-        self.kills_sec = ()
+    def __init__(self, *certificate):
+        super().__init__(*certificate)
+        self.values = {
+            (CPU, ""): 1.0,
+            (MEMORY, ""): 100 * MI,
+            (CPU, "app"): 1.0,
+            (MEMORY, "app"): 100 * MI,
+            (CPU, "log"): 0.1,
+        }
         self.queries = []
         self.raw = None
+        """A status, a content, and headers for every query."""
 
-    def urlopen(self, address, timeout):
-        parts = urlsplit(address)
+    def reply(self, path):
+        parts = urlsplit(path)
         fields = {name: value for name, (value,) in parse_qs(parts.query).items()}
-        self.queries.append((f"{parts.scheme}://{parts.netloc}{parts.path}", fields))
-        assert timeout > 0
-        if isinstance(self.raw, Exception):
-            raise self.raw
-        return io.BytesIO(self.raw or self.answer(fields["query"]))
+        self.queries.append((parts.path, fields))
+        return self.raw or (200, self.answer(fields["query"]))
 
     def answer(self, query):
         (metric,) = (each for each in (CPU, MEMORY, KILLS) if each in query)
@@ -56,23 +63,19 @@ class Server:
 
 
 @pytest.fixture
-def server(monkeypatch, here):
-    made = Server()
-    made.values = {
-        (CPU, ""): 1.0,
-        (MEMORY, ""): 100 * MI,
-        (CPU, "app"): 1.0,
-        (MEMORY, "app"): 100 * MI,
-        (CPU, "log"): 0.1,
-    }
-    monkeypatch.setattr(urllib.request, "urlopen", made.urlopen)
+def now(monkeypatch):
     monkeypatch.setattr(time, "time", lambda: float(NOW_SEC))
-    return made
 
 
 @pytest.fixture
-def recommend(podslice):
-    return lambda *arguments: podslice("recommend", "--prometheus", URL, *arguments)
+def server(now, here):
+    with Server() as made:
+        yield made
+
+
+@pytest.fixture
+def recommend(podslice, server):
+    return lambda *arguments: podslice("recommend", "--prometheus", server.url, *arguments)
 
 
 def test_the_amounts_are_those_of_recorded_usage(recommend, server):
@@ -118,8 +121,8 @@ def test_oom_kills_prevent_a_decrease(recommend, podslice, files, memory, server
 def test_the_queries_are_of_the_pod_and_of_eight_days(recommend, server):
     assert recommend('shop/a"b').code == 0
     assert len(server.queries) == 6
-    for address, fields in server.queries:
-        assert address == f"{URL}/api/v1/query_range"
+    for path, fields in server.queries:
+        assert path == "/api/v1/query_range"
         assert 'namespace="shop", pod="a\\"b"' in fields["query"]
         assert "{{" not in fields["query"]
         assert int(fields["end"]) - int(fields["start"]) == 8 * 86_400
@@ -149,10 +152,6 @@ MORE_TIME = "allow queries more time with --query.timeout of the server"
 IN_LOG = "the log of the server may have more"
 
 
-def refused(code, text, reason="Reason"):
-    return HTTPError(URL, code, reason, {}, io.BytesIO(text))
-
-
 def stated(kind, text):
     return json.dumps({"status": "error", "errorType": kind, "error": text}).encode()
 
@@ -160,47 +159,160 @@ def stated(kind, text):
 @pytest.mark.parametrize(
     ("raw", "error"),
     [
-        (URLError("refused"), f" does not answer: refused; {UNREACHABLE}"),
-        (HTTPException("no status"), f" does not answer: no status; {UNREACHABLE}"),
-        (TimeoutError("timed out"), f" does not answer: timed out; {UNREACHABLE}"),
-        (b"<html>", ": the answer is not JSON; is it the address of a Prometheus server?"),
-        (b" " * 101, ": the answer is larger than 0 MiB"),
-        (refused(503, b" " * 101), ": the answer is larger than 0 MiB"),
+        ((200, b"<html>"), ": the answer is not JSON, or has more than 350,000 values; is it the"),
         (
-            refused(503, stated("timeout", "query timed out")),
+            (200, b" " * 1025),
+            ": the reply is larger than the limit of 1 KiB; is it the address of a Prometheus",
+        ),
+        (
+            (503, b" " * 1025),
+            ": the reply is larger than the limit of 1 KiB; is it the address of a Prometheus",
+        ),
+        (
+            (503, stated("timeout", "query timed out")),
             f": the server refuses the query: query timed out; {MORE_TIME}",
         ),
-        (refused(502, b"<html>"), f": the server answers 502 Bad Gateway; {IN_LOG}"),
+        ((502, b"<html>"), f": the server answers 502 Bad Gateway; {IN_LOG}"),
     ],
 )
 def test_a_server_that_does_not_answer_is_an_error(recommend, server, monkeypatch, raw, error):
     """It is reported once, not for each pod."""
-    monkeypatch.setattr(prometheus_history, "_ANSWER_BYTES_MAX", 100)
+    monkeypatch.setattr(prometheus_history, "ANSWER_BYTES_MAX", 1024)
     server.raw = raw
-    assert recommend("web", "db") == (1, "", f"error: {URL}{error}\n")
+    code, out, err = recommend("web", "db")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"error: {server.url}{error}")
 
 
-def test_a_server_that_does_not_answer_is_an_error_without_named_pods(
-    recommend, podslice, files, memory, server
-):
+def test_no_server(recommend, podslice, files, memory, server):
+    with Server() as gone:
+        pass
     files({"web.yaml": manifest("web", {"memory": "512Mi"})})
     assert podslice("apply", "-f", "web.yaml").code == 0
-    server.raw = URLError("refused")
-    assert recommend() == (1, "", f"error: {URL} does not answer: refused; {UNREACHABLE}\n")
+    error = f"error: {gone.url} does not answer: connection refused; {UNREACHABLE}\n"
+    for pods in ((), ("web",)):
+        assert podslice("recommend", "--prometheus", gone.url, *pods) == (1, "", error)
+
+
+def test_a_redirection_is_not_followed(recommend, server):
+    with Server() as other:
+        server.raw = (302, b"", ("Location", f"{other.url}/api/v1/query_range?query={CPU}"))
+        error = (
+            "the server answers 302 Found; redirections are not followed; state the final address"
+        )
+        assert recommend("web") == (1, "", f"error: {server.url}: {error}\n")
+        assert (other.queries, len(server.queries)) == ([], 1)
+
+
+def test_a_query_has_a_deadline():
+    with RawServer(b"HTTP/1.1 200 OK\r\n\r\n", b"[", pause_sec=0.1) as slow:
+        api = PrometheusApi(f"http://127.0.0.1:{slow.port}", within_sec=0.3)
+        with pytest.raises(
+            ServerError, match=r"does not answer: there is no complete reply within 0"
+        ):
+            api.read_history("default/web", NOW_SEC)
+
+
+@pytest.fixture
+def secure(now, here, certificates):
+    with Server(certificates, "local") as made:
+        yield made
+
+
+@pytest.fixture
+def certificates():
+    return Certificates()
+
+
+def test_https_with_a_stated_authority(podslice, secure, certificates):
+    authority = f"--prometheus-ca={certificates.path('local.crt')}"
+    for url in (secure.url, secure.url.replace("127.0.0.1", "localhost")):
+        assert podslice("recommend", "--prometheus", url, authority, "web").code == 0
+    assert len(secure.queries) == 12
+
+
+def test_https_with_the_authorities_of_the_host(podslice, secure, certificates, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.path("local.crt")))
+    assert podslice("recommend", "--prometheus", secure.url, "web").code == 0
+    # a stated one replaces those
+    authority = f"--prometheus-ca={certificates.path('ca.crt')}"
+    assert podslice("recommend", "--prometheus", secure.url, authority, "web").code == 1
+    assert len(secure.queries) == 6
+
+
+def test_https_with_an_unknown_authority(podslice, secure):
+    code, out, err = podslice("recommend", "--prometheus", secure.url, "web")
+    assert (code, out) == (1, "")
+    assert f"error: {secure.url} does not answer: the certificate is not accepted: " in err
+    assert err.endswith("; state its authority with --prometheus-ca\n")
+    assert secure.queries == []
+
+
+def test_https_with_a_certificate_of_another_host(podslice, now, here, certificates):
+    """The name counts on the loopback interface, too: a server's authority signs for others."""
+    authority = f"--prometheus-ca={certificates.path('ca.crt')}"
+    with Server(certificates, "server") as other:
+        ended = podslice("recommend", "--prometheus", other.url, authority, "web")
+    assert ended.code == 1
+    assert ended.err.endswith("; use the name or the address that is in the certificate\n")
+    assert other.queries == []
+
+
+def test_https_in_a_process_of_its_own(secure, certificates, tmp_path):
+    """A verb without encrypted connections has no ssl."""
+    program = (sys.executable, "-m", "podslice", "recommend", "--user", "default/web", "-o", "json")
+    options = (f"--prometheus={secure.url}", f"--prometheus-ca={certificates.path('local.crt')}")
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    ended = subprocess.run(
+        [*program, *options], capture_output=True, text=True, check=False, env=environment
+    )
+    assert len(secure.queries) == 6, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--prometheus-ca=a"], "--prometheus-ca: it requires --prometheus; add --prometheus"),
+        (["--prometheus=https://a", "--prometheus-ca=none"], "none: no such file or directory"),
+        (["--prometheus=https://a", "--prometheus-ca=/dev/null"], "/dev/null: "),
+        (
+            ["--prometheus=https://a", "--prometheus-ca=text"],
+            "text: there is no certificate in it;",
+        ),
+        (
+            ["--prometheus=https://a", "--prometheus-ca=bad"],
+            "--prometheus-ca: the certificates are not valid: ",
+        ),
+        (
+            ["--prometheus=http://a", "--prometheus-ca=bad"],
+            "--prometheus-ca: certificates are of no use without encryption; write https://",
+        ),
+    ],
+)
+def test_authorities_that_are_not_accepted(podslice, files, here, arguments, error):
+    files({"text": "text", "bad": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"})
+    ended = podslice("recommend", *arguments, "web")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: {error}")
 
 
 @pytest.mark.parametrize(
     ("url", "error"),
     [
-        ("file:///etc/passwd", "must be the URL of a server; write http://127.0.0.1:9090"),
-        ("localhost:9090", "must be the URL of a server"),
-        ("http://me:x@host", "credentials are not supported; use a proxy that adds them"),
-        ("http://", "must be the URL of a server"),
-        ("http://[", "must be a URL: Invalid IPv6 URL"),
+        ("file:///etc/passwd", "'file:///etc/passwd' is not the URL of a server; write http://127"),
+        ("localhost:9090", "'localhost:9090' is not the URL of a server"),
+        ("http://me:x@host", "credentials in a URL are not supported; use a proxy that adds them"),
+        ("http://", "'http://' is not the URL of a server"),
+        ("http://[", "'http://[' is not a URL"),
+        ("http://a:x", "'http://a:x' is not a URL"),
+        ("http://a?b", "'http://a?b' is not the URL of a server"),
+        (
+            f"http://{'a' * 64}",
+            f"'http://{'a' * 64}' has an invalid host name: a label has 1 to 63",
+        ),
     ],
 )
-def test_only_urls_of_servers_are_accepted(podslice, server, url, error):
+def test_only_urls_of_servers_are_accepted(podslice, here, url, error):
     ended = podslice("recommend", "--prometheus", url, "web")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(f"error: --prometheus: {error}")
-    assert server.queries == []

@@ -28,7 +28,7 @@ class Scheduler:
         self._requested = asyncio.Event()
         self._quiet_sec = 0.0
         self._failures = 0
-        self._finished_at = time.monotonic()
+        self._started_at: float | None = None
 
     def request(self, quiet_sec: float = QUIET_SEC) -> None:
         """Request a round, after a delay for related changes."""
@@ -37,8 +37,9 @@ class Scheduler:
 
     @property
     def is_stuck(self) -> bool:
-        """Return whether the last round finished too long ago."""
-        return time.monotonic() - self._finished_at >= STUCK_SEC
+        """Return whether a round has taken too long so far."""
+        since = self._started_at
+        return since is not None and time.monotonic() - since >= STUCK_SEC
 
     @property
     def delay_sec(self) -> float:
@@ -54,9 +55,10 @@ class Scheduler:
         while True:
             self._requested.clear()
             self._quiet_sec = 0.0
+            self._started_at = time.monotonic()
             is_settled = await run_round()
+            self._started_at = None
             self._failures = 0 if is_settled else self._failures + 1
-            self._finished_at = time.monotonic()
             delay_sec = self.delay_sec
             try:
                 async with asyncio.timeout(delay_sec):

@@ -126,3 +126,11 @@ async def test_a_round_that_does_not_finish_is_stuck(monkeypatch):
     assert not scheduler.is_stuck
     await until(lambda: scheduler.is_stuck)
     await end(running)
+
+
+async def test_a_scheduler_that_waits_is_not_stuck(start, rounds, monkeypatch):
+    """The period may be longer than a round may take: an hour."""
+    monkeypatch.setattr(module, "STUCK_SEC", 0.0)
+    scheduler = start(HOUR_SEC)
+    await until(lambda: rounds.count == 1)
+    assert not scheduler.is_stuck

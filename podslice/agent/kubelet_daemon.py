@@ -38,6 +38,9 @@ from podslice.systemd.timed_client import TimedClient
 QUIET_SEC = 1.0
 """Delay before a round after a signal: a pod and its containers start together."""
 
+OVERDUE_SEC = 120.0
+"""A read ends before: the kubelet has 30 s for each of three documents, and they are parsed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSetup:
@@ -126,11 +129,14 @@ class KubeletDaemon:
 
     def snapshot(self) -> LevelSnapshot:
         """Return the state that the endpoints publish."""
+        reading_sec = self._levels.reading_sec
+        overdue = f"the kubelet: a read has not ended after {reading_sec:.0f} s"
         return LevelSnapshot(
             plan=self._levels.plan,
             counters=self._counters,
             events=self._events.counts,
-            problems=tuple(map(str, self._status.failures)),
+            failures=tuple(map(str, self._status.failures)),
+            overdue=overdue if reading_sec >= OVERDUE_SEC else "",
         )
 
     def _notify(self) -> None:

@@ -65,6 +65,7 @@ class PodLevels:
         self._repairs = RepairTimes(now)
         self._contested: set[UnitName] = set()
         self._reported: set[tuple[str, str | None, LeftReason]] = set()
+        self._reading_since: float | None = None
         self.kubelet: KubeletNode | None = None
         """What was read last; None before that."""
         self.plan = LevelPlan()
@@ -77,11 +78,16 @@ class PodLevels:
         prefix = "" if self.kubelet is None else _root(self.kubelet).removesuffix(".slice")
         return name.startswith(prefix)
 
+    @property
+    def reading_sec(self) -> float:
+        """Return how long the current read of the kubelet has taken so far; 0 without one."""
+        return 0.0 if self._reading_since is None else self._now() - self._reading_since
+
     async def run_round(self) -> bool:
         """Read the kubelet, and set what its slices lack; return whether that succeeded."""
         started = self._now()
         try:
-            self.kubelet = await asyncio.to_thread(self._read)
+            self.kubelet = await self._read_kubelet()
             self._status.recover("kubelet")
             is_settled = await self._converge(self.kubelet)
             self._status.recover("reconcile")
@@ -101,10 +107,22 @@ class PodLevels:
             return
         try:
             if self.kubelet is None:
-                self.kubelet = await asyncio.to_thread(self._read)
+                self.kubelet = await self._read_kubelet()
             await self._converge(self.kubelet, removes=True)
         except (HostError, InputError, SystemdError) as error:
             self._fail("restore", error)
+
+    async def _read_kubelet(self) -> KubeletNode:
+        """Read the kubelet; the read itself cannot be interrupted.
+
+        Raises:
+            HostError, InputError: as the read.
+        """
+        self._reading_since = self._now()
+        try:
+            return await asyncio.to_thread(self._read)
+        finally:
+            self._reading_since = None
 
     def _fail(self, topic: str, error: HostError | InputError | SystemdError) -> bool:
         problems = error.problems if isinstance(error, InputError) else (error,)

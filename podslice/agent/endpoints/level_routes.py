@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 
 from podslice.agent.counters import Counters
@@ -35,19 +35,27 @@ class LevelSnapshot:
     plan: LevelPlan
     counters: Counters
     events: Mapping[Kind, int]
-    problems: tuple[str, ...] = ()
-    """Sentences on what keeps the agent from its work; without any, it is healthy."""
+    failures: tuple[str, ...] = ()
+    """Sentences on what has failed."""
+    overdue: str = ""
+    """A sentence on a read of the kubelet that should have ended; empty otherwise."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Return what keeps the agent from its work; without any, it is healthy."""
+        return (*self.failures, self.overdue) if self.overdue else self.failures
 
 
 def level_routes(snapshot: Callable[[], LevelSnapshot]) -> Mapping[str, Route]:
     """Return the routes by path; `snapshot` returns the current state."""
 
     async def health() -> Response:
-        problems = snapshot().problems
-        if not problems:
-            return Response(body=[b"ok\n"])
-        text = "".join(f"{each}\n" for each in problems)
-        return Response(body=[text.encode()], status=HTTPStatus.SERVICE_UNAVAILABLE)
+        return _report(snapshot().problems)
+
+    async def alive() -> Response:
+        # a restart does not help against anything else
+        overdue = snapshot().overdue
+        return _report((overdue,) if overdue else ())
 
     async def scrape() -> Response:
         body = map(format_family, collect(snapshot()))
@@ -57,7 +65,15 @@ def level_routes(snapshot: Callable[[], LevelSnapshot]) -> Mapping[str, Route]:
         body = json.dumps(document(snapshot().plan)).encode()
         return Response(body=[body, b"\n"], content_type=JSON_TYPE)
 
-    return {"/healthz": health, "/metrics": scrape, "/pod-levels": levels}
+    return {"/healthz": health, "/livez": alive, "/metrics": scrape, "/pod-levels": levels}
+
+
+def _report(problems: Iterable[str]) -> Response:
+    """Return the response `ok`, or the problems with the status 503."""
+    text = "".join(f"{each}\n" for each in problems)
+    if not text:
+        return Response(body=[b"ok\n"])
+    return Response(body=[text.encode()], status=HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def document(plan: LevelPlan) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """A kubelet with pods, for an agent that applies pod levels on its slices."""
 
+import threading
 from dataclasses import replace
 
 from podslice.errors import HostError
@@ -25,6 +26,8 @@ class Kubelet:
         self.pods = {}
         self.error = None
         self.reads = self.refreshes = 0
+        self._goes_on = threading.Event()
+        self._goes_on.set()
 
     def put(self, name, **limits):
         level = Resources(
@@ -45,10 +48,16 @@ class Kubelet:
 
     def read(self):
         self.reads += 1
+        self._goes_on.wait()
         if self.error is not None:
             raise self.error
         node = Node(capacity=amounts("cpu=4,memory=8Gi"))
         return KubeletNode(pods=tuple(self.pods.values()), settings=self.settings, node=node)
+
+    def hang(self):
+        """Let reads not end before the event that is returned."""
+        self._goes_on.clear()
+        return self._goes_on
 
     def refresh(self):
         self.refreshes += 1

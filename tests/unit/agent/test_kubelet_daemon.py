@@ -147,6 +147,33 @@ async def test_a_failure_is_retried_and_shown(service):
     assert await service.get("/healthz") == (200, "ok\n")
 
 
+async def test_a_read_that_hangs_is_shown(service, monkeypatch):
+    """It fails nothing, so that nothing else reports it."""
+    monkeypatch.setattr(kubelet_daemon, "OVERDUE_SEC", 0.05)
+    await service.begin()
+    goes_on = service.kubelet.hang()
+    try:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await until(lambda: service.daemon.snapshot().overdue)
+        for path in ("/livez", "/healthz"):
+            status, text = await service.get(path)
+            assert status == 503
+            assert text.startswith("the kubelet: a read has not ended after ")
+        assert "podslice_problems 1.0" in (await service.get("/metrics"))[1].splitlines()
+    finally:
+        goes_on.set()
+    await until(lambda: not service.daemon.snapshot().overdue)
+    assert [await service.get(path) for path in ("/livez", "/healthz")] == [(200, "ok\n")] * 2
+
+
+async def test_an_agent_without_its_kubelet_is_alive(service):
+    """A restart does not help it."""
+    service.kubelet.refuse("connection refused")
+    await service.begin()
+    assert (await service.get("/healthz"))[0] == 503
+    assert await service.get("/livez") == (200, "ok\n")
+
+
 async def test_the_endpoints(service):
     service.kubelet.put("later", memory="1Mi")
     await service.begin()

@@ -12,6 +12,7 @@ pytest.importorskip("fastjsonschema")
 
 import fastjsonschema
 
+from podslice.agent.endpoints.level_routes import level_routes
 from podslice.cli.app import make_app
 from podslice.inputs.kubelet.kubeconfig import read_kubeconfig
 from podslice.inputs.kubelet.pod_list import parse_pod_list
@@ -185,6 +186,17 @@ def test_the_proxy_serves_what_the_agent_does(agent):
     assert endpoint["port"] == port["name"]
     labels = of_kind("DaemonSet", "daemonset.yaml")["spec"]["template"]["metadata"]["labels"]
     assert monitor["selector"]["matchLabels"] == labels
+
+
+def test_the_probes_ask_paths_of_the_agent(agent, config):
+    """A liveness probe at /healthz would restart an agent whose kubelet cannot be reached."""
+    paths = {}
+    for kind in ("readinessProbe", "livenessProbe"):
+        probe = agent[kind]["httpGet"]
+        assert f'listen = "{probe["host"]}:{probe["port"]}"' in config["podslice.toml"]
+        paths[kind] = probe["path"]
+    assert paths == {"readinessProbe": "/healthz", "livenessProbe": "/livez"}
+    assert set(paths.values()) <= level_routes(lambda: None).keys()
 
 
 def test_the_example_has_a_pod_level():

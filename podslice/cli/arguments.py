@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from enum import StrEnum
+from itertools import chain
 from typing import Annotated
 
 import typer
@@ -141,6 +143,7 @@ def code_of(problems: Iterable[Problem]) -> int:
 _PREFIXES = ("pod/", "pods/", "po/")
 """What kubectl writes and accepts before the name of a pod."""
 _LIST = "to list pods: podslice status"
+_LISTED_MAX = 5
 
 
 def key_of(name: str, namespace: str | None) -> str:
@@ -172,19 +175,22 @@ class PodFilter:
             return key in self.keys
         return self.namespace is None or key.startswith(f"{self.namespace}/")
 
-    def require(self, known: Collection[str]) -> None:
-        """Check that all requested pods are known.
+    def resolve(self, known: Collection[str]) -> PodFilter:
+        """Return the filter with the pods of each workload that is named.
 
         Raises:
-            InputError: one is not; its hint is the most similar name.
+            InputError: a name is neither of a pod nor of a workload; its hint is the most similar
+                name.
         """
+        found = {key: pods_named(key, known) for key in self.keys}
         unknown = [
             Problem(where=key, message="no such pod", hint=nearest_pod(key, known) or _LIST)
-            for key in self.keys
-            if key not in known
+            for key, pods in found.items()
+            if not pods
         ]
         if unknown:
             raise InputError(unknown)
+        return replace(self, keys=tuple(dict.fromkeys(chain.from_iterable(found.values()))))
 
 
 def pod_filter(
@@ -195,6 +201,42 @@ def pod_filter(
     return PodFilter(
         keys=tuple(keys), namespace=None if keys else namespace, only_problems=only_problems
     )
+
+
+def pods_named(key: str, known: Collection[str]) -> list[str]:
+    """Return the pod of this name, or else the pods of the workload of this name.
+
+    The pods of the workload `default/shop` are `default/shop-0`, `default/shop-1` and so on.
+    """
+    if key in known:
+        return [key]
+    numbers = {each: each.removeprefix(f"{key}-") for each in known if each.startswith(f"{key}-")}
+    return sorted(
+        (each for each, number in numbers.items() if number.isdecimal() and number.isascii()),
+        key=lambda each: int(numbers[each]),
+    )
+
+
+def only_pod_named(name: str, namespace: str | None, known: Collection[str]) -> str:
+    """Return the key of a pod, also where its workload is named and has no other pod.
+
+    A name that is not known is returned as a key.
+
+    Raises:
+        InputError: the workload has several pods.
+    """
+    key = key_of(name, namespace)
+    found = pods_named(key, known)
+    if len(found) > 1:
+        listed = ", ".join(found[:_LISTED_MAX]) + (", …" if len(found) > _LISTED_MAX else "")
+        raise InputError(
+            Problem(
+                where=key,
+                message=f"{len(found)} pods have this workload",
+                hint=f"name one: {listed}",
+            )
+        )
+    return found[0] if found else key
 
 
 def nearest_pod(key: str, known: Collection[str]) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from podslice.cli.arguments import key_of, nearest_pod
+from podslice.cli.arguments import key_of, nearest_pod, pods_named
 from podslice.cli.output import note
 from podslice.cli.session import load_node
 from podslice.cli.views.problem_lines import problem_lines
@@ -148,13 +149,13 @@ def named_pods(
     """
     if not names:
         return decisions
-    keys = [key_of(name, namespace) for name in names]
     known = {each.pod.key: each for each in decisions}
+    found = {key: pods_named(key, known) for key in (key_of(name, namespace) for name in names)}
     unknown = [
         Problem(where=key, message="no such pod in the manifests", hint=nearest_pod(key, known))
-        for key in keys
-        if key not in known
+        for key, pods in found.items()
+        if not pods
     ]
     if unknown:
         raise InputError(unknown)
-    return tuple(known[key] for key in keys)
+    return tuple(known[key] for key in dict.fromkeys(chain.from_iterable(found.values())))

@@ -104,7 +104,7 @@ def select(found: Overview, shown: PodFilter) -> Overview:
     """
     if shown.is_total:
         return found
-    shown.require(found.pods)
+    shown = shown.resolve(found.pods)
     objects = {each.object for each in found.problems} if shown.only_problems else set()
     affected = problematic_pods(found.problems)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from podslice.cli import interrupts
+from podslice.cli.arguments import only_pod_named
 from podslice.cli.output import note
 from podslice.errors import BusUnavailable, HostError
 from podslice.kernel.host import read_node
@@ -203,6 +204,20 @@ def applied_pods(planning: Planning) -> tuple[Pod, ...]:
         HostError: the records cannot be read, or there is no session.
     """
     return open_store(planning).load().pods
+
+
+def applied_pod(planning: Planning, name: str, namespace: str | None) -> str:
+    """Return the key of an applied or evicted pod, also where its workload is named.
+
+    A name that no record has is returned as a key: the pod may be found by its slice.
+
+    Raises:
+        InputError: the workload has several pods.
+        HostError: the records cannot be read.
+    """
+    records = open_store(planning).load()
+    known = {*(pod.key for pod in records.pods), *(mark.pod for mark in records.evicted)}
+    return only_pod_named(name, namespace, known)
 
 
 def recorded_pods(planning: Planning) -> tuple[Pod, ...]:

@@ -9,6 +9,7 @@ DESTRUCTIVE = frozenset(
         "--all",
         "--collect-orphans",
         "--force",
+        "--forget",
         "--grace-period",
         "--no-admission",
         "--prune",

@@ -75,7 +75,7 @@ class UsageObserver:
             problems.append(f"units as of the last update: {error}")
             assessment = self._assessment
         if not self._before:
-            self._shown.require({pod.key for pod in assessment.current})
+            self._shown = self._shown.resolve({pod.key for pod in assessment.current})
         found = self._measure(assessment)
         before, self._before = self._before or found, found
         if self._world.origin.problems:

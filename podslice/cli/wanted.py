@@ -66,6 +66,22 @@ def sources_or_default(planning: Planning, filename: Sequence[str] | None) -> li
     return [each for each in directories if Path(each).is_dir()]
 
 
+def pods_of_manifests(planning: Planning) -> dict[str, set[str]]:
+    """Return the pods of each file in the manifest directories that can be read."""
+    from podslice.agent.manifest_files import ManifestDirectories
+
+    reader = ManifestDirectories(manifest_directories(planning.config, planning.manager))
+    contents = finish(reader.read())
+    while contents.is_partial:
+        contents = finish(reader.read())
+    found: dict[str, set[str]] = {}
+    for each in contents.pods:
+        found.setdefault(each.source, set()).add(each.pod.key)
+    for path in contents.broken & found.keys():
+        found[path].add("an invalid pod")
+    return found
+
+
 async def read_wanted(world: World, findings: Findings, state: Assessment) -> WantedByManifests:
     """Return what the manifests want; `state` is the assessment of these findings."""
     if state.agent is not None and state.agent.pending is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import PurePosixPath
 
 from podslice.dataclass import dataclass
@@ -59,7 +60,11 @@ def find_pod(assessment: Assessment, key: str) -> PodDecision:
     for pod in assessment.desired.pods:
         if pod.pod.key == key:
             return pod
-    raise HostError(f"pod {key} is not applied; apply its manifest first: podslice apply -f FILE")
+    near = get_close_matches(key, [pod.pod.key for pod in assessment.desired.pods], n=1)
+    hint = (
+        f"did you mean {near[0]}?" if near else "apply its manifest first: podslice apply -f FILE"
+    )
+    raise HostError(f"pod {key} is not applied; {hint}")
 
 
 def find_place(assessment: Assessment, key: str, container: str | None) -> Place:

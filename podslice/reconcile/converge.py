@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 
 from podslice.dataclass import dataclass
-from podslice.errors import printable
 from podslice.kernel import hugetlb
 from podslice.model.config import Enforce
 from podslice.model.desired import PodDecision
@@ -147,7 +146,6 @@ async def delete(
         return keys is None or pod.key in keys
 
     request = Request(to_remove=is_named, grace_sec=grace_sec, releases_reserved=True)
-    _note_sources(world, is_named)
     if all(map(is_named, world.store.load().pods)):
         await _release_reserved(world)
     report = await _converge(
@@ -199,18 +197,6 @@ async def _release_reserved(world: LiveWorld) -> None:
             "the agent is running, and the configuration enforces reservations on other slices: it"
             " sets their values again; to prevent that: systemctl stop podslice-agent.service"
         )
-
-
-def _note_sources(world: LiveWorld, is_named: Callable[[Pod], bool]) -> None:
-    """Note the pods that a running agent creates again."""
-    records = world.store.load()
-    for pod in records.pods:
-        source = records.sources.get(pod.uid)
-        if source is not None and is_named(pod):
-            world.on_note(
-                f"pod {pod.key} is from {printable(source)}: while it is in that file, a running"
-                " agent creates it again"
-            )
 
 
 async def settle(world: LiveWorld, key: str) -> Report:

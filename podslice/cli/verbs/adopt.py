@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, key_of
+from podslice.cli.arguments import ContainerName, Namespace, Output, PodName
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.session import in_world, locked
+from podslice.cli.session import applied_pod, in_world, locked
 from podslice.cli.views import documents, status_documents
 from podslice.cli.views.tables import columns
 from podslice.model.event import Kind
@@ -46,8 +46,9 @@ def adopt(
     """
     from podslice.processes import adoption
 
+    key = applied_pod(planning, pod, namespace)
+
     async def work(world: LiveWorld) -> Adopted:
-        key = key_of(pod, namespace)
         with locked(world.store), manual_log("adopt", world.store, world.manager) as log:
             interrupts.begin("processes may have been moved; see: podslice status")
             adopted = await adoption.adopt(world, key, container, pid)

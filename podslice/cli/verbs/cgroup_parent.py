@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from podslice.cli import configuration
-from podslice.cli.arguments import DONE, Namespace, PodName, key_of
+from podslice.cli.arguments import DONE, Namespace, PodName, only_pod_named
 from podslice.cli.manifests import all_problems, decide_all, load_manifests, named_pods
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
-from podslice.cli.session import applied_pods, load_node
+from podslice.cli.session import applied_pod, applied_pods, load_node
 from podslice.errors import HostError, InputError, Severity
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.desired import PodDecision
@@ -66,11 +66,12 @@ def cgroup_parent(
 
     The options make podman, docker, systemd or an OCI runtime start a container in the slice.
     """
-    key = key_of(pod, namespace)
     if filename:
-        found = _find_in(planning, filename, key, namespace)
+        found = _find_in(planning, filename, pod, namespace)
+        key = found.pod.key
     else:
         planning = configuration.tolerate(planning)
+        key = applied_pod(planning, pod, namespace)
         found = _find_applied(planning, key)
     limits_of = None
     if container is not None or output is Form.OCI:
@@ -95,7 +96,7 @@ def cgroup_parent(
 
 
 def _find_in(
-    planning: Planning, filename: list[str], key: str, namespace: str | None
+    planning: Planning, filename: list[str], name: str, namespace: str | None
 ) -> PodDecision:
     """Return the decision about a pod of manifests.
 
@@ -107,6 +108,7 @@ def _find_in(
     decisions = decide_all(
         loaded, load_node(config, lenient=True, manager=planning.manager), config
     )
+    key = only_pod_named(name, namespace, {each.pod.key for each in decisions})
     (found,) = named_pods(decisions, [key], None)
     problems = all_problems(loaded, [found])
     if any(each.severity is Severity.ERROR for each in problems):

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from podslice.cli import configuration
-from podslice.cli.arguments import FAILED, Names, Namespace, Output, code_of, key_of
+from podslice.cli.arguments import (
+    FAILED,
+    Names,
+    Namespace,
+    Output,
+    code_of,
+    key_of,
+    nearest_pod,
+    pods_named,
+)
 from podslice.cli.manifests import load_manifests
 from podslice.cli.manual_log import ManualLog, manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import StepProgress, both
 from podslice.cli.report_output import emit_report
-from podslice.cli.session import in_world, locked
+from podslice.cli.session import in_world, locked, open_store
 from podslice.cli.started_pods import StartedPods
 from podslice.cli.views.problem_lines import problem_line
-from podslice.errors import InputError, Problem
+from podslice.cli.wanted import pods_of_manifests
+from podslice.errors import HostError, InputError, Problem, invalid, printable
 from podslice.model.config import Source
 from podslice.model.event import Kind
 from podslice.reconcile.converge import delete as delete_pods
@@ -45,6 +56,11 @@ GracePeriod = Annotated[
     ),
 ]
 
+Forget = Annotated[
+    bool,
+    typer.Option("--forget", help="Remove their files in the manifest directories, too."),
+]
+
 
 @planning_options
 def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
@@ -54,19 +70,29 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     namespace: Namespace = None,
     every: Every = False,  # noqa: FBT002
     grace_period: GracePeriod = None,
+    forget: Forget = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
     """Stop pods and remove their slices."""
     planning = configuration.tolerate(planning)
     if planning.origin.source is Source.DEFAULT:
         note("pods are only stopped; the values of other units change with the next podslice apply")
-    keys = _keys(pod or [], filename or [], namespace, every=every)
+    records = open_store(planning).load()
+    known = {*(each.key for each in records.pods), *(mark.pod for mark in records.evicted)}
+    named = [key_of(name, namespace) for name in pod or ()]
+    keys = {each for key in named for each in pods_named(key, known) or [key]}
+    of_files = _keys_of_files(filename or [], namespace)
+    keys |= of_files
+    if not keys and not every:
+        raise invalid("no pod specified", "specify pods, -f FILE or --all")
+    manifests = _find_manifests(planning, known if every else keys, forget=forget)
 
     async def work(world: LiveWorld) -> tuple[Report, StartedPods]:
         progress = StepProgress()
         named = None if every else keys
         started = StartedPods(world, grace_sec=grace_period, named=named)
         with locked(world.store), manual_log("delete", world.store, world.manager) as log:
+            _remove_manifests(manifests)
             evicted = {mark.pod for mark in world.store.load().evicted}
             marked = evicted if every else evicted & keys
             async with progress.shown():
@@ -84,9 +110,13 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     report, started = in_world(planning, work)
     code = emit_report(report, output, planning.origin, started=started)
-    for key in (missing := sorted(keys - report.matched - started.removed_pods)):
-        note(problem_line(_not_applied(key)))
-    return FAILED if missing else code
+    missing = keys - report.matched - started.removed_pods
+    for key in sorted(missing - of_files):
+        hint = nearest_pod(key, known) or "see: podslice status"
+        note(problem_line(Problem(where="", message=f"pod {key} is not applied", hint=hint)))
+    for key in sorted(missing & of_files):
+        note(f"pod {key} is not applied")
+    return FAILED if missing - of_files else code
 
 
 def _log_readmitted(log: ManualLog, keys: Collection[str]) -> None:
@@ -94,24 +124,58 @@ def _log_readmitted(log: ManualLog, keys: Collection[str]) -> None:
         log.report(Kind.POD_READMITTED, f"the eviction mark of pod {key} is removed", pod=key)
 
 
-def _not_applied(key: str) -> Problem:
-    return Problem(where="", message=f"pod {key} is not applied", hint="see: podslice status")
-
-
-def _keys(names: list[str], files: list[str], namespace: str | None, *, every: bool) -> set[str]:
-    """Return the keys of the named pods and of the pods in the files.
+def _keys_of_files(files: list[str], namespace: str | None) -> set[str]:
+    """Return the keys of the pods in the files.
 
     Raises:
-        InputError: a file is invalid, or no pod is specified and not `every` one is meant.
+        InputError: a file is invalid.
     """
-    keys = {key_of(name, namespace) for name in names}
-    if files:
-        loaded = load_manifests(files, namespace)
-        if code_of(loaded.problems):
-            raise InputError(loaded.problems)
-        keys |= {each.key for each in loaded.pods}
-    if not keys and not every:
-        raise InputError(
-            Problem(where="", message="no pod specified", hint="specify pods, -f FILE or --all")
+    if not files:
+        return set()
+    loaded = load_manifests(files, namespace)
+    if code_of(loaded.problems):
+        raise InputError(loaded.problems)
+    return {each.key for each in loaded.pods}
+
+
+def _find_manifests(planning: Planning, keys: Collection[str], *, forget: bool) -> list[Path]:
+    """Return the files of these pods in the manifest directories, to be removed with them.
+
+    Without `forget` there are none, and the operator learns that the pods are applied again.
+
+    Raises:
+        InputError: a file to be removed has further pods.
+    """
+    files = pods_of_manifests(planning)
+    found = {path: pods for path, pods in files.items() if not pods.isdisjoint(keys)}
+    if not forget:
+        for path, pods in found.items():
+            listed = sorted(pods.intersection(keys))
+            note(
+                f"{printable(path)} contains {', '.join(listed)}: the agent, or podslice-apply.service"
+                f" at boot, applies it again; to remove the file, too: podslice delete"
+                f"{planning.manager.flag} {' '.join(listed)} --forget"
+            )
+        return []
+    problems = [
+        Problem(
+            where=printable(path),
+            message=f"the file contains further pods: {', '.join(sorted(others))}",
+            hint="delete them, too, or remove this pod from the file",
         )
-    return keys
+        for path, pods in found.items()
+        if (others := pods.difference(keys))
+    ]
+    if problems:
+        raise InputError(problems)
+    return [Path(path) for path in found]
+
+
+def _remove_manifests(paths: Iterable[Path]) -> None:
+    """Remove manifests before their pods, so that nothing applies the pods again meanwhile."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise HostError(f"{printable(str(path))}: {error.strerror}") from error
+        note(f"removed {printable(str(path))}")

@@ -129,7 +129,7 @@ def _load_applied(
         )
     planning = configuration.tolerate(planning)
     pods = applied_pods(planning)
-    pod_filter(names, namespace).require({pod.key for pod in pods})
+    pod_filter(names, namespace).resolve({pod.key for pod in pods})
     return planning.config, LoadedPods(pods=pods)
 
 

@@ -68,15 +68,17 @@ def logs(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     from podslice.systemd.journalctl import LogQuery, journal_command
 
     planning = configuration.tolerate(planning)
-    key = key_of(pod, namespace)
-    uid, found = _find(planning, key)
-    if container is not None:
-        _require(found, key, container)
-    units = _units(uid, [container] if container is not None else _containers(found))
+    pods = _find(planning, key_of(pod, namespace))
+    units: list[UnitName] = []
+    for key, (uid, found) in pods.items():
+        if container is not None:
+            _require(found, key, container)
+        units += _units(uid, [container] if container is not None else _containers(found))
+    slices = [each for uid, _ in pods.values() for each in _slices(planning, uid)]
     query = LogQuery(
         units=units,
-        slices=_slices(planning, uid) if container is None else (),
-        containers=_runtime_ids(planning, found, container),
+        slices=slices if container is None else (),
+        containers=_runtime_ids(planning, [each for _, each in pods.values() if each], container),
         since=since,
         lines=lines,
         follow=follow,
@@ -87,8 +89,10 @@ def logs(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     become(Invocation(file=file, arguments=arguments, environment=given_environment()))
 
 
-def _find(planning: Planning, key: str) -> tuple[str, Pod | None]:
+def _find(planning: Planning, key: str) -> dict[str, tuple[str, Pod | None]]:
     """Return the uid of an applied or evicted pod, and the pod where it has a record.
+
+    The name of a workload is the name of all its pods.
 
     Raises:
         InputError: there is no such pod.
@@ -96,8 +100,9 @@ def _find(planning: Planning, key: str) -> tuple[str, Pod | None]:
     records = open_store(planning).load()
     marks = {mark.pod: mark.uid for mark in records.evicted}
     pods = {pod.key: pod for pod in records.pods}
-    PodFilter(keys=(key,)).require({*pods, *marks})
-    return (pods[key].uid, pods[key]) if key in pods else (marks[key], None)
+    uids = marks | {pod.key: pod.uid for pod in pods.values()}
+    found = PodFilter(keys=(key,)).resolve(uids).keys
+    return {each: (uids[each], pods.get(each)) for each in found}
 
 
 def _containers(pod: Pod | None) -> list[str]:
@@ -136,15 +141,16 @@ def _slices(planning: Planning, uid: str) -> list[UnitName]:
     return [tree.pod(uid, qos) for qos in Qos]
 
 
-def _runtime_ids(planning: Planning, pod: Pod | None, container: str | None) -> list[str]:
-    """Return the ids of the containers that podman and docker have for a pod."""
+def _runtime_ids(planning: Planning, pods: list[Pod], container: str | None) -> list[str]:
+    """Return the ids of the containers that podman and docker have for pods."""
     from podslice.processes.runtimes import containers, run_patiently
 
-    if pod is None:
+    if not pods:
         return []
+    uids, keys = {pod.uid for pod in pods}, {pod.key for pod in pods}
     found = asyncio.run(
         containers(
-            (pod,),
+            tuple(pods),
             manager=planning.manager,
             on_note=note,
             with_exited=True,
@@ -154,6 +160,6 @@ def _runtime_ids(planning: Planning, pod: Pod | None, container: str | None) -> 
     return [
         each.id
         for each in found
-        if pod.uid == each.pod_uid or pod.key == each.pod_key
+        if each.pod_uid in uids or each.pod_key in keys
         if container in (None, each.container)
     ]

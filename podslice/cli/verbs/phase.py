@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from podslice.cli import configuration, interrupts
-from podslice.cli.arguments import DONE, Namespace, Output, PodName, key_of
+from podslice.cli.arguments import DONE, Namespace, Output, PodName
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.report_output import emit_report
-from podslice.cli.session import in_world, locked
+from podslice.cli.session import applied_pod, in_world, locked
 from podslice.cli.views import documents, tables
 from podslice.model.config import Rules
 from podslice.model.event import Kind
@@ -48,9 +48,10 @@ def phase(
 
     During the init phase the limits at the pod level do not apply.
     """
-    key = key_of(pod, namespace)
     if wanted is None:
         planning = configuration.tolerate(planning)
+    key = applied_pod(planning, pod, namespace)
+    if wanted is None:
         found = in_world(planning, lambda world: read_phase(world, key))
         emit(
             output,

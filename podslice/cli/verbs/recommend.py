@@ -91,11 +91,10 @@ def recommend(
         raise invalid("it requires --prometheus", hint, where="--prometheus-ca")
     planning = configuration.tolerate(planning)
     shown, applied, now = pod_filter(pod, namespace), _decide_applied(planning), int(time.time())
-    source = (
-        _recorded(planning, shown, applied)
-        if prometheus is None
-        else _from_server(prometheus, prometheus_ca, applied, now)
-    )
+    if prometheus is None:
+        source, shown = _recorded(planning, shown, applied)
+    else:
+        source = _from_server(prometheus, prometheus_ca, applied, now)
     keys = shown.keys or sorted(filter(shown.selects, applied))
     histories, problems = _read(source, keys, now)
     found = [
@@ -133,19 +132,22 @@ class _HistorySource:
     """Return the remedy where a pod has no history."""
 
 
-def _recorded(planning: Planning, shown: PodFilter, applied: Collection[str]) -> _HistorySource:
-    """Return what the agent has recorded.
+def _recorded(
+    planning: Planning, shown: PodFilter, applied: Collection[str]
+) -> tuple[_HistorySource, PodFilter]:
+    """Return what the agent has recorded, and the pods to show.
 
     Raises:
         InputError: nothing is recorded, or a named pod has neither a history nor is it applied.
     """
     files = recorded_files(planning)
-    shown.require({*applied, *files.pods()})
+    shown = shown.resolve({*applied, *files.pods()})
     hint = (
         "the agent takes a sample each minute, and writes them every ten minutes;"
         f" {see_agent(planning.manager)}"
     )
-    return _HistorySource(read=lambda key: files.read(files.pod_path(key)), hint=lambda _: hint)
+    source = _HistorySource(read=lambda key: files.read(files.pod_path(key)), hint=lambda _: hint)
+    return source, shown
 
 
 def _from_server(

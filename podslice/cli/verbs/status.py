@@ -69,20 +69,23 @@ def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         planning = configuration.tolerate(planning)
         return DONE if _show_located(planning, output, pid) else code
     planning = overview.tolerate(planning, output)
-    found, detail = in_world(planning, partial(_observe, shown))
+    found, shown, detail = in_world(planning, partial(_observe, shown))
     found = overview.select(found, shown)
     overview.emit_overview(planning, found, output, shown, as_tree=False, detail=detail)
     return code if found.problems else DONE
 
 
-async def _observe(shown: PodFilter, world: LiveWorld) -> tuple[Overview, PodDetail | None]:
-    """Return the overview, and details if one pod is shown."""
+async def _observe(
+    shown: PodFilter, world: LiveWorld
+) -> tuple[Overview, PodFilter, PodDetail | None]:
+    """Return the overview, the pods to show, and details if that is one pod."""
     found = await overview.observe(world)
+    shown = shown.resolve(found.pods)
     if len(shown.keys) != 1 or shown.only_problems:
-        return found, None
+        return found, shown, None
     from podslice.cli.pod_observer import observe_pod
 
-    return found, await observe_pod(world, found, shown.keys[0])
+    return found, shown, await observe_pod(world, found, shown.keys[0])
 
 
 def _show_located(planning: Planning, output: OutputFormat, pids: list[int]) -> bool:

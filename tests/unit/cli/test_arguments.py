@@ -49,7 +49,7 @@ def test_a_filter_selects(names, namespace, selected):
 )
 def test_an_unknown_pod_gets_the_most_similar_name(key, hint):
     with pytest.raises(InputError) as raised:
-        PodFilter(keys=("shop/web", key)).require({"shop/web", "shop/database"})
+        PodFilter(keys=("shop/web", key)).resolve({"shop/web", "shop/database"})
     assert str(raised.value) == f"{key}: no such pod; {hint}"
 
 

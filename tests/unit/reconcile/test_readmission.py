@@ -291,13 +291,6 @@ async def test_a_candidate_that_is_refused_leaves_the_source(here):
     assert here.store.load().sources == {"web": "/m/web.yaml"}
 
 
-async def test_deleting_a_pod_of_a_manifest_directory_is_reported_as_temporary(here, notes):
-    await put(here, burstable("web"), besteffort("batch"), sources={"web": "/m/web\x1b.yaml"})
-    await delete(here, None)
-    (text,) = notes
-    assert text.startswith("pod default/web is from /m/web\\x1b.yaml: while it is in that file,")
-
-
 async def test_an_apply_removes_the_requested_pods(here, memory):
     await put(here, burstable("web"), besteffort("batch"))
     await put(here, guaranteed("new"), to_remove=lambda pod: pod.name == "web")

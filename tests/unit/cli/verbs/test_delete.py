@@ -6,6 +6,7 @@ import json
 import pytest
 
 from podslice.errors import Refused
+from tests.unit.builders import make_files
 from tests.unit.cli.pods import POD, lines
 
 
@@ -117,3 +118,75 @@ def test_delete_of_a_file_that_cannot_be_read_deletes_nothing(podslice, web, mem
     ended = podslice("delete", "-f", web, "-f", "gone.yaml")
     assert ended == (2, "", "error: gone.yaml: no such file or directory\n")
     assert POD in [unit.name for unit in asyncio.run(memory.observe(["kubepods*"]))]
+
+
+PODS = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: a}]}\n"
+REPLICAS = (
+    "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: shop}\n"
+    "spec: {replicas: 11, template: {spec: {containers: [{name: a}]}}}\n"
+)
+
+
+def test_a_manifest_that_stays_is_named_and_removed_on_request(podslice, here, memory):
+    make_files(here / "manifests", {"db.yaml": PODS % "db"})
+    path = here / "manifests/db.yaml"
+    assert podslice("apply").code == 0
+    ended = podslice("delete", "db")
+    assert ended.code == 0
+    assert ended.err == (
+        f"{path} contains default/db: the agent, or podslice-apply.service at boot, applies it"
+        " again; to remove the file, too: podslice delete default/db --forget\n"
+    )
+    assert podslice("apply").code == 0
+    ended = podslice("delete", "db", "--forget")
+    assert (ended.code, ended.err) == (0, f"removed {path}\n")
+    assert not path.exists()
+    assert podslice("status").out.startswith("no pods\n")
+
+
+def test_a_manifest_with_further_pods_is_not_removed(podslice, here, memory):
+    both = f"{PODS % 'db'}---\n{PODS % 'web'}"
+    make_files(here / "manifests", {"both.yaml": both, "bad.yaml": f"{PODS % 'x'}---\nkind: Pod\n"})
+    path = here / "manifests/both.yaml"
+    assert podslice("apply", "-f", str(path)).code == 0
+    ended = podslice("delete", "db", "--forget")
+    assert (ended.code, ended.out) == (2, "")
+    assert "the file contains further pods: default/web; delete them, too" in ended.err
+    assert "default/db" in podslice("status").out
+    assert podslice("delete", "x", "--forget").code == 2
+    assert (here / "manifests/bad.yaml").exists()
+    assert podslice("delete", "db", "web", "--forget").code == 0
+    assert not path.exists()
+
+
+def test_pods_of_files_that_are_not_applied_are_no_error(podslice, files, web, memory):
+    podslice("apply", "-f", web)
+    files({"db.yaml": PODS % "db"})
+    ended = podslice("delete", "-f", "db.yaml", "-f", web)
+    assert (ended.code, ended.err) == (0, "pod default/db is not applied\n")
+
+
+def test_the_name_of_a_workload_is_the_name_of_its_pods(podslice, files, memory):
+    files({"shop.yaml": REPLICAS, "other.yaml": PODS % "shop-x"})
+    assert podslice("apply", "-f", "shop.yaml", "-f", "other.yaml").code == 0
+    shown = podslice("status", "shop", "-o", "name").out
+    assert shown.count("podshop_") == 11
+    assert "podshop_x" not in shown
+    ended = podslice("phase", "shop")
+    first = ", ".join(f"default/shop-{number}" for number in range(5))
+    error = f"error: default/shop: 11 pods have this workload; name one: {first}, …\n"
+    assert (ended.code, ended.err) == (2, error)
+    assert podslice("phase", "shop-1").code == 0
+    assert podslice("delete", "shop").code == 0
+    assert podslice("status", "-o", "name").out.count("podshop") == 1
+    assert "did you mean default/shop-x?" in podslice("delete", "shop-y").err
+    assert "did you mean default/shop-x?" in podslice("phase", "shop-y").err
+
+
+def test_a_workload_with_one_pod_is_that_pod(podslice, files, memory):
+    files({"shop.yaml": REPLICAS.replace("11", "1")})
+    assert podslice("apply", "-f", "shop.yaml").code == 0
+    assert podslice("phase", "shop").out == podslice("phase", "shop-0").out
+    slice_ = podslice("cgroup-parent", "shop").out
+    assert slice_ == "kubepods-besteffort-podshop_0.default.slice\n"
+    assert podslice("cgroup-parent", "shop", "-f", "shop.yaml").out == slice_

@@ -60,10 +60,11 @@ def find_pod(assessment: Assessment, key: str) -> PodDecision:
     for pod in assessment.desired.pods:
         if pod.pod.key == key:
             return pod
-    near = get_close_matches(key, [pod.pod.key for pod in assessment.desired.pods], n=1)
-    hint = (
-        f"did you mean {near[0]}?" if near else "apply its manifest first: podslice apply -f FILE"
-    )
+    names = {pod.pod.name: pod.pod.key for pod in assessment.desired.pods}
+    near = get_close_matches(key.rpartition("/")[2], names, n=1)
+    hint = "apply its manifest first: podslice apply -f FILE"
+    if near:
+        hint = f"did you mean {names[near[0]]}?"
     raise HostError(f"pod {key} is not applied; {hint}")
 
 

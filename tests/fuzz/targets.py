@@ -206,7 +206,7 @@ def run_compose(data: bytes) -> None:
     check_problems((*problems, *unsupported_by(ComposeTool.PODMAN_COMPOSE, project)))
     if all(each.severity is not Severity.ERROR for each in problems):
         assert yaml.safe_load("\n".join(draft.lines())) == draft.document
-        override = make_override(project, decision)
+        override = make_override(project, decision, has_oom_scores=False)
         assert override.keys() == {"services"}
         assert list(format_yaml(override))
 

@@ -159,7 +159,7 @@ def test_a_manifest_with_further_pods_is_not_removed(podslice, here, memory):
     assert not path.exists()
 
 
-def test_pods_of_files_that_are_not_applied_are_no_error(podslice, files, web, memory):
+def test_pods_of_files_that_are_not_applied_are_noted(podslice, files, web, memory):
     podslice("apply", "-f", web)
     files({"db.yaml": PODS % "db"})
     ended = podslice("delete", "-f", "db.yaml", "-f", web)

@@ -52,18 +52,40 @@ def config():
 
 
 def test_the_kustomizations_name_every_file():
-    base, component = (of_kind(kind, path) for kind, path in KUSTOMIZATIONS)
-    named = {*base["resources"], "kustomization.yaml", "README.md", "pod.yaml", "monitoring"}
+    base = of_kind("Kustomization", "kustomization.yaml")
+    named = {*base["resources"], "kustomization.yaml", "README.md", "pod.yaml", *COMPONENTS}
     assert named == {path.name for path in EXAMPLE.iterdir()}
-    named = {*component["resources"], *(each["path"] for each in component["patches"])}
-    assert named | {"kustomization.yaml"} == {p.name for p in (EXAMPLE / "monitoring").iterdir()}
     assert [each["name"] for each in base["images"]] == ["podslice"]
+    assert "components" not in base
+    for name in COMPONENTS:
+        component = of_kind("Component", f"{name}/kustomization.yaml")
+        patches = (each["path"] for each in component.get("patches", ()))
+        named = {*component["resources"], *patches, "kustomization.yaml"}
+        assert named == {path.name for path in (EXAMPLE / name).iterdir()}
 
 
-KUSTOMIZATIONS = (
-    ("Kustomization", "kustomization.yaml"),
-    ("Component", "monitoring/kustomization.yaml"),
-)
+COMPONENTS = ("monitoring", "nodes-proxy")
+
+
+def rights(path):
+    """Return what a file permits the service account of the agent, and nothing else."""
+    role, binding = of_kind("ClusterRole", path), of_kind("ClusterRoleBinding", path)
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (subject,) = binding["subjects"]
+    account = of_kind("ServiceAccount", "rbac.yaml")["metadata"]
+    assert {key: subject[key] for key in ("name", "namespace")} == account
+    return {
+        (resource, verb)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_only_a_component_permits_commands_in_containers():
+    read = {(f"nodes/{name}", "get") for name in ("metrics", "pods", "configz")}
+    assert rights("rbac.yaml") == read
+    assert rights("nodes-proxy/rbac.yaml") == {("nodes/proxy", "get")}
 
 
 def applied():

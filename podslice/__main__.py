@@ -58,11 +58,11 @@ def _run(arguments: list[str]) -> int:
         from podslice.cli.completion import main as complete
 
         return _flush(complete(arguments[1:]))
-    if arguments[:1] == ["__probe"]:
-        # runs as long as a container, in much less memory than a verb
-        from podslice.cli.prober import main as probe
+    if arguments[:1] in (["__probe"], ["__commands"], ["__join"]):
+        # run as long as a container, in much less memory than a verb
+        from podslice.cli import prober
 
-        return _flush(probe(arguments[1:]))
+        return _flush(prober.VERBS[arguments[0]](arguments[1:]))
     from podslice.cli import interrupts
 
     try:

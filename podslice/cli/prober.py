@@ -1,96 +1,133 @@
-"""`podslice __probe [--kill] CONTAINER JSON`, run by the service beside a container that it probes.
+"""The internal verbs of services that probe a container, as `quadlet.probes` writes them.
 
-It runs as long as the container, so it imports as little as possible.
+They run as long as the container, so they import as little as possible.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
+import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from podslice.cli.output import note
 from podslice.errors import HostError, PodsliceError, invalid
-from podslice.model.workload import Action, Exec, HttpGet, Probe, TcpSocket
-from podslice.processes.probe_attempt import (
-    RunningContainer,
-    attempt_command,
-    attempt_request,
-)
+from podslice.model.workload import Exec, HttpGet, Probe, TcpSocket
+from podslice.processes.probe_attempt import in_child
 from podslice.processes.probe_connection import connect
-from podslice.processes.probing import ProbedContainer, ProbeKind, begin, parse_probes
+from podslice.processes.probing import ProbeKind, begin, parse_probes
 from podslice.systemd.notify import Notifier
 
-_PODMAN = "podman"
-_KILL = "--kill"
-"""As `quadlet.probes` writes it."""
+NOT_ALIVE = 3
+"""The exit status with which the service stops the container. `quadlet.probes` has it as well."""
+_STANDARD_INPUT = 0
+RunCommand = Callable[[ProbeKind, Probe], bool]
+"""A function that runs the command of a probe, and returns whether it succeeds in time."""
 
 
-def main(arguments: list[str]) -> int:
-    """Probe a container of podman until it exits; stop it if it is not alive, or kill it.
+def probe(arguments: list[str]) -> int:
+    """Probe a container until it is not alive: `__probe CONTAINER PROBES [CONTROL_GROUP]`.
 
-    systemd starts it again, as the restart policy states.
+    Commands run here if the control group of the container's service is stated, and otherwise by
+    the service that is connected to standard input.
     """
     try:
-        kills = arguments[:1] == [_KILL]
-        container, probes = _parse(arguments[kills:])
-        target = _find(container)
+        if len(arguments) not in (2, 3):
+            raise invalid("__probe has a container and its probes", "render the pod again")
+        container, text, *groups = arguments
+        probes = parse_probes(text)
+        run_command = _own_runner(container, *groups) if groups else _request
+        if not _run(probes, container, run_command):
+            note(f"container {container} is not alive")
+            return NOT_ALIVE
     except PodsliceError as error:
         note(f"error: {error}")
         return error.exit_code
-    if not _run(probes, target):
-        note(f"container {container} is not alive and is {'killed' if kills else 'stopped'}")
-        at_once = ("--time=0",) if kills else ()
-        subprocess.run([_PODMAN, "stop", "--ignore", *at_once, container], check=False)
     return 0
 
 
-def _parse(arguments: list[str]) -> tuple[str, Mapping[ProbeKind, Probe]]:
-    """Return the container and its probes.
+def run_commands(arguments: list[str]) -> int:
+    """Run commands of probes on request: `__commands CONTAINER PROBES CONTROL_GROUP SOCKET`."""
+    from podslice.processes.probe_commands import ProbedTarget, serve
 
-    Raises:
-        InputError: they are not those of a unit.
+    try:
+        if len(arguments) != 4:
+            raise invalid("__commands has four arguments", "render the pod again")
+        container, text, control_group, path = arguments
+        probes = parse_probes(text)
+    except PodsliceError as error:
+        note(f"error: {error}")
+        return error.exit_code
+    target = ProbedTarget(name=container, control_group=control_group)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(path)
+        listening.listen()
+        Notifier(os.environ).ready("waiting for probes")
+        return serve(listening, target, probes)
+
+
+def join(arguments: list[str]) -> int:
+    """Execute a program in a container's network: `__join CONTAINER CONTROL_GROUP COMMAND...`.
+
+    The program has no capabilities, and cannot get any.
     """
-    if len(arguments) != 2:
-        raise invalid("__probe has a container and its probes", "render the pod again")
-    container, probes = arguments
-    return container, parse_probes(probes)
+    from podslice.processes.container_network import find_process, give_up_rights, join_network
+
+    try:
+        if len(arguments) < 3:
+            raise invalid("__join has a container and a command", "render the pod again")
+        container, control_group, *command = arguments
+        pid = find_process(control_group)
+        if pid is None:
+            raise HostError(f"container {container} does not run")
+        join_network(pid)
+        give_up_rights()
+    except PodsliceError as error:
+        note(f"error: {error}")
+        return error.exit_code
+    return os.execv(command[0], command)  # noqa: S606 (there is no shell to need)
 
 
-def _run(probes: Mapping[ProbeKind, Probe], target: RunningContainer) -> bool:
+def _request(kind: ProbeKind, _: Probe) -> bool:
+    from podslice.processes.probe_commands import request_command
+
+    return request_command(kind, _STANDARD_INPUT)
+
+
+def _own_runner(container: str, control_group: str) -> RunCommand:
+    """Return a function that runs commands in a container, from this process."""
+    from podslice.processes.probe_commands import ProbedTarget, attempt_command
+
+    target = ProbedTarget(name=container, control_group=control_group)
+    return lambda _, probe: attempt_command(probe, target)
+
+
+def _run(probes: Mapping[ProbeKind, Probe], container: str, run_command: RunCommand) -> bool:
     """Probe until nothing is left to probe, or the container is not alive; return whether it is."""
     state = begin(probes, time.monotonic())
     notifier = Notifier(os.environ)
     was_ready: bool | None = None
-    while not state.must_stop and state.next() is not None:
-        _step(state, target)
+    while not state.must_stop and (kind := state.next()) is not None:
+        counter = state.counters[kind]
+        time.sleep(max(0.0, counter.due - time.monotonic()))
+        started = time.monotonic()
+        success = attempt(kind, counter.probe, run_command)
+        if not success:
+            note(f"the {kind} probe of container {container} has failed")
+        state.record(kind, success=success, now=started)
         if state.is_ready is not was_ready:
             was_ready = state.is_ready
             _report(notifier, is_ready=was_ready)
     return not state.must_stop
 
 
-def _step(state: ProbedContainer, target: RunningContainer) -> None:
-    """Wait for the next probe, and try it once."""
-    kind = state.next()
-    if kind is None:
-        return
-    counter = state.counters[kind]
-    time.sleep(max(0.0, counter.due - time.monotonic()))
-    started = time.monotonic()
-    success = attempt(counter.probe.action, target, counter.probe.timeout_sec)
-    if not success:
-        note(f"the {kind} probe of container {target.name} has failed")
-    state.record(kind, success=success, now=started)
-
-
-def attempt(action: Action, target: RunningContainer, timeout_sec: int) -> bool:
+def attempt(kind: ProbeKind, probe: Probe, run_command: RunCommand) -> bool:
     """Try once, and return whether it succeeds in time."""
-    if isinstance(action, Exec):
-        return attempt_command(action, target, timeout_sec)
-    return attempt_request(requester(action), target, timeout_sec)
+    if isinstance(probe.action, Exec):
+        return run_command(kind, probe)
+    request = requester(probe.action)
+    return in_child(lambda: request(probe.timeout_sec), probe.timeout_sec)
 
 
 def requester(action: HttpGet | TcpSocket) -> Callable[[int], bool]:
@@ -112,14 +149,4 @@ def _report(notifier: Notifier, *, is_ready: bool) -> None:
         notifier.status("the container is not ready")
 
 
-def _find(container: str) -> RunningContainer:
-    done = subprocess.run(
-        [_PODMAN, "inspect", "--format", "{{.State.Pid}}", container],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    pid = done.stdout.strip()
-    if done.returncode != 0 or not pid.isdecimal() or pid == "0":
-        raise HostError(f"container {container} does not run: {done.stderr.strip()}")
-    return RunningContainer(name=container, pid=int(pid))
+VERBS = {"__probe": probe, "__commands": run_commands, "__join": join}

@@ -26,6 +26,7 @@ from podslice.model.config import Rules
 from podslice.policy.allocatable import validate_node
 from podslice.processes.quadlet_files import Directories, installed, write_quadlets
 from podslice.quadlet.generate import generate
+from podslice.quadlet.probes import program_problem
 from podslice.quadlet.result import Options, Quadlets
 
 if TYPE_CHECKING:
@@ -126,11 +127,15 @@ def make_quadlets(
     """Return the units of pods.
 
     Raises:
-        InputError: podman is too old for them.
+        InputError: podman is too old for them, or their services cannot execute podslice.
     """
     if options.problem is not None:
         raise InputError(options.problem)
-    return tuple(generate(each, workloads.workloads[each.pod.key], options) for each in decisions)
+    pods = [(each, workloads.workloads[each.pod.key]) for each in decisions]
+    found = [program_problem(each.pod.key, workload, options) for each, workload in pods]
+    if problems := [each for each in found if each is not None]:
+        raise InputError(problems)
+    return tuple(generate(each, workload, options) for each, workload in pods)
 
 
 def host_options(planning: Planning, *, is_for_host: bool, is_kept: bool = False) -> Options:

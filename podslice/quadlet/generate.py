@@ -11,7 +11,7 @@ from podslice.model.workload import DataFiles, EmptyDir, PodWorkload, Protocol, 
 from podslice.quadlet import order
 from podslice.quadlet.container import ContainerUnit
 from podslice.quadlet.pod_names import Names, stem
-from podslice.quadlet.probes import needs_prober, prober_file
+from podslice.quadlet.probes import needs_prober, prober_files
 from podslice.quadlet.result import KEPT, OWN_SECTION, File, Options, Quadlets
 from podslice.quadlet.unit_text import Section, argument, double, section, unit
 from podslice.quadlet.volume_units import Mounter, data_directories, data_files, volume_file
@@ -60,7 +60,7 @@ def _files(workload: PodWorkload, names: Names, options: Options) -> Iterator[Fi
         )
         yield from made.files()
         if needs_prober(container, options):
-            yield prober_file(container, workload, names, options)
+            yield from prober_files(container, workload, names, options)
     for volume in workload.volumes:
         yield from volume_file(volume, names)
         yield from data_files(volume, names)

@@ -50,8 +50,15 @@ class Names:
 
     def prober(self, container: str) -> UnitName:
         """Return the service that probes a container from outside."""
+        return self._beside(container, "probe")
+
+    def prober_commands(self, container: str) -> UnitName:
+        """Return the service that runs commands of probes for the service that makes requests."""
+        return self._beside(container, "commands")
+
+    def _beside(self, container: str, what: str) -> UnitName:
         rest = self.service(container).removeprefix(f"{SCOPE_PREFIX}-")
-        return UnitName(f"{SCOPE_PREFIX}-probe-{rest}")
+        return UnitName(f"{SCOPE_PREFIX}-{what}-{rest}")
 
     def decided(self, container: str) -> ContainerDecision:
         """Return what policy has decided on a container."""

@@ -12,12 +12,16 @@ Source: podman 5.4, cmd/podman/utils, makeHealthCheckFromCli; podman-run(1), --h
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
+from podslice.dataclass import dataclass
+from podslice.errors import Problem
 from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.pod import ContainerKind
-from podslice.model.unit import GENERATED, UnitName
+from podslice.model.unit import GENERATED, UnitName, control_group_of
 from podslice.model.workload import (
     Action,
     ContainerWorkload,
@@ -29,13 +33,60 @@ from podslice.model.workload import (
     TcpSocket,
 )
 from podslice.quadlet.pod_names import Names
-from podslice.quadlet.result import File, Options
+from podslice.quadlet.result import PODMAN, File, Options
 from podslice.quadlet.unit_text import Section, double, section, unit, words
 
-VERB = "__probe"
-"""The internal verb that probes a container from outside."""
-KILL = "--kill"
-"""Its option that kills a container which is not alive, without the grace period."""
+_NOT_ALIVE = 3
+"""The exit status of `__probe` if the container is not alive."""
+# The end of the probing service for any other reason does not concern the container.
+_STOP = (
+    f'[ "$EXIT_CODE:$EXIT_STATUS" != exited:{_NOT_ALIVE} ] || exec {PODMAN} stop "$@" >/dev/null'
+)
+_STOP_MARGIN_SEC = 60
+"""The time in which podman removes a container after its grace period."""
+_MEMORY_MAX, _TASKS_MAX = "128M", 64
+"""Several times what the services use at most: 15 MiB with requests, 32 MiB and 16 tasks with podman."""
+_SANDBOX = """
+NoNewPrivileges=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallErrorNumber=EPERM
+UMask=0077
+"""
+"""For services that read what a container sends."""
+# `__join` gives up both capabilities before the service makes its first request.
+_SYSTEM_SANDBOX = """
+DynamicUser=yes
+CapabilityBoundingSet=CAP_SYS_ADMIN CAP_SYS_PTRACE
+AmbientCapabilities=CAP_SYS_ADMIN CAP_SYS_PTRACE
+RestrictNamespaces=net
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+PrivateMounts=yes
+ProtectProc=invisible
+ProcSubset=pid
+ProtectClock=yes
+ProtectHostname=yes
+ProtectControlGroups=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+KeyringMode=private
+"""
+"""What a user's manager can only do in a user namespace, from which a process cannot join others."""
+_PROTECTED = ("/home/", "/root/", "/run/user/")
+"""The directories that ProtectHome= hides. Source: systemd.exec(5)."""
+_USER_SANDBOX = """
+RestrictNamespaces=user net
+"""
 _KEYWORDS = ("CMD", "CMD-SHELL", "NONE")
 _TIMEOUT_SINCE = (5, 6)
 """The podman that ends a command after its time. Source: podman, RELEASE_NOTES.md, 5.6.0."""
@@ -77,6 +128,29 @@ def needs_prober(container: ContainerWorkload, options: Options) -> bool:
     return has_probes and podman_probe(container, options) is None
 
 
+def program_problem(pod: str, workload: PodWorkload, options: Options) -> Problem | None:
+    """Return why the services that make requests cannot execute podslice; None if they can."""
+    if options.manager.is_user or not options.program.startswith(_PROTECTED):
+        return None
+    for container in workload.containers:
+        if needs_prober(container, options) and _makes_requests(container):
+            return Problem(
+                where=f"pod {pod}: container {container.name}",
+                message=f"the service that probes it cannot execute {options.program}",
+                hint="install podslice where every user can execute it, as the packages do",
+            )
+    return None
+
+
+def _makes_requests(container: ContainerWorkload) -> bool:
+    return not all(isinstance(each, Exec) for each in _actions(container))
+
+
+def _actions(container: ContainerWorkload) -> list[Action]:
+    probes = container.liveness, container.readiness, container.startup
+    return [each.action for each in probes if each is not None]
+
+
 def add_health(body: Section, container: ContainerWorkload, options: Options) -> None:
     """Add the keys of the probe that podman runs; the image's own is off, as in Kubernetes.
 
@@ -97,33 +171,137 @@ def add_health(body: Section, container: ContainerWorkload, options: Options) ->
         body.add("Notify", "healthy")
 
 
-def prober_file(
+def prober_files(
     container: ContainerWorkload, workload: PodWorkload, names: Names, options: Options
-) -> File:
-    """Return the service that probes a container; it stops the container that is not alive.
+) -> Iterator[File]:
+    """Yield the services that probe a container; the first stops the container that is not alive.
 
-    As the kubelet does, it uses the memory and processors of the node's services, not the pod's.
+    As the kubelet does, they use the memory and processors of the node's services, not the pod's.
     """
-    service, pod = names.service(container.name), names.decision.pod
-    head = section("Unit")
-    head.add("Description", f"Probes of container {container.name} of pod {double(pod.key)}")
-    head.add("BindsTo", service)
-    head.add("After", service)
-    head.add("StartLimitIntervalSec", "0")
-    body = section("Service")
-    body.add("Type", "notify" if container.readiness or container.startup else "exec")
-    body.add("TimeoutStartSec", "infinity")
-    if not options.manager.is_user:
-        body.add("Slice", KUBE_RESERVED_SLICE)
-    kill = (KILL,) if _must_fail(container, workload) else ()
-    command = (options.program, VERB, *kill, names.container(container.name))
-    body.add("ExecStart", words((*command, json.dumps(_document(container)))))
-    # otherwise a probe that systemd ends with its prober would count as a failure
-    body.add("KillMode", "mixed")
-    body.add("Restart", "on-failure")
-    body.add("RestartSec", "1s")
-    text = unit(GENERATED, (head, body))
-    return File(path=names.prober(container.name), content=text.encode(), is_unit=True)
+    has_commands = any(isinstance(each, Exec) for each in _actions(container))
+    is_sandboxed = _makes_requests(container)
+    prober = _Prober(container=container, workload=workload, names=names, options=options)
+    yield prober.file(has_commands=has_commands, is_sandboxed=is_sandboxed)
+    if has_commands and is_sandboxed:
+        yield prober.commands_file()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prober:
+    """The services of one container's probes.
+
+    What a container sends is only read in a sandbox. Commands run outside of it: they have all
+    rights of the container, which podman can give them only if it has them itself.
+    """
+
+    container: ContainerWorkload
+    workload: PodWorkload
+    names: Names
+    options: Options
+
+    def file(self, *, has_commands: bool, is_sandboxed: bool) -> File:
+        """Return the service that decides when a probe is due, and makes the requests."""
+        head, body = self._sections("Probes")
+        is_awaited = self.container.readiness or self.container.startup
+        body.add("Type", "notify" if is_awaited else "exec")
+        # only the container can say how long its start takes
+        body.add("TimeoutStartSec", "infinity")
+        probe = (self.options.program, "__probe", *self._arguments)
+        if is_sandboxed:
+            join = (self.options.program, "__join", self._podman_name, self._control_group)
+            body.add("ExecStart", words((*join, *probe)))
+            if has_commands:
+                head.add("Requires", self._commands)
+                head.add("After", self._commands)
+                # systemd connects it, since its directory belongs to another user. Without the same
+                # output it would be connected for reading only.
+                body.add("StandardInput", f"file:{self._socket}")
+                body.add("StandardOutput", f"file:{self._socket}")
+                body.add("StandardError", "journal")
+            self._add_sandbox(body)
+        else:
+            body.add("ExecStart", words((*probe, self._control_group)))
+        # the sandbox is for requests; the command has no input but the exit status
+        body.add("ExecStopPost", f"-+{words(self._stop)}")
+        grace_sec = self.names.decision.pod.grace_period_sec
+        body.add("TimeoutStopSec", f"{grace_sec + _STOP_MARGIN_SEC}s")
+        body.add("SuccessExitStatus", str(_NOT_ALIVE))
+        body.add("RestartPreventExitStatus", str(_NOT_ALIVE))
+        self._add_end(body)
+        content = unit(GENERATED, (head, body)).encode()
+        return File(path=self.names.prober(self.container.name), content=content, is_unit=True)
+
+    def commands_file(self) -> File:
+        """Return the service that runs commands for the one in the sandbox."""
+        head, body = self._sections("Commands of probes")
+        body.add("Type", "notify")
+        command = (self.options.program, "__commands", *self._arguments, self._control_group)
+        body.add("ExecStart", f"{words(command)} {self._socket}")
+        body.add("RuntimeDirectory", self._directory)
+        body.add("RuntimeDirectoryMode", "0700")
+        self._add_end(body)
+        content = unit(GENERATED, (head, body)).encode()
+        return File(path=self._commands, content=content, is_unit=True)
+
+    def _sections(self, what: str) -> tuple[Section, Section]:
+        head, body = section("Unit"), section("Service")
+        pod, service = self.names.decision.pod, self.names.service(self.container.name)
+        head.add(
+            "Description", f"{what} of container {self.container.name} of pod {double(pod.key)}"
+        )
+        head.add("BindsTo", service)
+        head.add("After", service)
+        head.add("StartLimitIntervalSec", "0")
+        if not self.options.manager.is_user:
+            body.add("Slice", KUBE_RESERVED_SLICE)
+        return head, body
+
+    def _add_end(self, body: Section) -> None:
+        body.add("MemoryMax", _MEMORY_MAX)
+        body.add("TasksMax", str(_TASKS_MAX))
+        # a request that needs too much memory has failed
+        body.add("OOMPolicy", "continue")
+        # otherwise a probe that systemd ends with its service would count as a failure
+        body.add("KillMode", "mixed")
+        body.add("Restart", "on-failure")
+        body.add("RestartSec", "1s")
+
+    def _add_sandbox(self, body: Section) -> None:
+        own = _USER_SANDBOX if self.options.manager.is_user else _SYSTEM_SANDBOX
+        body.lines += [line for line in f"{_SANDBOX}{own}".split("\n") if line]
+
+    @property
+    def _podman_name(self) -> str:
+        return self.names.container(self.container.name)
+
+    @property
+    def _arguments(self) -> tuple[str, ...]:
+        return self._podman_name, json.dumps(_document(self.container))
+
+    @property
+    def _control_group(self) -> str:
+        """Return the control group of the container's service."""
+        slice_, service = self.names.decision.slice, self.names.service(self.container.name)
+        return self.options.manager.path_of(f"{control_group_of(slice_)}/{service}")
+
+    @property
+    def _stop(self) -> tuple[str, ...]:
+        at_once = ("--time=0",) if _must_fail(self.container, self.workload) else ()
+        return ("/usr/bin/sh", "-c", _STOP, "sh", "--ignore", *at_once, self._podman_name)
+
+    @property
+    def _commands(self) -> UnitName:
+        return self.names.prober_commands(self.container.name)
+
+    @property
+    def _directory(self) -> str:
+        """Return the directory of the socket, in 108 characters with its own path."""
+        digest = hashlib.sha256(self.names.service(self.container.name).encode()).hexdigest()
+        return f"podslice-commands-{digest[:32]}"
+
+    @property
+    def _socket(self) -> str:
+        return f"%t/{self._directory}/socket"
 
 
 def _must_fail(container: ContainerWorkload, workload: PodWorkload) -> bool:

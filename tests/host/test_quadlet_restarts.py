@@ -156,6 +156,10 @@ def test_what_fails_starts_again_and_again(box):
     box.run("rm", f"{WORK}/in-use")
     first = until_running(box)
 
+    box.run(
+        "systemd-analyze", "security", "--threshold=20", f"podslice-probe-{POD_ID}-probed.service"
+    )
+
     # with a failing process, where podman itself fails, and with a service that probes it
     for unit in (CRASHES, MISSING, PROBED):
         wait_for_delay(box, unit)

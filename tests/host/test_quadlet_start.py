@@ -71,6 +71,28 @@ spec:
   - {{name: app, image: {IMAGE}, resources: {{limits: {{memory: 64Mi}}}}}}
   - {{name: side, image: {IMAGE}, resources: {{limits: {{memory: 32Mi}}}}}}
 """
+HANGS, MIXED = (f"podslice-probe-{POD_ID}-{name}.service" for name in ("hangs", "mixed"))
+COMMANDS = f"podslice-commands-{POD_ID}-mixed.service"
+PROBED = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: web}}
+spec:
+  containers:
+  - name: hangs
+    image: {IMAGE}
+    command: [sh, -c, 'sleep 100000 | busybox nc -l -p 8080 & {WAIT}']
+    readinessProbe: {{httpGet: {{port: 8080}}, timeoutSeconds: 100000}}
+  - name: mixed
+    image: {IMAGE}
+    command: [sh, -c, 'touch /tmp/alive; httpd -p 8081; {WAIT}']
+    startupProbe: {{tcpSocket: {{port: 8081}}, periodSeconds: 1, timeoutSeconds: 60, failureThreshold: 600}}
+    livenessProbe:
+      exec: {{command: [test, -e, /tmp/alive]}}
+      periodSeconds: 1
+      timeoutSeconds: 60
+      failureThreshold: 1
+"""
 OPTIONS = "/etc/podslice/podslice.toml"
 KEEPS = """
 containers = "quadlet"
@@ -151,6 +173,50 @@ def test_a_pod_starts_changes_and_is_deleted(box):
     )
     assert listed.stdout == ""
     assert box.podslice("status").stdout == "no pods\n"
+
+
+def processes_of(box, unit):
+    """Return the status of each process of a service, by its id."""
+    group = show(box, unit, "ControlGroup")["ControlGroup"]
+    found = {}
+    for pid in kernel(box, group, "cgroup.procs").split():
+        lines = box.get(f"/proc/{pid}/status").decode().splitlines()
+        found[pid] = {
+            key: value.strip() for key, _, value in (each.partition(":") for each in lines)
+        }
+    return found
+
+
+def network_of(box, pid):
+    return box.run("readlink", f"/proc/{pid}/ns/net").stdout
+
+
+def test_requests_are_made_in_a_sandbox(box):
+    apply(box, PROBED)
+    for unit in (HANGS, MIXED):
+        box.run("systemd-analyze", "security", "--threshold=20", unit)
+
+    # the service itself, and the child that waits for the answer
+    found = agent.until(lambda: len(found := processes_of(box, HANGS)) == 2 and found, LONG_SEC)
+    pid = box.run("podman", "inspect", "--format={{.State.Pid}}", "web-hangs").stdout.strip()
+    assert network_of(box, pid) != network_of(box, 1)
+    for each, status in found.items():
+        assert {status[f"Cap{name}"].strip("0") for name in ("Prm", "Eff", "Amb")} == {""}
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        assert "0" not in status["Uid"].split("\t") + status["Gid"].split("\t")
+        assert network_of(box, each) == network_of(box, pid)
+
+    # a command runs outside of it, and a container that is not alive starts again
+    agent.until(lambda: agent.is_active(box, MIXED), LONG_SEC)
+    service = f"podslice-{POD_ID}-mixed.service"
+    assert show(box, service, "NRestarts") == {"NRestarts": "0"}
+    box.run("podman", "exec", "web-mixed", "busybox", "rm", "/tmp/alive", timeout_sec=LONG_SEC)
+    again = {"NRestarts": "1", "SubState": "running"}
+    agent.until(lambda: show(box, service, *again) == again, LONG_SEC)
+    agent.until(lambda: agent.is_active(box, MIXED) and agent.is_active(box, COMMANDS), LONG_SEC)
+
+    box.podslice("delete", "web", timeout_sec=LONG_SEC)
+    assert box.run("systemctl", "list-units", "--all", "--quiet", "podslice-*").stdout == ""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One attempt of a probe: a child process, and requests over the loopback interface."""
+"""One attempt of a probe: a command, and requests over the loopback interface."""
 
 import os
 import signal
@@ -10,11 +10,15 @@ import time
 import pytest
 
 from podslice.cli.prober import attempt, requester
-from podslice.model.workload import Exec, HttpGet, TcpSocket
-from podslice.processes.probe_attempt import RunningContainer, in_child
+from podslice.model.workload import Exec, HttpGet, Probe, TcpSocket
+from podslice.processes.probe_attempt import in_child
+from podslice.processes.probe_commands import ProbedTarget, attempt_command
+from podslice.processes.probing import ProbeKind
 
 pytestmark = pytest.mark.usefixtures("allow_effects")
 LOOPBACK = "127.0.0.1"
+GROUP = "kubepods.slice/podslice-pod1-app.service"
+TARGET = ProbedTarget(name="web-app", control_group=f"/{GROUP}")
 
 
 @pytest.fixture
@@ -131,12 +135,10 @@ def test_an_answer_of_another_protocol_fails(server):
 
 
 def test_a_connection_succeeds_if_there_is_a_listener(server):
-    port = server.getsockname()[1]
-    own = RunningContainer(name="web-app", pid=os.getpid())
-    action = TcpSocket(port=port, host=LOOPBACK)
-    assert attempt(action, own, 30)
+    probe = Probe(action=TcpSocket(port=server.getsockname()[1], host=LOOPBACK), timeout_sec=30)
+    assert attempt(ProbeKind.LIVENESS, probe, None)
     server.close()
-    assert not attempt(action, own, 30)
+    assert not attempt(ProbeKind.LIVENESS, probe, None)
 
 
 def test_a_child_has_a_result_and_a_limit_of_time():
@@ -146,9 +148,8 @@ def test_a_child_has_a_result_and_a_limit_of_time():
     assert not in_child(lambda: time.sleep(3600) is None, 0.01)
 
 
-def test_a_container_that_has_exited_fails():
-    gone = RunningContainer(name="web-app", pid=2**22 + 1)
-    assert not attempt(TcpSocket(port=1, host=LOOPBACK), gone, 30)
+def succeeds(*command, timeout_sec=30, target=TARGET):
+    return attempt_command(Probe(action=Exec(command=command), timeout_sec=timeout_sec), target)
 
 
 def test_a_command_succeeds_by_its_exit_status(tmp_path, monkeypatch):
@@ -156,37 +157,38 @@ def test_a_command_succeeds_by_its_exit_status(tmp_path, monkeypatch):
     podman.write_text('#!/bin/sh\necho "$@" >> "$0.log"\nexit "$5"\n')
     podman.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    own = RunningContainer(name="web-app", pid=1)
-    assert attempt(Exec(command=("check", "0")), own, 30)
-    assert not attempt(Exec(command=("check", "3")), own, 30)
+    assert succeeds("check", "0")
+    assert not succeeds("check", "3")
     assert (tmp_path / "podman.log").read_text() == (
         "exec --env=PODSLICE_PROBE=web-app web-app check 0\n"
         "exec --env=PODSLICE_PROBE=web-app web-app check 3\n"
     )
 
 
-def test_the_processes_of_a_command_end_with_its_time(tmp_path, monkeypatch):
+def test_the_processes_of_a_command_end_with_its_time_in_the_container_only(tmp_path, monkeypatch):
     podman = tmp_path / "podman"
     podman.write_text("#!/bin/sh\nexec sleep 100000\n")
     podman.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     # the container's processes are not podman's children
-    names = ("web-app", "web-app-2")
-    sleeping = [
+    marked, other, outside = (
         subprocess.Popen(["/usr/bin/sleep", "100000"], env={"A": "b", "PODSLICE_PROBE": name})
-        for name in names
-    ]
-    own = RunningContainer(name="web-app", pid=os.getpid())
+        for name in ("web-app", "web-app-2", "web-app")
+    )
+    payload = tmp_path / f"sys/fs/cgroup/{GROUP}/libpod-payload-1/init.scope"
+    payload.mkdir(parents=True)
+    (payload / "cgroup.procs").write_text(f"{other.pid}\n{marked.pid}\n")
+    target = ProbedTarget(name="web-app", control_group=f"/{GROUP}", root=tmp_path)
     try:
-        assert not attempt(Exec(command=("check",)), own, 0)
-        assert sleeping[0].wait(30) == -signal.SIGKILL
-        assert sleeping[1].poll() is None
+        assert not succeeds("check", timeout_sec=0, target=target)
+        assert marked.wait(30) == -signal.SIGKILL
+        assert (other.poll(), outside.poll()) == (None, None)
     finally:
-        for each in sleeping:
+        for each in (marked, other, outside):
             each.kill()
             each.wait()
 
 
 def test_without_podman_a_command_fails(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert not attempt(Exec(command=("true",)), RunningContainer(name="web-app", pid=1), 30)
+    assert not succeeds("true")

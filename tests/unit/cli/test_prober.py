@@ -1,18 +1,24 @@
-"""`__probe`, which a service beside a container runs."""
+"""`__probe`, `__commands` and `__join`, which services beside a container run."""
 
 import json
 import os
+import re
+import socket
+import threading
+from pathlib import Path
 
 import pytest
 
-from podslice.cli.prober import main
-from podslice.quadlet.probes import KILL
+from podslice.cli.prober import NOT_ALIVE, VERBS
 from tests.unit.cli.conftest import Ended
+
+QUADLET = Path(__file__).parents[2] / "cases/quadlet/probes-from-outside/expect.txt"
+GROUP = "/kubepods.slice/podslice-pod1-app.service"
 
 PODMAN = """\
 #!/bin/sh
 echo "$@" >> "${0%/*}/calls"
-case $1 in inspect) echo "$POD_PID";; exec) exit 1;; esac
+exit 1
 """
 FAILING = {
     "exec": ["check"],
@@ -24,12 +30,17 @@ FAILING = {
 }
 
 
-@pytest.fixture
-def probe(capsys):
-    """Run the prober."""
+CONNECTS = {"tcp": {"host": "127.0.0.1", "port": 1}} | {
+    key: value for key, value in FAILING.items() if key != "exec"
+}
 
-    def call(*arguments):
-        code = main([*arguments])
+
+@pytest.fixture
+def run(capsys):
+    """Run an internal verb."""
+
+    def call(verb, *arguments):
+        code = VERBS[verb]([*arguments])
         return Ended(code, *capsys.readouterr())
 
     return call
@@ -37,45 +48,107 @@ def probe(capsys):
 
 @pytest.fixture
 def podman(tmp_path, monkeypatch, allow_effects):
-    """A podman that knows one container and whose commands fail; returns its calls."""
+    """A podman whose commands fail; returns its calls."""
     directory = tmp_path / "bin"
     directory.mkdir()
     (directory / "podman").write_text(PODMAN)
     (directory / "podman").chmod(0o755)
     monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
-    monkeypatch.setenv("POD_PID", str(os.getpid()))
     return lambda: (directory / "calls").read_text().splitlines()
 
 
-def test_a_container_that_is_not_alive_is_stopped(probe, podman):
-    result = probe("web-app", json.dumps({"liveness": FAILING}))
-    assert result.code == 0
-    assert podman() == [
-        "inspect --format {{.State.Pid}} web-app",
-        "exec --env=PODSLICE_PROBE=web-app web-app check",
-        "stop --ignore web-app",
-    ]
+def test_a_container_that_is_not_alive_has_an_exit_status(run, podman):
+    result = run("__probe", "web-app", json.dumps({"liveness": FAILING}), GROUP)
+    assert result.code == NOT_ALIVE
+    assert podman() == ["exec --env=PODSLICE_PROBE=web-app web-app check"]
     assert "the liveness probe of container web-app has failed" in result.err
-    assert "container web-app is not alive and is stopped" in result.err
+    assert "container web-app is not alive" in result.err
 
 
-def test_a_container_that_must_fail_is_killed(probe, podman):
-    result = probe(KILL, "web-app", json.dumps({"liveness": FAILING}))
-    assert result.code == 0
-    assert podman()[-1] == "stop --ignore --time=0 web-app"
-    assert "container web-app is not alive and is killed" in result.err
+def test_the_units_have_the_same_exit_status():
+    units = QUADLET.read_text()
+    for pattern in (
+        r"exited:(\d+) ",
+        r"\nSuccessExitStatus=(.*)",
+        r"\nRestartPreventExitStatus=(.*)",
+    ):
+        assert set(re.findall(pattern, units)) == {str(NOT_ALIVE)}
 
 
-def test_a_container_that_does_not_run_is_an_error(probe, podman, monkeypatch):
-    monkeypatch.setenv("POD_PID", "0")
-    result = probe("web-app", json.dumps({"liveness": FAILING}))
-    assert result.code == 1
-    assert "container web-app does not run" in result.err
+@pytest.fixture
+def commands(podman, tmp_path, monkeypatch, run):
+    """The service of commands, connected to standard input; returns the path of its socket."""
+    path = tmp_path / "socket"
+    notified = tmp_path / "notified"
+    monkeypatch.setenv("NOTIFY_SOCKET", str(notified))
+    probes = json.dumps({"liveness": FAILING, "readiness": CONNECTS})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(notified))
+        arguments = ("web-app", probes, GROUP, str(path))
+        threading.Thread(target=VERBS["__commands"], args=(arguments,), daemon=True).start()
+        manager.settimeout(60)
+        assert manager.recv(4096).startswith(b"READY=1")
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    return path
+
+
+def connect(path):
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    client.settimeout(60)
+    client.connect(str(path))
+    return client
+
+
+def test_a_service_in_a_sandbox_has_its_commands_run_by_another(run, podman, commands, monkeypatch):
+    with connect(commands) as client:
+        client.settimeout(None)  # as systemd connects it
+        monkeypatch.setattr("podslice.cli.prober._STANDARD_INPUT", client.fileno())
+        result = run("__probe", "web-app", json.dumps({"liveness": FAILING, "readiness": CONNECTS}))
+    assert result.code == NOT_ALIVE
+    assert podman() == ["exec --env=PODSLICE_PROBE=web-app web-app check"]
+
+
+@pytest.mark.parametrize("sent", [b"r", b"s", b"x", b"\0"])
+def test_only_the_commands_of_the_manifest_run(podman, commands, sent):
+    """A readiness probe is a request here, and there is no startup probe."""
+    with connect(commands) as client:
+        client.sendall(sent)
+        assert client.recv(1) == b""
+    with connect(commands) as client:
+        client.sendall(b"l")
+        assert client.recv(1) == b"-"
     assert len(podman()) == 1
 
 
-@pytest.mark.parametrize("arguments", [(), ("web-app",), ("web-app", "{}"), ("a", "b", "c")])
-def test_anything_but_a_container_and_its_probes_is_refused(probe, podman, arguments):
-    result = probe(*arguments)
+def test_a_service_whose_commands_nothing_runs_has_failed(run, monkeypatch, allow_effects):
+    ours, theirs = socket.socketpair()
+    with ours:
+        theirs.close()
+        monkeypatch.setattr("podslice.cli.prober._STANDARD_INPUT", ours.fileno())
+        result = run("__probe", "web-app", json.dumps({"liveness": FAILING}))
+    assert result.code == 1
+    assert "the service of commands" in result.err
+
+
+def test_a_container_that_does_not_run_is_an_error(run):
+    result = run("__join", "web-app", GROUP, "/usr/bin/true")
+    assert result.code == 1
+    assert result.err == "error: container web-app does not run\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("__probe", ()),
+        ("__probe", ("web-app",)),
+        ("__probe", ("web-app", "{}")),
+        ("__probe", ("a", "b", "c", "d")),
+        ("__commands", ("web-app", "{}", GROUP)),
+        ("__commands", ("web-app", "{}", GROUP, "/socket")),
+        ("__join", ("web-app", GROUP)),
+    ],
+)
+def test_anything_but_what_units_state_is_refused(run, verb, arguments):
+    result = run(verb, *arguments)
     assert result.code == 2
     assert result.err.endswith("render the pod again\n")

@@ -157,3 +157,20 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+EXCERPT_MAX = 300
+"""Characters of another program's text in a message."""
+
+
+def excerpt(text: str) -> str:
+    """Return the text of another program for a message: printable, and its beginning if it is long."""
+    shown = printable(text[: EXCERPT_MAX + 1])
+    return shown if len(shown) <= EXCERPT_MAX else f"{shown[:EXCERPT_MAX]}…"
+
+
+FORMAT_ERRORS = (
+    *(ValueError, LookupError, TypeError, AttributeError),
+    *(OverflowError, RecursionError),  # a number such as 1e400, deep nesting
+)
+"""What code raises that reads a JSON document of an unexpected form."""

@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "files": set(),
     "metric_text": set(),
     "pausable": set(),
+    "programs": set(),
     "model": {"errors", "dataclass"},
     "policy": CORE,
     "plan": CORE,
@@ -24,13 +25,13 @@ MAY_IMPORT = {
     "inputs": CORE | {"imports", "files"},
     "kernel": CORE,
     "kubelet": CORE | {"http_client"},
-    "systemd": CORE | {"imports", "files", "kernel"},
+    "systemd": CORE | {"imports", "files", "programs", "kernel"},
     "usage": CORE | {"policy", "kernel", "http_client"},
     "store": CORE | {"inputs", "files"},
     "reconcile": CORE | {"policy", "plan", "kernel", "systemd", "store", "usage"},
     "processes": CORE
-    | {"policy", "plan", "quadlet", "files", "kernel", "systemd", "store", "reconcile"},
-    "compose": CORE | {"files", "policy", "inputs", "processes"},
+    | {"policy", "plan", "quadlet", "files", "programs", "kernel", "systemd", "store", "reconcile"},
+    "compose": CORE | {"files", "programs", "policy", "inputs", "processes"},
     "doctor": CORE | {"files", "kernel"},
     "agent": CORE
     | {"files", "policy", "plan", "inputs", "kernel", "systemd", "usage", "store", "reconcile"}
@@ -38,6 +39,7 @@ MAY_IMPORT = {
 }
 OUTERMOST = {"cli", "__main__", "__init__"}
 ONLY_IN = {
+    "subprocess": {"programs", "processes", "cli"},
     "pydantic": {"inputs"},
     "yaml": {"inputs", "cli"},
     "tomllib": {"inputs", "doctor"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -25,6 +24,7 @@ from podslice.inputs.manifest.workloads import read_workloads
 from podslice.model.config import Rules
 from podslice.policy.allocatable import validate_node
 from podslice.processes.quadlet_files import Directories, installed, write_quadlets
+from podslice.programs import NoAnswerError, run_program
 from podslice.quadlet.generate import generate
 from podslice.quadlet.probes import program_problem
 from podslice.quadlet.result import Options, Quadlets
@@ -159,20 +159,17 @@ def host_options(planning: Planning, *, is_for_host: bool, is_kept: bool = False
 
 def _version_of(program: str) -> tuple[int, int]:
     try:
-        done = subprocess.run(
-            [program, "--version"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_VERSION_WAIT_SEC,
-        )
+        ended = run_program([program, "--version"], limit_sec=_VERSION_WAIT_SEC)
     except OSError as error:
         raise HostError(f"{program}: {str(error.strerror).lower()}; install {program}") from error
-    except subprocess.SubprocessError as error:
+    except NoAnswerError as error:
         raise HostError(f"{program} --version: {error}") from error
-    found = re.search(r"(\d+)(?:\.(\d+))?", done.stdout)
+    if ended.code:
+        raise HostError(f"{program} --version: exit code {ended.code}")
+    printed = ended.out.decode(errors="replace")
+    found = re.search(r"([0-9]{1,6})(?:\.([0-9]{1,6}))?", printed)
     if found is None:
-        raise HostError(f"{program} --version: no version in {done.stdout[:64]!r}")
+        raise HostError(f"{program} --version: no version in {printed[:64]!r}")
     return int(found[1]), int(found[2] or 0)
 
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 import itertools
 import shlex
 import shutil
-import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from podslice.compose.tools import HEAD, OVERRIDE, ComposeTool, ProjectFiles
-from podslice.errors import HostError, InputError, Problem, invalid, printable
+from podslice.errors import HostError, InputError, Problem, excerpt, invalid
 from podslice.files import follow_links, read_regular
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import BYTES_MAX
 from podslice.inputs.manifest.parse import read_documents
+from podslice.programs import NoAnswerError, run_program
 
 # Source: compose-go, cli/options.go, DefaultFileNames and DefaultOverrideFileNames
 _NAMES = ("compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml")
@@ -125,20 +125,18 @@ def resolve(tool: ComposeTool, project: ProjectFiles) -> tuple[bytes, str]:
     """
     command = [*tool.words, *project.arguments(), "config"]
     try:
-        ended = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=WAIT_SEC
-        )
+        ended = run_program(command, limit_sec=WAIT_SEC, limit_bytes=BYTES_MAX)
     except FileNotFoundError as error:
         raise HostError(f"{tool.words[0]} is not installed, or not in PATH") from error
     except OSError as error:
         raise HostError(f"{tool}: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise HostError(f"{shlex.join(command)}: no answer in {WAIT_SEC} s") from error
-    said = ended.stderr.decode(errors="replace").rstrip("\n")
-    if ended.returncode:
-        lines = _essence(said) or [f"exit code {ended.returncode}"]
+    except NoAnswerError as error:
+        raise HostError(f"{shlex.join(command)}: {error}") from error
+    said = ended.err.decode(errors="replace").rstrip("\n")
+    if ended.code:
+        lines = _essence(said) or [f"exit code {ended.code}"]
         raise InputError(_explain(" ".join((*tool.words, "config")), line) for line in lines)
-    return ended.stdout, said
+    return ended.out, said
 
 
 def parse_resolved(data: bytes, name: str) -> object:
@@ -175,7 +173,7 @@ def _essence(said: str) -> list[str]:
 def _explain(where: str, line: str) -> Problem:
     """Return the problem that a line of a tool states."""
     hint = next((hint for part, hint in _HINTS.items() if part in line), "")
-    return Problem(where=where, message=printable(line.strip()), hint=hint)
+    return Problem(where=where, message=excerpt(line.strip()), hint=hint)
 
 
 def _is_chosen_by(path: Path) -> bool:
@@ -195,13 +193,7 @@ def _has_plugin() -> bool:
     Source: podman-compose(1), "podman compose", the message about the external provider.
     """
     try:
-        ended = subprocess.run(
-            [*ComposeTool.DOCKER.words, "version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=True,
-            timeout=WAIT_SEC,
-        )
-    except (OSError, subprocess.SubprocessError):
+        ended = run_program([*ComposeTool.DOCKER.words, "version"], limit_sec=WAIT_SEC)
+    except (OSError, NoAnswerError):
         return False
-    return b"podman-compose" not in ended.stdout + ended.stderr
+    return ended.code == 0 and b"podman-compose" not in ended.out + ended.err

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from podslice.dataclass import dataclass
-from podslice.errors import HostError, InputError, Problem, printable
+from podslice.errors import FORMAT_ERRORS, HostError, InputError, Problem, printable
 from podslice.model.naming import POD_LABEL
 from podslice.model.properties import QUOTA_PERIOD_USEC
 from podslice.model.unit import UnitName
 from podslice.policy.present_settings import PresentSetting, PresentSettings, SettingKind
-from podslice.processes.runtimes import NoAnswerError, RunCommand, run_patiently
+from podslice.processes.runtimes import RunCommand, run_patiently
+from podslice.programs import NoAnswerError
 
 _INSPECT = ("podman", "inspect", "--type=container", "--format=json", "--")
 _UNIT_LABEL = "PODMAN_SYSTEMD_UNIT"
@@ -82,7 +83,7 @@ async def inspect_podman(
     except NoAnswerError as error:
         reason = str(error).removeprefix("Error: ")
         raise HostError(f"podman inspect: {reason}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except FORMAT_ERRORS as error:
         raise HostError("podman inspect: its output has an unknown format") from error
     if problems := [problem for each in found if (problem := _why_not_moved(each, root))]:
         raise InputError(problems)
@@ -104,7 +105,7 @@ def parse_inspect(text: str) -> tuple[PodmanContainer, ...]:
     """Return the containers of the JSON document of `podman inspect`.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError, RecursionError: it has another form.
+        one of FORMAT_ERRORS: it has another form.
     """
     return tuple(_container(entry) for entry in json.loads(text))
 
@@ -128,8 +129,8 @@ def _settings(host: Mapping[str, Any]) -> PresentSettings:
     for file, text in sorted((host.get("CgroupConf") or {}).items()):
         option = f"--cgroup-conf={printable(f'{file}={text}')}"
         kind = _KIND_OF_FILE.get(file)
-        if kind and text.isdecimal() and int(text):
-            taken[kind] = PresentSetting(value=int(text), text=option)
+        if kind and text.isdecimal() and (value := _whole(int(text))):
+            taken[kind] = PresentSetting(value=value, text=option)
         else:
             further.append(option)
     return PresentSettings(taken=taken, further=tuple(further))
@@ -143,12 +144,12 @@ def _taken(host: Mapping[str, Any]) -> Iterator[tuple[SettingKind, PresentSettin
         SettingKind.MEMORY_LOW: ("MemoryReservation", "--memory-reservation"),
     }
     for kind, (key, option) in options.items():
-        value = int(host.get(key) or 0)
+        value = _whole(host.get(key))
         if value > 0:
             yield kind, PresentSetting(value=value, text=f"{option}={value}")
-    quota, period = int(host.get("CpuQuota") or 0), int(host.get("CpuPeriod") or 0)
+    quota, period = _whole(host.get("CpuQuota")), _whole(host.get("CpuPeriod"))
     # with --cpus a quota and a period are reported, too
-    nano = int(host.get("NanoCpus") or 0)
+    nano = _whole(host.get("NanoCpus"))
     if nano > 0:
         text = f"--cpus={nano / 10**9:g}"
         yield SettingKind.CPU_QUOTA, PresentSetting(value=nano // 1000, text=text)
@@ -170,5 +171,14 @@ def _further(host: Mapping[str, Any]) -> Iterator[str]:
 def _is_chosen_by_podman(key: str, host: Mapping[str, Any]) -> bool:
     """Return whether an option was not stated, although it differs from the default."""
     if key == "MemorySwap":  # as much as memory
-        return bool(host[key] == 2 * int(host.get("Memory") or 0))
+        return bool(host[key] == 2 * _whole(host.get("Memory")))
     return key == "PidsLimit" and host.get("Cgroups") == "disabled"
+
+
+def _whole(value: Any) -> int:  # noqa: ANN401 (JSON)
+    """Return a number of podman's, which is an integer of 64 bits; 0 for a key that is missing."""
+    if value is None:
+        return 0
+    if not isinstance(value, int) or not -(2**63) <= value < 2**64:
+        raise ValueError(value)
+    return value

@@ -12,8 +12,12 @@ from enum import StrEnum
 from typing import Any
 
 from podslice.dataclass import dataclass
-from podslice.errors import invalid
+from podslice.errors import FORMAT_ERRORS, excerpt, invalid
 from podslice.model.workload import Action, Exec, HttpGet, Probe, TcpSocket
+
+_WHOLE_MAX = 2**31 - 1
+"""Source: Kubernetes, staging/src/k8s.io/api/core/v1/types.go, Probe: its numbers are of type int32."""
+_PORT_MAX = 65_535
 
 
 class ProbeKind(StrEnum):
@@ -33,8 +37,9 @@ def parse_probes(text: str) -> dict[ProbeKind, Probe]:
     try:
         document = json.loads(text)
         found = {kind: _probe(document[kind]) for kind in ProbeKind if kind in document}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise invalid(f"not the probes of a unit: {error!r}", "render the pod again") from error
+    except FORMAT_ERRORS as error:
+        reason = excerpt(repr(error))
+        raise invalid(f"not the probes of a unit: {reason}", "render the pod again") from error
     if not found:
         raise invalid("there is no probe in it", "render the pod again")
     return found
@@ -43,27 +48,43 @@ def parse_probes(text: str) -> dict[ProbeKind, Probe]:
 def _probe(document: Mapping[str, Any]) -> Probe:
     return Probe(
         action=_action(document),
-        initial_delay_sec=int(document["initial_delay_sec"]),
-        period_sec=max(1, int(document["period_sec"])),
-        timeout_sec=max(1, int(document["timeout_sec"])),
-        success_threshold=int(document["success_threshold"]),
-        failure_threshold=int(document["failure_threshold"]),
+        initial_delay_sec=_whole(document["initial_delay_sec"]),
+        period_sec=max(1, _whole(document["period_sec"])),
+        timeout_sec=max(1, _whole(document["timeout_sec"])),
+        success_threshold=_whole(document["success_threshold"]),
+        failure_threshold=_whole(document["failure_threshold"]),
     )
 
 
 def _action(document: Mapping[str, Any]) -> Action:
     if "exec" in document:
-        return Exec(command=tuple(map(str, document["exec"])))
+        command = document["exec"]
+        if not isinstance(command, list):
+            raise TypeError(command)
+        return Exec(command=tuple(map(_text, command)))
     if "tcp" in document:
-        return TcpSocket(host=str(document["tcp"]["host"]), port=int(document["tcp"]["port"]))
+        tcp = document["tcp"]
+        return TcpSocket(host=_text(tcp["host"]), port=_whole(tcp["port"], _PORT_MAX))
     http = document["http"]
     return HttpGet(
-        scheme=str(http["scheme"]),
-        host=str(http["host"]),
-        port=int(http["port"]),
-        path=str(http["path"]),
-        headers=tuple((str(name), str(value)) for name, value in http["headers"]),
+        scheme=_text(http["scheme"]),
+        host=_text(http["host"]),
+        port=_whole(http["port"], _PORT_MAX),
+        path=_text(http["path"]),
+        headers=tuple((_text(name), _text(value)) for name, value in http["headers"]),
     )
+
+
+def _whole(value: Any, most: int = _WHOLE_MAX) -> int:  # noqa: ANN401 (JSON)
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(value)
+    return value
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 (JSON)
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
 
 
 @dataclass(slots=True)

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from podslice.dataclass import dataclass
-from podslice.errors import CallTimeout, HostError, JobFailed, NoSuchUnit, SystemdError, printable
+from podslice.errors import CallTimeout, HostError, JobFailed, NoSuchUnit, SystemdError, excerpt
 from podslice.model.manager import Manager
 from podslice.model.unit import UnitName
 from podslice.processes.quadlet_files import make_directories, remove_file, write_file
 from podslice.processes.quadlet_plan import OF_FILES, QuadletPlanner
-from podslice.processes.runtimes import NoAnswerError, communicate, run, run_patiently
+from podslice.processes.runtimes import communicate, run, run_patiently
+from podslice.programs import NoAnswerError
 from podslice.quadlet.result import PODMAN
 from podslice.quadlet.transition import QuadletAction, QuadletStep
 from podslice.reconcile.report import Outcome
@@ -31,6 +32,7 @@ _STOP_WAIT_SEC = 24 * 3600.0
 """A stop ends by itself: each service has a limit of its own."""
 _GENERATORS = "/usr/lib/systemd/{kind}-generators/podman-{kind}-generator"
 _GENERATOR_WAIT_SEC = 60.0
+_COMPLAINTS_MAX = 10
 _NOT_STARTED = "a service that it requires did not start"
 _NO_ACCESS = "only root and members of the group systemd-journal may read its messages"
 
@@ -224,7 +226,7 @@ class QuadletServices:
         with suppress(NoAnswerError):
             options = ("--quiet", "--all", "--output=cat", "--lines=1")
             last = await run("journalctl", *options, f"_SYSTEMD_{prefix}UNIT={name}")
-        if message := printable(last.strip()):
+        if message := excerpt(last.strip()):
             return f"{error}; its last message: {message}"
         return error if has_access() else f"{error}; {_NO_ACCESS}"
 
@@ -237,11 +239,13 @@ class QuadletServices:
             _, _, output = await communicate(
                 *(generator, *own, "-dryrun", "-no-kmsg-log"), limit_sec=_GENERATOR_WAIT_SEC
             )
-        except TimeoutError:
-            return ""
+        except NoAnswerError as error:
+            return f"podman's generator {generator}: {error}"
         except OSError as error:
             return f"podman's generator {generator}: {error.strerror}; install podman"
         file = step.file.path if step.file else step.name
         lines = (line for line in output.split("\n") if file in line)
-        complaints = [printable(each) for each in lines if "Loading source unit file" not in each]
-        return f"podman's generator: {'; '.join(complaints)}" if complaints else ""
+        complaints = [excerpt(each) for each in lines if "Loading source unit file" not in each]
+        return (
+            f"podman's generator: {'; '.join(complaints[:_COMPLAINTS_MAX])}" if complaints else ""
+        )

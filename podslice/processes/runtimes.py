@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from podslice.dataclass import dataclass
-from podslice.errors import printable
+from podslice.errors import FORMAT_ERRORS, excerpt, printable
 from podslice.kernel.proc import read_process
 from podslice.kernel.text import read_value, split_lines
 from podslice.model.manager import Manager
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import Pod
+from podslice.programs import NoAnswerError, run_program
 
 KUBERNETES = "io.kubernetes"
 """Source: Kubernetes, staging/src/k8s.io/kubelet/pkg/types/labels.go."""
@@ -61,10 +62,6 @@ class RuntimeContainer:
     """The container of the pod; None where it is not reported."""
     control_group: str
     """The control group of its first process; empty after its exit."""
-
-
-class NoAnswerError(Exception):
-    """A runtime's tool failed; the text is the reason, a few words."""
 
 
 async def containers(
@@ -142,42 +139,37 @@ async def run(*argv: str, limit_sec: float = LIMIT_SEC) -> str:
     """Run a command and return its output.
 
     Raises:
-        NoAnswerError: it failed, or did not finish in time.
+        NoAnswerError: it failed, or exceeded a limit.
     """
     try:
         code, out, err = await communicate(*argv, limit_sec=limit_sec)
-    except TimeoutError as error:
-        raise NoAnswerError(f"no answer in {limit_sec:.0f} s") from error
     except OSError as error:
         raise NoAnswerError(str(error.strerror)) from error
     if code:
         last = err.rstrip("\n").rpartition("\n")[2]
-        raise NoAnswerError(printable(last) or f"exit code {code}")
+        raise NoAnswerError(excerpt(last) or f"exit code {code}")
     return out
 
 
 async def communicate(*argv: str, limit_sec: float) -> tuple[int, str, str]:
     """Run a command, and return its exit code, its output and what it wrote to standard error.
 
+    It is killed if the caller is cancelled.
+
     Raises:
-        TimeoutError: it did not finish in time, and was killed.
+        NoAnswerError: it exceeded a limit.
         OSError: it cannot be started.
     """
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    until, held = os.pipe()
+    running = asyncio.ensure_future(
+        asyncio.to_thread(run_program, argv, limit_sec=limit_sec, until=until)
     )
     try:
-        async with asyncio.timeout(limit_sec):
-            out, err = await process.communicate()
+        code, out, err = await asyncio.shield(running)
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    code = process.returncode or 0
+        os.close(held)
+        await asyncio.wait({running})
+        os.close(until)
     return code, out.decode(errors="replace"), err.decode(errors="replace")
 
 
@@ -188,7 +180,7 @@ async def _list_or_note(
         return await answer
     except NoAnswerError as error:
         reason = str(error)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except FORMAT_ERRORS:
         reason = "its output has an unknown format"
     on_note(f"{name}: {reason}; its containers are ignored")
     return []
@@ -310,8 +302,15 @@ def _played(pods: Iterable[Pod]) -> Iterator[tuple[tuple[str, str], _Claim]]:
 
 
 def _container(
-    runtime: str, id_: str, name: str, pid: int, claim: _Claim, group_of: GroupOf
+    runtime: str,
+    id_: Any,  # noqa: ANN401 (JSON)
+    name: str,
+    pid: Any,  # noqa: ANN401 (JSON)
+    claim: _Claim,
+    group_of: GroupOf,
 ) -> RuntimeContainer:
+    if not isinstance(id_, str) or not isinstance(pid, int):
+        raise TypeError(id_, pid)
     return RuntimeContainer(
         runtime=runtime,
         id=id_,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from podslice.dataclass import dataclass
+from podslice.errors import FORMAT_ERRORS
 from podslice.model.node_state import Eviction
 from podslice.model.pod import NO_PROGRESS, InitProgress, Pod
 from podslice.pausable import Steps
@@ -130,7 +131,7 @@ def parse(path: Path, expected: Pod | None = None) -> Record | None:
                 return _record_of(same, record, manifest)
         pod = parse_manifest(record["manifest"], where=where)
         return _record_of(pod, record, _format(pod))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except FORMAT_ERRORS:
         return None
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import shutil
-import subprocess
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
 from podslice.dataclass import dataclass
-from podslice.errors import HostError, InputError, Problem
+from podslice.errors import FORMAT_ERRORS, HostError, InputError, Problem, excerpt
 from podslice.model.event import Kind, Level
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.unit import UnitName
+from podslice.programs import NoAnswerError, Program, run_program
 from podslice.systemd.journal_access import is_readable
 
 # `2h`, `1h 30m`, `10 min`: a time span, which journalctl requires a sign before
@@ -26,7 +25,6 @@ _KINDS = {kind.label: kind for kind in Kind}
 TIME_MAX_USEC = 250_000_000_000 * 10**6
 """Before the year 9999, the last one that Python knows."""
 _CHECK_SEC = 30
-_READ_BYTES = 2**16
 _PREFIX = "PODSLICE_"
 _OWN = frozenset({"PODSLICE_EVENT", "PODSLICE_POD", "PODSLICE_UNIT"})
 
@@ -161,58 +159,17 @@ def read_events(query: Query, *, reader: int | None = None) -> Iterator[Entry]:
     """
     command = _find_command("events")
     _check_rights(query.manager)
-    with subprocess.Popen(
-        [command, *query.arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as journalctl:
-        assert journalctl.stdout  # noqa: S101 - for mypy: it is a pipe
-        assert journalctl.stderr  # noqa: S101 - as above
-        try:
-            lines = _Lines(journalctl.stdout.fileno(), reader)
-            for line in lines:
-                yield parse(line)
-            if lines.is_unread:
+    try:
+        with Program([command, *query.arguments], until=reader) as journalctl:
+            yield from map(parse, journalctl.lines())
+            if journalctl.is_stopped:
                 return
-            stderr = journalctl.stderr.read().decode(errors="replace").strip()
-            journalctl.wait()
-        finally:
-            journalctl.terminate()  # where the caller stops reading
-    if journalctl.returncode:
+            code = journalctl.wait()
+            stderr = journalctl.err.decode(errors="replace").strip()
+    except NoAnswerError as error:
+        raise HostError(f"cannot read the journal: journalctl: {error}") from error
+    if code:
         raise _error(command, stderr, query)
-
-
-class _Lines:
-    """The lines of a pipe, as long as what they are written to has a reader."""
-
-    def __init__(self, pipe: int, reader: int | None) -> None:
-        self.is_unread = False
-        """Whether the reader has closed its end."""
-        self._pipe = pipe
-        self._reader = reader
-        self._poll = select.poll()
-        self._poll.register(pipe, select.POLLIN)
-        if reader is not None:
-            self._poll.register(reader, 0)  # errors and hang-ups are always reported
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield each line without its end."""
-        parts: list[bytes] = []
-        while data := self._read():
-            *lines, rest = data.split(b"\n")
-            for line in lines:
-                yield b"".join((*parts, line))
-                parts.clear()
-            parts.append(rest)
-        if not self.is_unread and any(parts):
-            yield b"".join(parts)
-
-    def _read(self) -> bytes:
-        """Return the next data; none at the end."""
-        ready = {each for each, _ in self._poll.poll()}
-        self.is_unread = self._reader in ready
-        return b"" if self.is_unread else os.read(self._pipe, _READ_BYTES)
 
 
 def parse(line: bytes) -> Entry:
@@ -225,7 +182,7 @@ def parse(line: bytes) -> Entry:
     """
     try:
         return _entry({name: _text(value) for name, value in json.loads(line).items()})
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except FORMAT_ERRORS as error:
         raise HostError(f"journalctl printed a line that is not an entry: {line[:80]!r}") from error
 
 
@@ -295,7 +252,7 @@ def _error(command: str, stderr: str, query: Query) -> HostError | InputError:
         return _access_denied()
     if query.since is not None and _succeeds([command, "--quiet", "--lines=0"]):
         return InputError(_not_a_time(query.since))
-    return HostError(f"cannot read the journal: {stderr or 'journalctl failed'}")
+    return HostError(f"cannot read the journal: {excerpt(stderr) or 'journalctl failed'}")
 
 
 def _not_a_time(since: str) -> Problem:
@@ -326,9 +283,6 @@ def _find_command(what: str) -> str:
 
 def _succeeds(command: list[str]) -> bool:
     try:
-        subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_CHECK_SEC
-        )
-    except (OSError, subprocess.SubprocessError):
+        return run_program(command, limit_sec=_CHECK_SEC).code == 0
+    except (OSError, NoAnswerError):
         return False
-    return True

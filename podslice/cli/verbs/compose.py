@@ -33,7 +33,7 @@ from podslice.compose.resolver import (
 from podslice.compose.settings import Settings, parse_budget
 from podslice.compose.tools import HEAD, OVERRIDE, ComposeTool, ProjectFiles, up_command
 from podslice.compose.yaml_text import format_yaml
-from podslice.errors import InputError, Problem, invalid, printable, warning
+from podslice.errors import InputError, Problem, excerpt, invalid, printable, warning
 from podslice.inputs.budget import Budget
 from podslice.inputs.manifest.load import read_manifest
 from podslice.inputs.source import read_sources
@@ -44,6 +44,7 @@ HOST_ROOT = Path("/")
 MANIFEST = "pod.podslice.yaml"
 """The name of the manifest."""
 _NAMES_MAX = 5
+_WARNINGS_SHOWN = 100
 
 ComposeFiles = Annotated[
     list[str] | None,
@@ -261,8 +262,11 @@ def _list_files(filename: list[str] | None, *, has_resolved: bool) -> tuple[str,
 def _resolve(tool: ComposeTool, files: ProjectFiles) -> Project:
     """Return the project with all its services, and report the warnings of the tool."""
     data, said = resolve(tool, files)
-    for line in filter(None, said.split("\n")):
-        note(f"{tool}: {printable(line)}")
+    lines = [line for line in said.split("\n") if line]
+    for line in lines[:_WARNINGS_SHOWN]:
+        note(f"{tool}: {excerpt(line)}")
+    if len(lines) > _WARNINGS_SHOWN:
+        note(f"{tool}: there are {len(lines) - _WARNINGS_SHOWN:,} more lines")
     name = f"{' '.join(tool.words)} config"
     every, _ = resolve(tool, files.every_profile(profile_names(files)))
     return read_project(parse_resolved(data, name), parse_resolved(every, name))

@@ -8,7 +8,7 @@ import pytest
 from podslice.errors import HostError, InputError
 from podslice.model.unit import UnitName
 from podslice.processes.podman_inspect import inspect_podman, parse_inspect
-from podslice.processes.runtimes import NoAnswerError
+from podslice.programs import NoAnswerError
 
 MI = 2**20
 RECORDED = json.loads((Path(__file__).parent / "podman_inspect.json").read_text())
@@ -232,6 +232,25 @@ async def test_containers_are_asked_by_name():
         ("{", "podman inspect: its output has an unknown format"),
         ('[{"Name": "web"}]', "podman inspect: its output has an unknown format"),
         ("[7]", "podman inspect: its output has an unknown format"),
+        *(
+            (json.dumps([entry(**host)]), "podman inspect: its output has an unknown format")
+            for host in (
+                {"Memory": float("inf")},
+                {"CpuQuota": float("nan")},
+                {"NanoCpus": 10**300},
+                {"CpuShares": "512"},
+                {"Memory": [1]},
+                {"MemorySwap": 1, "Memory": {"a": 1}},
+                {"CgroupConf": {"cpu.weight": "9" * 5000}},
+                {"CgroupConf": {"cpu.weight": "9" * 500}},
+                {"CgroupConf": {"cpu.weight": 7}},
+                {"CgroupConf": ["cpu.weight"]},
+            )
+        ),
+        (
+            json.dumps([entry(Memory=1)]).replace('"Memory": 1', '"Memory": 1e400'),
+            "podman inspect: its output has an unknown format",
+        ),
     ],
 )
 async def test_podman_s_failures_are_errors(answer, error):

@@ -111,8 +111,51 @@ def case_units(request):
     return find
 
 
+STATED = {
+    "exec": ["check"],
+    "period_sec": 0,
+    "initial_delay_sec": 0,
+    "timeout_sec": 1,
+    "success_threshold": 1,
+    "failure_threshold": 3,
+}
+STATED_TCP = {key: value for key, value in STATED.items() if key != "exec"}
+STATED_HTTP = {"scheme": "HTTP", "host": "", "port": 80, "path": "/", "headers": []}
+
+
+def test_what_the_cases_of_invalid_probes_are_made_from_is_valid():
+    http = {**STATED_TCP, "http": STATED_HTTP}
+    found = parse_probes(json.dumps({"liveness": STATED, "readiness": http}))
+    assert len(found) == 2
+
+
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", "{", json.dumps({"liveness": {}}), json.dumps({"liveness": 5})]
+    "text",
+    [
+        *("", "[]", "{}", "{", "5", "null", "[" * 100_000),
+        *(json.dumps({"liveness": each}) for each in ({}, 5, [])),
+        *(
+            json.dumps({"liveness": {**STATED, key: value}})
+            for key, values in {
+                "period_sec": (float("inf"), float("nan"), 1e308, 2**31, -1, "1", True, None, [1]),
+                "initial_delay_sec": (10**300,),
+                "exec": (5, "check", [5], {"a": 1}, None),
+            }.items()
+            for value in values
+        ),
+        json.dumps({"liveness": {**STATED, "period_sec": 0}}).replace(": 0,", ": 1e400,"),
+        *(
+            json.dumps({"liveness": {**STATED_TCP, "tcp": each}})
+            for each in (
+                *({"host": "", "port": port} for port in (2**16, "80", float("inf"))),
+                *({"host": 5, "port": 80}, {"port": 80}, 80),
+            )
+        ),
+        *(
+            json.dumps({"liveness": {**STATED_TCP, "http": {**STATED_HTTP, key: value}}})
+            for key, value in {"headers": [["a"]], "path": 5, "port": 1e400}.items()
+        ),
+    ],
 )
 def test_anything_else_is_refused(text):
     with pytest.raises(InputError, match="render the pod again"):

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from podslice.errors import EXCERPT_MAX
 from podslice.model.manager import SYSTEM, user_manager
 from podslice.processes import runtimes
-from podslice.processes.runtimes import NoAnswerError, containers, parse_docker, parse_podman
+from podslice.processes.runtimes import containers, parse_docker, parse_podman
+from podslice.programs import NoAnswerError
 from tests.unit.builders import container, make_files, pod
 
 # as podman 5.4.2 of Debian 13 printed it
@@ -33,6 +35,9 @@ DOCKER = [
         "Config": {"Image": "ubuntu", "Labels": None},
     },
 ]
+
+
+LABELLED = next(each for each in PODMAN["ps"] if "io.podslice.pod" in (each["Labels"] or {}))
 
 
 def group_of(pid):
@@ -322,6 +327,17 @@ async def test_runtimes_of_another_user_are_not_asked(host):
         ('[{"Names": []}]', "podman: its output has an unknown format; its"),
         ("null", "podman: its output has an unknown format; its"),
         ("[" * 100_000, "podman: its output has an unknown format; its"),
+        *(
+            (json.dumps([{**LABELLED, **changes}]), "podman: its output has an unknown format; its")
+            for changes in (
+                {"Pid": float("inf")},
+                {"Pid": "../../etc"},
+                {"Id": ["a"]},
+                {"Names": []},
+                {"Names": [5]},
+                {"Labels": [1]},
+            )
+        ),
     ],
 )
 async def test_a_runtime_without_an_answer_is_reported_and_the_other_is_used(host, answer, note):
@@ -342,6 +358,14 @@ async def test_a_tool_is_run_and_its_answer_taken(allow_effects):
         (("sh", "-c", "echo first >&2; echo 'no \x1b right' >&2; exit 3"), "no \\x1b right"),
         (("sh", "-c", "exit 3"), "exit code 3"),
         (("/nonexistent/podman", "ps"), "No such file or directory"),
+        (
+            ("sh", "-c", "while :; do echo a long line that has no end; done"),
+            "its output is longer than the limit of 16,384 KiB",
+        ),
+        (
+            ("sh", "-c", "printf '%01000000d' 0 >&2; exit 1"),
+            f"{'0' * EXCERPT_MAX}…",
+        ),
     ],
 )
 async def test_a_tool_that_fails_reports_why(allow_effects, argv, reason):
@@ -366,6 +390,19 @@ async def test_a_tool_that_hangs_is_ended(allow_effects, tmp_path):
         await runtimes.run("sh", "-c", hang, limit_sec=1.0)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid_file.read_text()), 0)
+
+
+async def test_a_tool_is_killed_with_the_wait_for_it(allow_effects, tmp_path):
+    started = tmp_path / "pid"
+    os.mkfifo(started)
+    script = f"echo $$ > {started}; exec sleep 1000"
+    waiting = asyncio.create_task(runtimes.run("sh", "-c", script, limit_sec=1000))
+    pid = int(await asyncio.to_thread(started.read_text))
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 async def test_both_are_asked_at_the_same_time(host):

@@ -8,6 +8,7 @@ import yaml
 
 from podslice.compose import resolver
 from podslice.compose.tools import HEAD
+from podslice.errors import EXCERPT_MAX
 from tests.unit.doctor.hosts import program
 
 SLICE = "kubepods-burstable-podshop.default.slice"
@@ -260,6 +261,35 @@ def test_a_tool_that_does_not_end(podslice, files, install, monkeypatch):
     ended = podslice("compose")
     assert ended.code == 1
     assert "no answer in" in ended.err
+
+
+def test_a_tool_that_prints_without_end(podslice, files, install):
+    files({"compose.yaml": ""})
+    install("docker-compose", "while :; do echo 'services: {a: {image: b}}'; done")
+    error = "its output is longer than the limit of 8,192 KiB"
+    ended = podslice("compose")
+    assert ended == (1, "", f"error: docker-compose -f compose.yaml config: {error}\n")
+
+
+LONG = f"{sys.executable} -c \"import sys; sys.stderr.write('x' * 1000000)\""
+
+
+def test_an_error_of_the_tool_is_shortened(podslice, files, install):
+    files({"compose.yaml": ""})
+    install("docker-compose", f"{LONG}; exit 15")
+    shown = "x" * EXCERPT_MAX
+    assert podslice("compose") == (2, "", f"error: docker-compose config: {shown}…\n")
+
+
+def test_warnings_of_the_tool_are_shortened(podslice, files, install):
+    files({"compose.yaml": ""})
+    install(
+        "docker-compose", f"{LONG}; n=0; while [ $n -lt 120 ]; do n=$((n+1)); echo >&2 $n; done"
+    )
+    first, *lines = podslice("compose").err.splitlines()
+    assert first == f"docker-compose: {'x' * EXCERPT_MAX}…"
+    assert len(lines) == 100
+    assert lines[-1] == "docker-compose: there are 20 more lines"
 
 
 def test_warnings_of_the_tool_are_passed_on(podslice, files, install):

@@ -270,3 +270,21 @@ def test_a_missing_journalctl_is_an_error(podslice, monkeypatch, tmp_path):
     ended = podslice("events")
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.startswith("error: journalctl is not installed")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("exec tr '\\0' x < /dev/zero", "journalctl: a line of its output is longer than"),
+        ("exec tr '\\0' x < /dev/zero >&2", "journalctl: its output is longer than"),
+        ("head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 1", "cannot read the journal: xxx"),
+    ],
+    ids=["a line", "messages", "the reason"],
+)
+def test_a_journalctl_that_prints_without_end(podslice, journalctl, tmp_path, lines, message):
+    journalctl()
+    (tmp_path / "journalctl").write_text(f"#!/bin/sh\n{lines}\n")
+    ended = podslice("events", "--user")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1)
+    assert message in ended.err
+    assert len(ended.err) < 1000

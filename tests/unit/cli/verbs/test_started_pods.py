@@ -8,7 +8,7 @@ import pytest
 from podslice.cli import quadlets
 from podslice.errors import CallTimeout, JobFailed, Refused
 from podslice.processes import quadlet_services
-from podslice.processes.runtimes import NoAnswerError
+from podslice.programs import NoAnswerError
 from tests.unit.builders import manifest
 from tests.unit.cli.podman import APP, FILES, LOG, POD, SLICE, WEB, active
 

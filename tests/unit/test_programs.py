@@ -54,10 +54,10 @@ def test_as_many_bytes_as_the_limit_are_read():
         run_program(["sh", "-c", script], limit_sec=60, limit_bytes=7)
 
 
-@pytest.mark.parametrize("says", ["wait", "while :; do echo; done"], ids=["silent", "prints"])
-def test_a_program_that_does_not_end(says):
+@pytest.mark.parametrize("then", ["wait", "while :; do echo; done"], ids=["silent", "prints"])
+def test_a_program_that_does_not_end(then):
     with pytest.raises(NoAnswerError, match=r"no answer in 0 s"):
-        run_program(["sh", "-c", f"sleep 1000 & {says}"], limit_sec=0.25)
+        run_program(["sh", "-c", f"sleep 1000 & {then}"], limit_sec=0.25)
 
 
 def test_a_program_is_killed_with_its_process_group(tmp_path):

@@ -1,11 +1,12 @@
 """Calls of podslice: versions, documents, errors, and the environment of a connection."""
 
 import json
+from contextlib import suppress
 
 import pytest
 
 from podslice import __version__
-from tests.unit.ansible.conftest import utility
+from tests.unit.ansible.conftest import utility, with_defaults
 
 calls = utility("podslice")
 Ended, Failure = calls.Ended, calls.Failure
@@ -119,3 +120,96 @@ def test_a_connection_without_a_login_gets_the_session(monkeypatch):
     assert calls.environment_of("user", {"XDG_RUNTIME_DIR": "/x"}, 7) == added
     assert calls.environment_of("user", {}, 8) == added
     assert calls.environment_of("system", {}, 7) == added
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+ANSWERS = (
+    *("[]", "5", "null", '"a"', DEEP, f'{{"version": 1, "units": {DEEP}}}', '{"version": 1}'),
+    *(
+        json.dumps({"version": 1, **dict.fromkeys(NAMES, value)})
+        for NAMES in (
+            *(("units",), ("steps",), ("pods",), ("problems", "units"), ("files",), ("evicted",)),
+            *(("steps", "skipped", "refused"), ("units", "evicted", "others"), ("lines", "slice")),
+        )
+        for value in (5, "a", None, [5], [None], ["a"], [[]], {"a": 1}, [{}], float("inf"))
+    ),
+)
+TASKS = {
+    "cgroup_parent": {"pod": "shop/web"},
+    "info": {"gather": ["version", "node", "pods", "status", "doctor", "usage"]},
+    "node": {},
+    "pods": {"definition": {"kind": "Pod", "metadata": {"name": "a"}}},
+    "pods absent": {"state": "absent", "name": "a"},
+    "config": {"settings": {"max-pods": 5}},
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_an_answer_of_another_form_is_a_failure(task, tmp_path):
+    """Every verb answers the same document, and ends with each exit code."""
+    logic = utility(task.split()[0])
+    common = {**calls.COMMON_ARGUMENTS, **logic.ARGUMENTS}
+    wanted = with_defaults(common, TASKS[task])
+    if "directory" in wanted:
+        wanted["directory"] = str(tmp_path)
+    for answer in ANSWERS:
+        for code in (0, 1, 2, 3):
+
+            def run(words, text, answer=answer, code=code):
+                is_version = words[1:] == ["--version"]
+                return (
+                    Ended(0, f"podslice {__version__}", "")
+                    if is_version
+                    else Ended(code, answer, "")
+                )
+
+            podslice = calls.Podslice(run, wanted)
+            with suppress(Failure):
+                calls.run_logic(logic.run, {**wanted}, podslice, check_mode=True)
+
+
+def test_a_document_that_ansible_could_not_pass_on_is_none():
+    for levels, is_read in ((calls.DEPTH_MAX - 1, True), (calls.DEPTH_MAX, False)):
+        text = f'{{"a": {"[" * levels}{"]" * levels}}}'
+        assert (calls.parse_document(text) is not None) is is_read
+
+
+def test_an_unexpected_type_is_named_with_the_verb():
+    def read(wanted, podslice, *, check_mode):
+        return podslice.read("status")["units"]
+
+    podslice, _ = answering(Ended(0, '{"version": 1}', ""))
+    with pytest.raises(Failure) as caught:
+        calls.run_logic(read, {}, podslice, check_mode=False)
+    assert caught.value.message == (
+        "an option of the task, or what podslice status printed, has a value of an unexpected type:"
+        " KeyError('units'); use the collection of the version of podslice"
+    )
+    assert "Traceback" in caught.value.facts["exception"]
+
+
+def nested(levels):
+    value = {}
+    for _ in range(levels):
+        value = {"items": [value]}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("pods", {"definition": nested(5000)}, "definition is nested too deeply"),
+        (
+            "pods",
+            {"definition": nested(5000), "namespace": "shop"},
+            "definition is nested too deeply",
+        ),
+        ("config", {"settings": {"a": nested(5000)}}, "settings are nested too deeply"),
+    ],
+)
+def test_a_task_that_is_nested_too_deeply(name, given, message):
+    logic = utility(name)
+    wanted = with_defaults({**calls.COMMON_ARGUMENTS, **logic.ARGUMENTS}, given)
+    podslice, _ = answering(Ended(0, f"podslice {__version__}", ""))
+    with pytest.raises(Failure, match=message):
+        calls.run_logic(logic.run, wanted, podslice, check_mode=False)

@@ -92,6 +92,17 @@ def test_what_is_not_a_file_is_not_read(tmp_path):
     assert files.read_text(str(tmp_path / "none")) is None
 
 
+def test_a_file_above_the_limit_is_not_compared_in_part(tmp_path):
+    path = tmp_path / "web.yaml"
+    with path.open("wb") as file:
+        file.truncate(files.BYTES_MAX)
+    assert len(files.read_text(str(path))) == files.BYTES_MAX
+    with path.open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(Failure, match=r"web.yaml is larger than 16 MiB, and is not compared"):
+        files.read_text(str(path))
+
+
 def test_manifests_are_those_that_podslice_reads(tmp_path):
     for name in ("b.yaml", "a.yml", "c.json", ".hidden.yaml", "readme.md"):
         (tmp_path / name).touch()

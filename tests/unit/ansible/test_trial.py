@@ -167,3 +167,46 @@ def test_failed_logins_do_not_exclude_the_controller(clock):
     found = trial.conclude(UNCONFIRMED, 30, host, clock)
     assert (found["confirmed"], found["reverted"]) == (False, True)
     assert host.penalty_ends - clock.now < 5
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        *("", "[]", "5", "null", "[" * 100_000),
+        *('{"unconfirmed": 5}', '{"unconfirmed": [1]}'),
+    ],
+)
+def test_a_status_of_another_form_is_none(clock, out):
+    host = Host(clock, {"confirm": Ended(1, "", "no"), "status": Ended(0, out, "")})
+    result = trial.conclude({**UNCONFIRMED}, 30, host, clock)
+    assert result["failed"]
+    assert result["reverted"] is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"remaining_sec": "soon"},
+        {"remaining_sec": [1]},
+        {"units": 5},
+        {"units": [{}]},
+        {"units": None},
+        {"confirm_command": "podslice confirm"},
+        {"status_command": []},
+        {"status_command": None},
+    ],
+)
+def test_new_values_that_are_described_in_another_form(clock, changes):
+    host = Host(clock, {})
+    result = trial.conclude({**UNCONFIRMED, **changes}, 30, host, clock)
+    assert (result["failed"], result["confirmed"]) == (True, False)
+    assert "in an unknown form" in result["msg"]
+    assert not host.did
+
+
+@pytest.mark.parametrize("remaining", [float("nan"), float("-inf"), -1])
+def test_no_time_is_left(clock, remaining):
+    host = Host(clock, {"confirm": Ended(1, "", "no"), "status": RETURNED})
+    began = clock.now
+    trial.conclude({**UNCONFIRMED, "remaining_sec": remaining}, 30, host, clock)
+    assert clock.now - began < 30

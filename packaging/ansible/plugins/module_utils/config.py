@@ -42,7 +42,7 @@ def run(wanted: Document, podslice: Podslice, *, check_mode: bool) -> Document:
         raise Failure("state 'present' requires: settings")
     podslice.require_version()
     old = read_text(path)
-    new = HEADER + to_toml(wanted["settings"]) if is_present else None
+    new = _text_of(wanted["settings"]) if is_present else None
     checked = check(podslice, path, new or "")
     is_changed = old != new
     if is_changed and not check_mode:
@@ -58,6 +58,18 @@ def run(wanted: Document, podslice: Podslice, *, check_mode: bool) -> Document:
         "diff": [file_diff(path, old, new)] if is_changed else [],
         "warnings": [describe_problem(each) for each in checked["problems"]],
     }
+
+
+def _text_of(settings: Document) -> str:
+    """Return the text of a configuration file.
+
+    Raises:
+        Failure: the settings are nested too deeply.
+    """
+    try:
+        return HEADER + to_toml(settings)
+    except RecursionError as error:
+        raise Failure("settings are nested too deeply: no option of podslice is") from error
 
 
 def path_of(drop_in: str) -> str:

@@ -14,7 +14,8 @@ from .podslice import Failure
 
 MANIFEST_SUFFIXES = (".json", ".yaml", ".yml")
 """Suffixes of manifests in a directory."""
-_BYTES_MAX = 16 * 2**20
+BYTES_MAX = 16 * 2**20
+"""Bytes of a file that is compared; podslice itself reads fewer."""
 _CHUNK = 2**18
 
 
@@ -39,17 +40,27 @@ def read_text(path: str, *, follow: bool = False) -> str | None:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise Failure(f"{path} is not a regular file")
-        return _read(descriptor).decode("utf-8", "surrogateescape")
+        return _read(descriptor, path).decode("utf-8", "surrogateescape")
     finally:
         os.close(descriptor)
 
 
-def _read(descriptor: int) -> bytes:
+def _read(descriptor: int, path: str) -> bytes:
+    """Return the content of an open file, which may grow meanwhile.
+
+    Raises:
+        Failure: it is larger than the limit.
+    """
     chunks = []
-    left = _BYTES_MAX
-    while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK))):
-        chunks.append(chunk)
+    left = BYTES_MAX
+    while chunk := os.read(descriptor, _CHUNK):
         left -= len(chunk)
+        if left < 0:
+            raise Failure(
+                f"{path} is larger than {BYTES_MAX // 2**20} MiB, and is not compared: podslice"
+                " reads no such file. Remove it, or use another name"
+            )
+        chunks.append(chunk)
     return b"".join(chunks)
 
 

@@ -18,6 +18,7 @@ from .podslice import (
     Podslice,
     environment_of,
     find_executable,
+    run_logic,
 )
 
 Logic = Callable[..., Document]
@@ -45,7 +46,8 @@ def run_module(logic: Logic, arguments: Document, **rules: Any) -> None:  # noqa
     failure = None
     try:
         wanted["executable"] = find_executable(wanted["executable"])
-        result = logic(wanted, Podslice(run, wanted), check_mode=module.check_mode)
+        podslice = Podslice(run, wanted)
+        result = run_logic(logic, wanted, podslice, check_mode=module.check_mode)
     except Failure as error:
         failure, result = error, dict(error.facts)
     for each in result.pop("warnings", ()):

@@ -41,7 +41,7 @@ def read_source(
     Objects of a definition get the namespace, unless they have one.
 
     Raises:
-        Failure: the definition is neither a mapping, a list of mappings nor a text.
+        Failure: the definition is neither a mapping, a list of mappings nor a text, or too deep.
     """
     if path is not None:
         return Source(path=path)
@@ -53,9 +53,12 @@ def read_source(
     objects = definition if isinstance(definition, list) else [definition]
     if not objects or not all(isinstance(each, dict) for each in objects):
         raise Failure("definition must be a mapping, a list of mappings, or a text")
-    if namespace is not None:
-        objects = [_with_namespace(each, namespace) for each in objects]
-    return Source(text=HEADER + "---\n".join(map(to_yaml, objects)))
+    try:
+        if namespace is not None:
+            objects = [_with_namespace(each, namespace) for each in objects]
+        return Source(text=HEADER + "---\n".join(map(to_yaml, objects)))
+    except RecursionError as error:
+        raise Failure("definition is nested too deeply: podslice reads 64 levels") from error
 
 
 def _with_namespace(value: Any, namespace: str) -> Any:  # noqa: ANN401

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import traceback
 from collections.abc import Iterable
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -18,6 +19,11 @@ REQUIRED_VERSION = "0.1.0"
 """The oldest podslice whose options and documents this collection uses."""
 DOCUMENT_VERSION = 1
 """The version of JSON documents that this collection reads."""
+
+DEPTH_MAX = 64
+"""Nesting of a document; podslice's own have about 10 levels."""
+SHOWN_MAX = 300
+"""Characters of an unexpected value in a message."""
 
 DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3
 """Exit codes of podslice."""
@@ -55,6 +61,9 @@ class Ended(NamedTuple):
     err: str
 
 
+FORM_ERRORS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What code raises that reads a document with other keys or types than it knows."""
+
 Run = Callable[[list[str], Optional[str]], Ended]
 """Runs a command with a text as its standard input, or none."""
 
@@ -67,12 +76,17 @@ class Podslice:
         self._executable = parameters["executable"]
         self.is_user = parameters["scope"] == "user"
         self.options = ["--user"] if self.is_user else []
+        self.source = "an option of the task"
+        """What the module reads: the task, or the last document."""
         if parameters["cgroup_root"] is not None:
             self.options.append(f"--cgroup-root={parameters['cgroup_root']}")
 
     def call(self, *words: str, text: str | None = None) -> Ended:
         """Run podslice with exactly these words."""
-        return self._run([self._executable, *words], text)
+        ended = self._run([self._executable, *words], text)
+        if ended.out:
+            self.source = f"an option of the task, or what podslice {words[0]} printed,"
+        return ended
 
     def run_other(self, words: list[str]) -> Ended:
         """Run another command."""
@@ -128,7 +142,7 @@ class Podslice:
         # the fastest of all calls, which every podslice has
         ended = self.call("--version")
         present = ended.out.strip().rpartition(" ")[2]
-        if not re.match(r"\d", present):
+        if not re.match(r"[0-9]", present):
             raise Failure(
                 f"{self._executable} does not print the version of podslice",
                 rc=ended.code,
@@ -146,13 +160,35 @@ class Podslice:
         )
 
 
+def run_logic(
+    logic: Callable[..., Document], wanted: Document, podslice: Podslice, *, check_mode: bool
+) -> Document:
+    """Return the result of a module's logic.
+
+    Raises:
+        Failure: the logic fails, or a value of the task or in an answer has an unexpected type.
+    """
+    try:
+        return logic(wanted, podslice, check_mode=check_mode)
+    except FORM_ERRORS as error:
+        raise Failure(
+            f"{podslice.source} has a value of an unexpected type: {_shorten(repr(error))}; use the"
+            " collection of the version of podslice",
+            exception=traceback.format_exc(),
+        ) from error
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
+
 def is_new_enough(version: str, required: str = REQUIRED_VERSION) -> bool:
     """Return whether a version is at least the required one; `1.2.0~rc1` counts as 1.2.0."""
     return _numbers(version) >= _numbers(required)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    found = re.match(r"\d+(?:\.\d+)*", version)
+    found = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", version)
     numbers = [int(each) for each in found[0].split(".")] if found else []
     return tuple([*numbers, 0, 0, 0][:3])
 
@@ -181,12 +217,27 @@ def environment_of(scope: str, environment: dict[str, str], uid: int) -> dict[st
 
 
 def parse_document(text: str) -> Document | None:
-    """Return the JSON object in a text; None if it is none."""
+    """Return the JSON object in a text; None if it is none, or nested deeper than podslice's."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and not _is_deep(found) else None
+
+
+def _is_deep(document: Document) -> bool:
+    """Return whether a document is deeper than `DEPTH_MAX`, at which Ansible could not pass it on."""
+    level: list[Any] = [document]
+    for _ in range(DEPTH_MAX):
+        level = [
+            child
+            for each in level
+            if isinstance(each, (dict, list))
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
 
 
 _SEVERITIES = ("error", "warning")

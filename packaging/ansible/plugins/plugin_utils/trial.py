@@ -26,6 +26,8 @@ ARMED = "armed"
 """The state of values that a timer of systemd will replace by the old ones."""
 _UNCHANGED = "unchanged"
 """Of no values."""
+_FORM_ERRORS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What code raises that reads a document with other keys or types than it knows."""
 
 
 class NoLogin(Exception):
@@ -69,8 +71,23 @@ def conclude(unconfirmed: dict[str, Any], seconds: int, host: Host, clock: Clock
 
     They are on trial for `seconds`; what the module returned may not state more.
     """
-    deadline = clock.monotonic() + min(unconfirmed["remaining_sec"], seconds)
-    names = ", ".join(unit["unit"] for unit in unconfirmed["units"])
+    try:
+        remaining = float(unconfirmed["remaining_sec"])
+        names = ", ".join(str(unit["unit"]) for unit in unconfirmed["units"])
+        for name in ("confirm_command", "status_command"):
+            if not isinstance(unconfirmed[name], list) or not unconfirmed[name]:
+                raise TypeError(name)
+            unconfirmed[name] = list(map(str, unconfirmed[name]))
+    except _FORM_ERRORS as error:
+        return {
+            "failed": True,
+            "confirmed": False,
+            "reverted": None,
+            "msg": f"the host described its new values in an unknown form ({str(error)[:300]!r}),"
+            " and they were not confirmed; systemd on the host restores the old ones",
+        }
+    # not a number counts as no time
+    deadline = clock.monotonic() + (min(remaining, seconds) if remaining > 0 else 0)
     error = ""
     while True:
         try:
@@ -130,9 +147,9 @@ def _state(command: list[str], host: Host) -> str | None:
     """Return the state of the values over the present connection; None if it cannot be determined."""
     try:
         status = json.loads(host.run(command).out)
-    except (NoLogin, ValueError):
+        return str((status.get("unconfirmed") or {"state": _UNCHANGED})["state"])
+    except (NoLogin, *_FORM_ERRORS):
         return None
-    return str((status.get("unconfirmed") or {"state": _UNCHANGED})["state"])
 
 
 def _describe(state: str | None) -> str:

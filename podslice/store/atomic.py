@@ -138,17 +138,31 @@ def remove(path: Path) -> None:
 
 
 def entries(directory: Path) -> list[Path]:
-    """Return the entries of a directory by name; none where it can't be read."""
+    """Return the entries of a directory by name; none where it can't be read, or is a link."""
     try:
-        return sorted(directory.iterdir())
+        return [] if directory.is_symlink() else sorted(directory.iterdir())
     except OSError:
         return []
 
 
 def scan(directory: Path) -> list[os.DirEntry[str]]:
-    """Return the entries of a directory, with their types; none where it can't be read."""
+    """Return the entries of a directory, with their types; none as for `entries`."""
     try:
+        if directory.is_symlink():
+            return []
         with os.scandir(directory) as found:
             return list(found)
     except OSError:
         return []
+
+
+def unlink_link(path: Path) -> bool:
+    """Remove a link in the place of a directory; return whether it was one.
+
+    Raises:
+        OSError: it can't be removed.
+    """
+    if not path.is_symlink():
+        return False
+    path.unlink(missing_ok=True)
+    return True

@@ -25,7 +25,7 @@ from podslice.model.container_exit import (
     exit_of_variables,
 )
 from podslice.store import marks
-from podslice.store.atomic import entries, read_json, remove, write_json, writing
+from podslice.store.atomic import entries, read_json, remove, unlink_link, write_json, writing
 
 VARIABLES = ("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS")
 """The variables in the record of an end."""
@@ -114,11 +114,13 @@ def save_oomd_kill(path: Path) -> None:
 
 
 def discard(directory: Path) -> None:
-    """Remove the histories of a pod.
+    """Remove the histories of a pod; of a link, only the link.
 
     Raises:
         OSError: they can't be removed.
     """
+    if unlink_link(directory):
+        return
     for path in entries(directory):
         remove(path)
     # the parent of a command may record its end meanwhile: then the next call removes it

@@ -334,12 +334,12 @@ class Store:
         return self._pods / uid / "volumes"
 
     def tidy(self) -> None:
-        """Remove remains of interrupted writes, and empty directories."""
+        """Remove remains of interrupted writes, and empty directories; follow no link."""
         for file in (*scan(self._pods), *scan(self.marks)):
             if file.name.endswith(".new"):
                 with contextlib.suppress(OSError):
                     Path(file.path).unlink()
-            elif file.is_dir() and not self._record(file.name).exists():
+            elif not (file.name.endswith(".json") or self._record(file.name).exists()):
                 volume_directories.remove_empty(Path(file.path))
         for directory in entries(self._containers):
             if not self._record(directory.name).exists():

@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from podslice.store.atomic import entries
+from podslice.store.atomic import entries, unlink_link
 
 
 def discard(volumes: Path) -> tuple[str, ...]:
@@ -15,14 +15,20 @@ def discard(volumes: Path) -> tuple[str, ...]:
 
     A directory that is a mount or contains one is kept.
     """
-    left = [str(path) for path in entries(volumes) if not _remove(path)]
-    remove_empty(volumes.parent)
-    return tuple(left)
+    pod = volumes.parent
+    paths = [] if pod.is_symlink() else entries(volumes)
+    left = tuple(str(path) for path in paths if not _remove(path))
+    remove_empty(pod)
+    return left
 
 
 def remove_empty(directory: Path) -> None:
-    """Remove the directories of a pod that are empty and not mounts."""
+    """Remove the directories of a pod that are empty and not mounts; of a link, only the link."""
     volumes = directory / "volumes"
+    with contextlib.suppress(OSError):
+        if unlink_link(directory):
+            return
+        unlink_link(volumes)
     for path in (*entries(volumes), volumes, directory):
         with contextlib.suppress(OSError):
             path.rmdir()

@@ -112,3 +112,31 @@ def test_tidying_removes_empty_directories_without_a_pod(store):
     with store.lock():
         store.tidy()
     assert not store.root.exists()
+
+
+@pytest.mark.parametrize(
+    "link", ["pods", "pods/gone", "pods/gone/volumes", "evicted", "containers", "containers/gone"]
+)
+def test_tidying_follows_no_link(store, tmp_path, link):
+    outside = make_files(tmp_path / "outside", {"main.json": "kept", "gone/main.json": "kept"})
+    for name in ("cache", "volumes/cache", "gone/volumes/cache", "gone/cache", "gone.new"):
+        (outside / name).mkdir(parents=True)
+    before = sorted(outside.rglob("*"))
+    path = store.root / link
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(outside)
+    store.tidy()
+    assert sorted(outside.rglob("*")) == before
+    if link != "pods" and link.startswith(("pods/", "containers/")):
+        assert not path.is_symlink()
+
+
+@pytest.mark.parametrize("link", ["pods/gone", "pods/gone/volumes"])
+def test_discarding_volumes_follows_no_link(store, tmp_path, link):
+    outside = make_files(tmp_path / "outside", {"cache/file": "kept", "volumes/cache/file": "kept"})
+    before = sorted(outside.rglob("*"))
+    path = store.root / link
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(outside)
+    assert store.discard_volumes("gone") == ()
+    assert sorted(outside.rglob("*")) == before

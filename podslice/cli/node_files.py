@@ -11,13 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from podslice.cli import interrupts
+from podslice.cli.file_tree import FileTree
 from podslice.dataclass import dataclass
-from podslice.errors import HostError
-from podslice.files import NotRegularError, follow_links, read_regular
+from podslice.errors import printable
 
 MARK = "# Written by podslice node init; podslice node reset removes it."
-_BYTES_MAX = 2**20
-"""A larger file was not written by `node init`."""
 
 
 def mark(text: str) -> str:
@@ -31,30 +29,26 @@ def body(text: str) -> str:
     return text.partition("\n")[2].partition("\n")[2]
 
 
-def read(path: Path) -> str | None:
-    """Return the text of a file; None if it does not exist.
-
-    Raises:
-        HostError: it cannot be read.
-    """
-    try:
-        data = read_regular(path, limit_bytes=_BYTES_MAX, locate=follow_links)
-        return data.decode(errors="replace")
-    except FileNotFoundError:
-        return None
-    except NotRegularError as error:
-        raise HostError(f"{path} {error}") from error
-    except OSError as error:
-        raise HostError(f"{path}: {error.strerror}") from error
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
     """A file as it is and as it should be; None for one that does not exist."""
 
-    path: Path
+    tree: FileTree
+    name: str
+    """Its path below the root."""
     before: str | None
+    """Empty for a link, which others have made."""
     wanted: str | None
+
+    @property
+    def path(self) -> Path:
+        """The whole path."""
+        return self.tree.path(self.name)
+
+    @property
+    def shown(self) -> str:
+        """The whole path, for output."""
+        return printable(str(self.path))
 
     @property
     def is_marked(self) -> bool:
@@ -91,30 +85,9 @@ class FileChange:
         Raises:
             HostError: that is not possible.
         """
+        done = "removed" if self.wanted is None else "written"
+        interrupts.begin(f"not all files may be {done}; to continue, run the same command again")
         if self.wanted is None:
-            _remove(self.path)
+            self.tree.remove(self.name)
         else:
-            _write(self.path, self.wanted)
-
-
-def _write(path: Path, text: str) -> None:
-    interrupts.begin("not all files may be written; to continue, run the same command again")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f".{path.name}.new")
-        new.write_text(text)
-        new.replace(path)
-    except OSError as error:
-        raise HostError(f"{path}: {error.strerror}; run as root") from error
-
-
-def _remove(path: Path) -> None:
-    """Remove a file, and its drop-in directory if that is empty."""
-    interrupts.begin("not all files may be removed; to continue, run the same command again")
-    try:
-        path.unlink()
-        if path.parent.name.endswith(".d"):
-            path.parent.rmdir()
-    except OSError as error:
-        if path.exists():
-            raise HostError(f"{path}: {error.strerror}; run as root") from error
+            self.tree.write(self.name, self.wanted)

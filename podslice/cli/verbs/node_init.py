@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED, TextOrJson
-from podslice.cli.node_files import FileChange, body, mark, read
+from podslice.cli.file_tree import FileTree, leaving
+from podslice.cli.node_files import FileChange, body, mark
 from podslice.cli.node_proposal import (
     KUBE,
     SYSTEM,
@@ -23,7 +24,7 @@ from podslice.cli.node_proposal import (
     table,
 )
 from podslice.cli.output import ReportFormat, note, write, write_json
-from podslice.errors import InputError, Problem
+from podslice.errors import InputError, Problem, printable
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.host import read_node
 from podslice.model.naming import KUBE_RESERVED_SLICE
@@ -119,15 +120,16 @@ def init(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     node = read_node()
     proposals = by_provider(node, pods)
     proposal = propose(node, proposals, like, pods, stated, used_by_system())
+    tree = _open_tree(root)
     changes = [
-        FileChange(path=root / name, before=read(root / name), wanted=mark(text))
-        for name, text in _files(proposal, root, keep=keep).items()
+        FileChange(tree=tree, name=name, before=tree.read(name), wanted=mark(text))
+        for name, text in _files(proposal, tree, keep=keep).items()
     ]
     if output is ReportFormat.JSON:
         found = proposals_document(proposals, proposal, pods)
         return _write_as_json(changes, node, root, found, dry_run=dry_run)
     write(table(proposals, proposal.system))
-    write(("", *explain(proposal, pods), "", *_explain_services(root), ""))
+    write(("", *explain(proposal, pods), "", *_explain_services(tree), ""))
     return _write_all(changes, dry_run=dry_run)
 
 
@@ -137,8 +139,10 @@ def reset(
     output: TextOrJson = ReportFormat.TEXT,
 ) -> int:
     """Remove the unmodified files that `node init` has written."""
-    paths = (root / name for name in _names())
-    found = (FileChange(path=path, before=read(path), wanted=None) for path in paths)
+    tree = _open_tree(root)
+    found = (
+        FileChange(tree=tree, name=name, before=tree.read(name), wanted=None) for name in _names()
+    )
     changes = [each for each in found if each.is_marked]
     modified = _not_ours(changes, "was modified and is kept", "remove it manually")
     if output is ReportFormat.JSON:
@@ -147,7 +151,7 @@ def reset(
         write_json(_document(changes, modified, read_node(), root, dry_run=dry_run))
     else:
         for problem in modified:
-            note(f"{problem.where} {problem.message}; {problem.hint}")
+            note(printable(f"{problem.where} {problem.message}; {problem.hint}"))
         _remove_all(changes, dry_run=dry_run)
     return FAILED if modified else DONE
 
@@ -158,7 +162,7 @@ def _remove_all(changes: Sequence[FileChange], *, dry_run: bool) -> None:
     for each in removed:
         if not dry_run:
             each.execute()
-        write([f"{'would remove' if dry_run else 'removed'} {each.path}"])
+        write([f"{'would remove' if dry_run else 'removed'} {each.shown}"])
     if removed and not dry_run:
         write(["now run: systemctl daemon-reload"])
     elif not changes:
@@ -194,16 +198,16 @@ def _write_all(changes: Sequence[FileChange], *, dry_run: bool) -> int:
     if foreign and not dry_run:
         raise InputError(foreign)
     for problem in foreign:
-        note(f"error: {problem}")
+        note(f"error: {printable(str(problem))}")
     for each in changes:
         if not each.differs:
-            write([f"unchanged {each.path}"])
+            write([f"unchanged {each.shown}"])
         elif dry_run:
             lines = body(each.wanted or "").removesuffix("\n").split("\n")
-            write([f"would write {each.path}", *(f"  {line}" for line in lines)])
+            write([f"would write {each.shown}", *(f"  {line}" for line in lines)])
         else:
             each.execute()
-            write([f"wrote {each.path}"])
+            write([f"wrote {each.shown}"])
     if not dry_run and any(each.differs for each in changes):
         write(["now run: systemctl daemon-reload; then restart the container runtimes"])
     return FAILED if foreign else DONE
@@ -255,41 +259,82 @@ def _drop_in(service: str) -> str:
     return f"etc/systemd/system/{service}.service.d/50-podslice.conf"
 
 
-def _files(proposal: Proposal, root: Path, *, keep: bool) -> dict[str, str]:
+def _open_tree(root: Path) -> FileTree:
+    """Return the files below a root.
+
+    Raises:
+        InputError: it is not a directory, or a configuration file below it is a link out of it.
+    """
+    tree = FileTree(root)
+    if not tree.is_host:
+        _check_configuration(tree)
+    return tree
+
+
+def _check_configuration(tree: FileTree) -> None:
+    """Check that the configuration below a root, which JSON shows as a whole, is not outside of it.
+
+    A link to /dev/null masks a file, and is not followed. The files are read afterwards, by their
+    paths: a program that changes the root meanwhile is not considered.
+
+    Raises:
+        InputError: a file of it, or a directory, is a link out of the root.
+    """
+    from podslice.inputs.options.config_files import CONFIG_DIRECTORIES, CONFIG_NAME
+
+    problems: list[Problem] = []
+    for directory in (f"{each}/podslice" for each in CONFIG_DIRECTORIES):
+        main = f"{directory}/{CONFIG_NAME}"
+        try:
+            files = [main, *(f"{main}.d/{name}" for name in tree.names(f"{main}.d"))]
+            for name in files:
+                target = tree.link_target(name)
+                if target and target != os.devnull:
+                    problems += leaving(tree.path(name), target, tree.root).problems
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+
+
+def _files(proposal: Proposal, tree: FileTree, *, keep: bool) -> dict[str, str]:
     """Return the texts, without their first two lines, by path below the root."""
-    present = FileChange(path=root / CONFIG, before=read(root / CONFIG), wanted=None)
+    present = FileChange(tree=tree, name=CONFIG, before=tree.read(CONFIG), wanted=None)
     is_kept = keep and present.is_marked and present.is_ours
     if is_kept:
         from podslice.inputs.options.config_files import read_files
 
-        values = read_files(file=root / CONFIG).options
+        text = (present.before or "").encode()
+        values = read_files(file=present.path, texts={present.path: text}).options
         is_kept = all(values.get(key) == text for key, text in proposal.stated.items())
     config = body(present.before or "") if is_kept else config_text(proposal)
-    shipped = root / "usr/lib/systemd/system" / KUBE_RESERVED_SLICE
-    slice_file = {} if shipped.exists() else {_SLICE_FILE: _SLICE_UNIT}
-    drop_ins = {_drop_in(name): _DROP_IN for name in _installed(root)}
+    is_shipped = tree.link_target(f"usr/lib/systemd/system/{KUBE_RESERVED_SLICE}") is not None
+    slice_file = {} if is_shipped else {_SLICE_FILE: _SLICE_UNIT}
+    drop_ins = {_drop_in(name): _DROP_IN for name in _installed(tree)}
     return {CONFIG: config, **slice_file, **drop_ins}
 
 
-def _installed(root: Path) -> dict[str, Path]:
+def _installed(tree: FileTree) -> dict[str, Path]:
     """Return the services of `SERVICES` that are installed, with their unit files."""
     found = {}
     for name in SERVICES:
-        paths = (root / directory / f"{name}.service" for directory in _UNIT_DIRECTORIES)
-        path = next((path for path in paths if os.path.lexists(path)), None)
-        # a masked unit is a link to /dev/null
-        if path is not None and not (path.is_symlink() and str(path.readlink()) == os.devnull):
-            found[name] = path
+        for file in (f"{directory}/{name}.service" for directory in _UNIT_DIRECTORIES):
+            target = tree.link_target(file)
+            if target is None:
+                continue
+            if target != os.devnull:  # otherwise it is masked
+                found[name] = tree.path(file)
+            break
     return found
 
 
-def _explain_services(root: Path) -> Iterator[str]:
+def _explain_services(tree: FileTree) -> Iterator[str]:
     """Yield the services that get a drop-in, and those that are not installed."""
-    installed = _installed(root)
+    installed = _installed(tree)
     for name, path in installed.items():
         yield (
             f"{name}.service: placed in {KUBE_RESERVED_SLICE}, so that kube-reserved covers it,"
-            f" because {path} is installed"
+            f" because {printable(str(path))} is installed"
         )
     if missing := [name for name in SERVICES if name not in installed]:
         yield (

@@ -363,3 +363,124 @@ def test_invalid_reservations_are_all_reported_and_nothing_is_written(podslice, 
     assert first.startswith("error: --kube-reserved")
     assert second.startswith("error: --system-reserved")
     assert not (host / "etc").exists()
+
+
+PRIVATE = 'system-reserved = "cpu=777m"  # of another system\n'
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A directory of the host, beside the root, with a secret."""
+    directory = tmp_path / "outside"
+    directory.mkdir()
+    (directory / "secret").write_text(PRIVATE)
+    return directory
+
+
+def contents(directory):
+    return {path.name: path.read_text() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("verb", ["init", "reset"])
+@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize("is_dry", [True, False], ids=["dry run", "writes"])
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [
+        ("etc", "{outside}"),
+        ("etc/podslice", "{outside}"),
+        ("etc/podslice", "../../outside"),
+        ("etc/podslice", "../usr/../../outside"),
+        ("etc/systemd", "{outside}"),
+        ("etc/systemd/system", "{outside}"),
+        ("etc/systemd/system/docker.service.d", "{outside}"),
+        ("etc/podslice/podslice.toml", "{outside}/secret"),
+        ("etc/podslice/podslice.toml", "../../../outside/secret"),
+        ("etc/podslice/podslice.toml.d", "{outside}"),
+        ("etc/podslice/podslice.toml.d/a.toml", "{outside}/secret"),
+        ("run", "{outside}"),
+        ("usr/lib/podslice/podslice.toml", "{outside}/secret"),
+    ],
+)
+def test_a_link_below_the_root_leads_nowhere_else(  # noqa: PLR0917
+    podslice, host, outside, link, target, verb, output, is_dry
+):
+    (outside / "podslice.toml").write_text(PRIVATE)
+    (outside / "a.toml").write_text(PRIVATE)
+    (outside / "podslice").mkdir()
+    (outside / "podslice/podslice.toml").write_text(PRIVATE)
+    before = contents(outside)
+    path, target = host / link, target.format(outside=outside)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+    dry = ["--dry-run"] if is_dry else []
+    ended = podslice("node", verb, "--root", str(host), "-o", output, *dry)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"error: {path}: is a link to {target}, which is not followed; replace it" in ended.err
+    assert "777" not in ended.err
+    assert contents(outside) == before
+
+
+def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(podslice, host, outside):
+    place = host / "etc/podslice/.podslice.toml.new"
+    place.parent.mkdir(parents=True)
+    place.symlink_to(outside / "secret")
+    assert podslice("node", "init", "--root", str(host)).code == 0
+    assert contents(outside) == {"secret": PRIVATE}
+    assert not place.is_symlink()
+    assert (host / "etc/podslice/podslice.toml").read_text().startswith(MARK)
+    assert not (host / "etc/podslice/podslice.toml").is_symlink()
+
+
+def test_a_drop_in_that_is_a_link_is_of_others(podslice, host, outside):
+    path = host / "etc/systemd/system/docker.service.d/50-podslice.conf"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(outside / "secret")
+    ended = podslice("node", "init", "--root", str(host), "-o", "json")
+    assert ended.code == 2
+    assert "777" not in ended.out
+    assert contents(outside) == {"secret": PRIVATE}
+    assert path.is_symlink()
+
+
+def test_links_that_stay_below_the_root_are_followed(podslice, host):
+    """Such as the links of a merged /usr."""
+    (host / "data/config").mkdir(parents=True)
+    (host / "etc").mkdir()
+    (host / "etc/podslice").symlink_to("../data/config")
+    (host / "lib").symlink_to("usr/lib")
+    (host / "etc/systemd").symlink_to("./../data/../data")
+    (host / "etc/masked").symlink_to("/dev/null")
+    assert podslice("node", "init", "--root", str(host)).code == 0
+    assert (host / "data/config/podslice.toml").exists()
+    assert (host / "data/system/docker.service.d/50-podslice.conf").exists()
+    assert podslice("node", "reset", "--root", str(host)).code == 0
+    assert not (host / "data/config/podslice.toml").exists()
+
+
+def test_a_masked_configuration_file_below_the_root(podslice, host):
+    masked = host / "etc/podslice/podslice.toml.d/a.toml"
+    masked.parent.mkdir(parents=True)
+    masked.symlink_to("/dev/null")
+    assert podslice("node", "init", "--root", str(host)).code == 0
+
+
+def test_services_of_another_root_are_not_installed(podslice, host, outside):
+    install(outside, "kubelet")
+    (host / "etc").mkdir()
+    (host / "lib").symlink_to(outside / "usr/lib")
+    ended = podslice("node", "init", "--root", str(host), "--dry-run")
+    assert ended.code == 2
+    assert f"error: {host}/lib: is a link to" in ended.err
+
+
+def test_links_without_an_end(podslice, host):
+    (host / "etc").symlink_to("etc")
+    ended = podslice("node", "init", "--root", str(host))
+    assert (ended.code, ended.out) == (1, "")
+    assert "Too many levels of symbolic links" in ended.err
+
+
+def test_a_root_that_does_not_exist(podslice, host):
+    ended = podslice("node", "init", "--root", f"{host}/none")
+    assert ended == (2, "", f"error: --root: {host}/none is not a directory\n")

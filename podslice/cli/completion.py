@@ -34,8 +34,13 @@ def main(arguments: list[str]) -> int:
         names = pods.get(pod, ())
     else:
         names = ()
-    sys.stdout.write("".join(f"{name}\n" for name in sorted(names)))
+    sys.stdout.write("".join(f"{name}\n" for name in sorted(filter(_is_name, names))))
     return 0
+
+
+def _is_name(text: str) -> bool:
+    """Return whether a text may be a name: a damaged record may have any."""
+    return text.isascii() and all(each.isalnum() or each in "-./" for each in text)
 
 
 def _pods(words: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -94,7 +99,11 @@ def _applied(base: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
             manifest = _parse(path)["manifest"]
             metadata, spec = manifest["metadata"], manifest["spec"]
             containers = [*spec.get("initContainers", ()), *spec["containers"]]
-            yield metadata["namespace"], metadata["name"], tuple(c["name"] for c in containers)
+            namespace, name = metadata["namespace"], metadata["name"]
+            names = tuple(each["name"] for each in containers if isinstance(each["name"], str))
+            # a damaged record may have values of other types
+            if isinstance(namespace, str) and isinstance(name, str):
+                yield namespace, name, names
         except _UNREADABLE:
             continue
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from podslice.dataclass import dataclass
+from podslice.errors import printable
 
 T = TypeVar("T")
 
@@ -62,7 +63,7 @@ def describe_with(describe: Callable[[], str]) -> None:
 
 def begin(what: str) -> None:
     """State what may have been done if the verb is interrupted from here on."""
-    describe_with(lambda: what)
+    describe_with(lambda: printable(what))
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -17,7 +17,7 @@ from podslice.cli.session import load_node
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.cli.views.quadlet_lines import quadlet_lines
 from podslice.dataclass import dataclass
-from podslice.errors import HostError, InputError, Problem
+from podslice.errors import HostError, InputError, Problem, printable
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
 from podslice.inputs.manifest.workloads import read_workloads
@@ -106,8 +106,8 @@ def _write(made: tuple[Quadlets, ...], manager: Manager, target: Target) -> None
     interrupts.begin(f"not all files are in {directories.generator}")
     done = write_quadlets(made, directories)
     for path in done.removed:
-        note(f"removed {path}, which the pod no longer has")
-    write(done.written)
+        note(f"removed {printable(str(path))}, which the pod no longer has")
+    write(map(printable, done.written))
 
 
 def load_with_workloads(

@@ -183,12 +183,14 @@ def _convert(
     texts = {MANIFEST: draft.lines(), override.name: format_yaml(keys)}
     content = {name: "\n".join([HEAD, *lines, ""]) for name, lines in texts.items()}
     written = write_generated(content, override.parent, HEAD)
-    write(_report(planning, project, pod, written))
+    lines = [*_report(planning, project, pod, written)]
     if override.name == OVERRIDE:
-        write([f"  {shlex.join(up_command(tool, files, written[1:], pod.slice))}"])
-        write(_later_starts(tool, files, written[1]))
+        lines.append(f"  {shlex.join(up_command(tool, files, written[1:], pod.slice))}")
+        lines += _later_starts(tool, files, written[1])
     else:
-        write([f"  {shlex.join(up_command(tool, replace(files, files=()), (), pod.slice))}"])
+        up = up_command(tool, replace(files, files=()), (), pod.slice)
+        lines.append(f"  {shlex.join(up)}")
+    write(map(printable, lines))
     for line in problem_lines(list(_check_driver(planning, tool))):
         note(line)
     return DONE

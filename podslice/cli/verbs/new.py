@@ -25,7 +25,7 @@ from podslice.cli.views.new_manifest import (
     with_requests,
 )
 from podslice.cli.views.problem_lines import problem_lines
-from podslice.errors import HostError, InputError, Problem, invalid
+from podslice.errors import HostError, InputError, Problem, invalid, printable
 from podslice.inputs.scalars import quote
 from podslice.model.config import Config
 from podslice.model.resources import CPU, MEMORY
@@ -230,4 +230,5 @@ def _write_file(path: Path, lines: Iterable[str], *, overwrite: bool) -> None:
         ) from None
     except OSError as error:
         raise HostError(f"{path}: {error.strerror}") from error
-    write([f"wrote {path}; show what its values become: podslice explain -f {path}"])
+    shown = printable(str(path))
+    write([f"wrote {shown}; show what its values become: podslice explain -f {shown}"])

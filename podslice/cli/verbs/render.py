@@ -17,7 +17,7 @@ from podslice.cli.output import OutputFormat, emit, note, write
 from podslice.cli.session import load_node
 from podslice.cli.views import documents, pod_documents, tables
 from podslice.cli.views.problem_lines import problem_lines
-from podslice.errors import invalid
+from podslice.errors import invalid, printable
 from podslice.model.desired import Desired
 from podslice.model.pod import InitProgress
 from podslice.model.unit import GENERATED
@@ -99,7 +99,7 @@ def _render_units(
         note(describe_refusal(refusal))
     if output_dir is not None and not code_of(problems):
         interrupts.begin(f"not all files are in {output_dir}")
-        write(write_generated(unit_files(desired), output_dir, GENERATED))
+        write(map(printable, write_generated(unit_files(desired), output_dir, GENERATED)))
     elif output_dir is None:
         _emit_units(output, desired)
     return code_of(problems) or int(bool(desired.refused))

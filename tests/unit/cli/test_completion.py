@@ -29,6 +29,38 @@ def test_a_damaged_record_gives_no_name(tmp_path, monkeypatch, capsys, words, co
     assert capsys.readouterr() == ("web\n", "")
 
 
+ODD = ("a\x1b[31m", "b\nc", "d\u202ee", "$(f)", "g h", "\udcff", "é", 5, None, ["i"], {"j": 1})
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_only_names_are_printed(tmp_path, monkeypatch, capsys, odd):
+    """A damaged record may have control characters and values of other types."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    store = Store(tmp_path / "podslice")
+    store.save(besteffort("web"))
+    (saved,) = (store.root / "pods").glob("*.json")
+    record = json.loads(saved.read_text())
+    containers = record["manifest"]["spec"]["containers"]
+    containers.append({**containers[0], "name": odd})
+    saved.write_text(json.dumps(record))
+    for place in ("name", "namespace"):
+        changed = json.loads(saved.read_text())
+        changed["manifest"]["metadata"][place] = odd
+        (store.root / f"pods/{place}.json").write_text(json.dumps(changed))
+    store.marks.mkdir()
+    (store.marks / "odd.json").write_text(json.dumps({"pod": odd}))
+    for verb in ("status", "readmit", "tree"):
+        assert completion.main(["pods", "podslice", verb, "--user", ""]) == 0
+        names, err = capsys.readouterr()
+        expected = {"status": {"web"}, "readmit": set(), "tree": {"web"}}[verb]
+        assert expected <= {*names.splitlines()}
+        assert not err
+        assert all(each.isalnum() or each in "-./\n" for each in names)
+        assert names.isascii()
+    assert completion.main(["containers", "podslice", "run", "web", "--user", ""]) == 0
+    assert capsys.readouterr().out.split() == [each["name"] for each in containers[:-1]]
+
+
 def test_status_completes_all_wanted_pods(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     store = Store(tmp_path / "podslice")

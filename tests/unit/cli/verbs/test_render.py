@@ -277,3 +277,38 @@ def test_configmaps_and_secrets_are_still_ignored_by_others(podslice, files):
         "objects of kind 'Secret' have no pod and are ignored; only apply --start and render"
         " --format quadlet use them" in result.err
     )
+
+
+ODD = "a\u202eb\x1b[31m\nc"
+SHOWN = "a\\u202eb\\x1b[31m\\nc"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("render", "-f", "{web}", "--output-dir", ODD),
+        ("render", "-f", "image.json", "--output-dir", ODD, "--format", "quadlet"),
+        ("new", "web", "--output-file", f"{ODD}.yaml"),
+        ("node", "init", "--root", ODD),
+        ("node", "init", "--root", ODD, "--dry-run"),
+        ("node", "reset", "--root", ODD),
+        ("compose", "--resolved=project.json", "--output-dir", ODD, "--budget=cpu=1,memory=1Gi"),
+        ("render", "-f", "{web}", "--output-dir", f"{ODD}/file"),
+    ],
+    ids=lambda options: " ".join(options[:2]),
+)
+def test_paths_are_printed_without_control_characters(podslice, web, tmp_path, options):
+    work = tmp_path / "work"
+    (work / "project.json").write_text('{"name": "shop", "services": {"web": {"image": "nginx"}}}')
+    spec = {"containers": [{"name": "app", "image": "docker.io/nginx"}]}
+    image = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "shop"}, "spec": spec}
+    (work / "image.json").write_text(json.dumps(image))
+    (work / ODD / "usr/lib/systemd/system").mkdir(parents=True)
+    (work / ODD / "usr/lib/systemd/system/docker.service").write_text("")
+    (work / ODD / "file").write_text("")
+    if options[1] == "reset":
+        assert podslice("node", "init", "--root", ODD).code == 0
+    ended = podslice(*(each.format(web=web) for each in options))
+    printed = ended.out + ended.err
+    assert SHOWN in printed
+    assert all(line.isprintable() for line in printed.splitlines())

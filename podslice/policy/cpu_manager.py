@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from podslice.errors import Problem
 from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.config import (
     Config,
@@ -16,7 +17,7 @@ from podslice.model.config import (
 )
 from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.cpu_topology import Cpus, CpuTopology, regular_topology
-from podslice.model.desired import ContainerDecision, Desired, PodDecision
+from podslice.model.desired import ContainerDecision, Desired, PodDecision, Refusal
 from podslice.model.naming import HOST_SLICES, Tree
 from podslice.model.node import Node
 from podslice.model.pod import Qos
@@ -120,6 +121,14 @@ def fit_quota(pod: PodDecision, pools: CpuPools, node: Node, config: Config) -> 
     if pod.pod.key in pools.pods and not pod.has_own_cpus:
         return decide(pod.pod, node, config, qos=pod.qos)
     return pod
+
+
+def lack_cpus(pod: PodDecision, why: Refusal, node: Node, config: Config) -> PodDecision:
+    """Return the decision on a pod that cannot have the CPUs which it claims, with this problem."""
+    decided = decide(pod.pod, node, without_own_cpus(config), qos=pod.qos)
+    message = f"pod {why.pod} cannot have exclusive CPUs ({why.reason}): {why.message}"
+    problem = Problem(where=pod.pod.where, message=message)
+    return replace(decided, problems=(*pod.problems, problem))
 
 
 def with_cpus(pod: PodDecision, pools: CpuPools) -> PodDecision:

@@ -21,6 +21,7 @@ from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Node
 from podslice.policy.allocatable import allocate, validate_node
+from podslice.policy.cpu_manager import lack_cpus
 from podslice.policy.desire import desire
 from podslice.policy.volumes import unmounted
 
@@ -64,13 +65,13 @@ def explain(
         desired = desire([each for each in decisions if each.is_valid], node, config)
     else:
         desired = _desire_applied(loaded, node, planning)
-    shown = named_pods(_assigned(decisions, desired), pod, namespace)
+    shown = named_pods(_assigned(decisions, desired, node, config), pod, namespace)
     if planning.manager.is_user:
         shown = tuple(replace(each, volumes=tuple(map(unmounted, each.volumes))) for each in shown)
     if diff_rules:
         return _emit_differences(shown, node, config, output)
     of_node = validate_node(node, config)
-    _note((*of_node, *loaded.problems), desired, decisions)
+    _note((*of_node, *loaded.problems), desired, _others(decisions, shown, output))
     emit(
         output,
         document=lambda: documents.document(
@@ -96,14 +97,32 @@ def _desire_applied(loaded: LoadedPods, node: Node, planning: Planning) -> Desir
     return desire((), node, config, current=loaded.pods, cpus=now)
 
 
-def _assigned(decisions: tuple[PodDecision, ...], desired: Desired) -> tuple[PodDecision, ...]:
-    """Return the decisions with the CPUs of the pods."""
+def _assigned(
+    decisions: tuple[PodDecision, ...], desired: Desired, node: Node, config: Config
+) -> tuple[PodDecision, ...]:
+    """Return the decisions with the CPUs of the pods; that a pod cannot have its own is a problem."""
     assigned = {each.pod.key: each for each in desired.pods}
-    return tuple(assigned.get(each.pod.key, each) for each in decisions)
+    claiming = {each.pod.key for each in decisions if each.has_own_cpus}
+    lacking = {
+        each.pod: each for each in (*desired.refused, *desired.lacking_cpus) if each.pod in claiming
+    }
+    found = []
+    for each in decisions:
+        decision, why = assigned.get(each.pod.key, each), lacking.get(each.pod.key)
+        found.append(lack_cpus(decision, why, node, config) if why else decision)
+    return tuple(found)
+
+
+def _others(
+    decisions: tuple[PodDecision, ...], shown: tuple[PodDecision, ...], output: OutputFormat
+) -> tuple[PodDecision, ...]:
+    """Return the decisions on pods whose problems are not in the output."""
+    keys = set() if output is OutputFormat.NAME else {each.pod.key for each in shown}
+    return tuple(each for each in decisions if each.pod.key not in keys)
 
 
 def _note(problems: Sequence[Problem], desired: Desired, decisions: Iterable[PodDecision]) -> None:
-    """Note the problems, and the pods that claim CPUs for themselves and cannot have them."""
+    """Note the problems, and which of the pods claim exclusive CPUs and cannot have them."""
     for line in problem_lines(problems):
         note(line)
     claiming = {each.pod.key for each in decisions if each.has_own_cpus}

@@ -56,15 +56,56 @@ def test_only_a_plan_accepts_the_cpus_of_another_machine(podslice, manifest):
         assert ended == (2, "", f"error: {text} accept it\n")
 
 
-def test_explain_notes_which_pods_cannot_have_their_cpus(podslice, manifest):
-    aligned = (*STATIC, *TWO_NODES, "--topology-manager-policy=single-numa-node")
-    ended = podslice("explain", "-f", manifest(own("a", "5")), *aligned)
-    assert ended.err.startswith(
-        "pod default/a would be refused (TopologyAffinityError): requested CPUs: 5; free: 3 (1-3)"
-    )
-    assert stated(ended.out) == []
-    ended = podslice("explain", "-f", manifest(own("a", "9")), *STATIC, *TWO_NODES)
-    assert ended.err.startswith("pod default/a would be refused (OutOfcpu): requests 9 of cpu")
+ALIGNED = (*STATIC, *TWO_NODES, "--topology-manager-policy=single-numa-node")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "options", "problem"),
+    [
+        ("5", ALIGNED, "(TopologyAffinityError): requested CPUs: 5; free: 3 (1-3)"),
+        ("9", (*STATIC, *TWO_NODES), "(OutOfcpu): requests 9 of cpu"),
+    ],
+)
+def test_explain_reports_which_pods_cannot_have_their_cpus(
+    podslice, manifest, cpu, options, problem
+):
+    path = manifest(own("a", cpu), own("b", "1"))
+    ended = podslice("explain", "-f", path, *options)
+    message = f"pod default/a cannot have exclusive CPUs {problem}"
+    assert (ended.code, ended.err) == (2, "")
+    assert f"  error: {path}[0]: {message}" in ended.out
+    assert stated(ended.out) == ["AllowedCPUs=1"] * 2
+    ended = podslice("explain", "-f", path, *options, "-o", "json")
+    assert (ended.code, ended.err) == (2, "")
+    without, having = json.loads(ended.out)["pods"]
+    (found,) = without["problems"]
+    assert (found["severity"], found["where"]) == ("error", f"{path}[0]")
+    assert found["message"].startswith(message)
+    assert not any("CPUs of its own" in each for each in without["notes"])
+    assert "CPUQuotaPerSecUSec" in {each["name"] for each in without["properties"]}
+    assert not having["problems"]
+    assert "no CPUQuotaPerSecUSec: it has CPUs of its own" in having["notes"]
+
+
+def test_explain_notes_which_pods_that_it_does_not_show_cannot_have_their_cpus(podslice, manifest):
+    path = manifest(own("a", "5"), own("b", "1"))
+    note = "pod default/a would be refused (TopologyAffinityError): requested CPUs: 5; free: 3"
+    for arguments, code in ((("b",), 0), (("-o", "name"), 2)):
+        ended = podslice("explain", "-f", path, *arguments, *ALIGNED)
+        assert ended.code == code
+        assert ended.err.startswith(note)
+
+
+@pytest.mark.usefixtures("memory")
+def test_explain_reports_which_applied_pods_lack_their_cpus(podslice, manifest):
+    assert podslice("apply", "-f", manifest(own("a", "4"))).code == 0
+    few = ("--reserved-cpus=0-5", "--cpu-manager-policy=static")
+    ended = podslice("explain", "a", *few, "-o", "json")
+    assert ended.code == 2
+    (found,) = json.loads(ended.out)["pods"]
+    (problem,) = found["problems"]
+    assert problem["message"].startswith("pod default/a cannot have exclusive CPUs (NotEnoughCPUs)")
+    assert not any("CPUs of its own" in each for each in found["notes"])
 
 
 def test_explain_reports_reserved_cpus_that_the_machine_lacks(podslice, manifest):

@@ -25,7 +25,7 @@ from podslice.errors import (
 )
 from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.manager import SYSTEM, Manager
-from podslice.model.properties import CONTAINER, PROPERTIES
+from podslice.model.properties import PROPERTIES
 from podslice.model.unit import (
     INFINITY,
     Caps,
@@ -37,6 +37,7 @@ from podslice.model.unit import (
     Value,
     parent_slice,
 )
+from podslice.model.unit_property import CONTAINER
 from podslice.systemd.call_checks import (
     CHANGEABLE,
     check_name,

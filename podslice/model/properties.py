@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from podslice.dataclass import dataclass
 from podslice.model.codec import (
     AMOUNT,
     BOOLEAN,
@@ -23,15 +22,13 @@ from podslice.model.codec import (
     OCTAL,
     QUOTA,
     SHARE,
-    STRING,
     TIMEOUT,
     WEIGHT,
     WHOLE_SHARE,
-    Codec,
 )
-from podslice.model.device_limits import SEPARATOR
 from podslice.model.quantity import format_bytes
 from podslice.model.unit import INFINITY, Caps, DesiredUnit, UnitKind, Value
+from podslice.model.unit_property import CONTAINER, LIMITED, Property
 
 ALL = frozenset(UnitKind)
 TIMER = frozenset({UnitKind.TIMER})
@@ -39,8 +36,6 @@ SLICE = frozenset({UnitKind.SLICE})
 SCOPE = frozenset({UnitKind.SCOPE})
 SERVICE = frozenset({UnitKind.SERVICE})
 MOUNT = frozenset({UnitKind.MOUNT})
-CONTAINER = SCOPE | SERVICE
-LIMITED = SLICE | CONTAINER
 
 PARTITION = "CPUSetPartition"
 PARTITION_ROOT, PARTITION_ISOLATED = "root", "isolated"
@@ -50,62 +45,6 @@ QUOTA_PERIOD_USEC = 100_000
 
 Source: systemd.resource-control(5), CPUQuotaPeriodSec=; seed 000, "Conversion of CPU millicores".
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Property:
-    """One property of a unit."""
-
-    name: str
-    """Its name on the bus."""
-    key: str
-    """Its key in a unit file."""
-    signature: str
-    """The type of its value on the bus."""
-    section: str = "resource"
-    """`Unit`, or `resource` for the section of the unit's own kind (`[Slice]`, `[Scope]`)."""
-    kinds: frozenset[UnitKind] = LIMITED
-    """The kinds of units for which it may be stated."""
-    since: int = 230
-    """The first version of systemd that supports it."""
-    observed: frozenset[UnitKind] = frozenset()
-    """The kinds of units of which it is observed, beside those on which it is managed; the others
-    have it for their start only."""
-    unset: Value | None = None
-    """Its value when it was never set; None if it is not compared."""
-    managed: frozenset[UnitKind] = frozenset()
-    """The kinds of podslice's units on which it is kept at the desired value, or unset; it can change
-    while the unit is active."""
-    minimum: int = 0
-    maximum: int = INFINITY - 1
-    """The range of values beside `unset` that systemd accepts."""
-    codec: Codec = STRING
-    """Its value as text in a unit file."""
-    is_text: bool = False
-    """Whether its value is that text, whatever its type on the bus."""
-    of_pods: bool = False
-    """Whether it is managed on the units of pods only: on other slices administrators set it."""
-    of_tiers: bool = False
-    """Whether it is managed on tiers as well."""
-
-    def format(self, value: Value) -> str:
-        """Return a value as text in a unit file."""
-        return self.codec.format(value)
-
-    def texts(self, value: Value) -> list[str]:
-        """Return a value as the texts of one or more lines: of devices, each has its own."""
-        text = self.format(value)
-        return text.split(f"{SEPARATOR} ") if self.codec == DEVICES else [text]
-
-    def parse(self, text: str) -> Value | None:
-        """Return the value of a text in a unit file; None if podslice does not know the text."""
-        return self.codec.parse(text)
-
-    def takes(self, value: Value) -> bool:
-        """Return whether systemd accepts the value."""
-        if value == self.unset or not isinstance(value, int):
-            return True
-        return self.minimum <= value <= self.maximum
 
 
 _of_timer = partial(Property, kinds=TIMER)

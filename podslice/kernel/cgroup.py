@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path, PurePosixPath
 
 from podslice.dataclass import dataclass
 from podslice.kernel.text import read_text, read_value, split_lines, split_words
+from podslice.model.properties import PROPERTIES
 from podslice.model.unit import INFINITY
+from podslice.model.unit_property import Property
 
-_V2 = {
-    "CPUWeight": "cpu.weight",
-    "CPUQuotaPerSecUSec": "cpu.max",
-    "MemoryMin": "memory.min",
-    "MemoryLow": "memory.low",
-    "MemoryHigh": "memory.high",
-    "MemoryMax": "memory.max",
-    "MemorySwapMax": "memory.swap.max",
-    "TasksMax": "pids.max",
-    "AllowedCPUs": "cpuset.cpus",
-    "AllowedMemoryNodes": "cpuset.mems",
-    "CPUSetPartition": "cpuset.cpus.partition",
-}
-"""The file in which the kernel has each property. Source: Linux, admin-guide/cgroup-v2.rst."""
+_Limits = Mapping[str, Sequence[tuple[str, Callable[[str], str]]]]
+"""File of the kernel → the properties of which it has the values, each with its reader."""
 
-_V1 = {
-    "CPUWeight": "cpu/cpu.shares",
-    "CPUQuotaPerSecUSec": "cpu/cpu.cfs_quota_us",
-    "MemoryMax": "memory/memory.limit_in_bytes",
-    "TasksMax": "pids/pids.max",
-}
-"""As `_V2`, with the controller's directory. Remove once systemd < 258 is no longer supported."""
+
+def _limits_by(file_of: Callable[[Property], str]) -> _Limits:
+    found: dict[str, list[tuple[str, Callable[[str], str]]]] = {}
+    for row in PROPERTIES.values():
+        if file := file_of(row):
+            found.setdefault(file, []).append((row.name, row.of_kernel))
+    return found
+
+
+_V2 = _limits_by(lambda row: row.kernel_file)
+_V1 = _limits_by(lambda row: row.kernel_file_v1)
 
 # `hugetlb.2MB.max`, `hugetlb.2MB.rsvd.max`. Source: Linux, mm/hugetlb_cgroup.c, mem_fmt
 _HUGETLB_FILE = re.compile(r"hugetlb\.\d+(KB|MB|GB)(\.rsvd)?\.max")
@@ -121,8 +115,13 @@ class CgroupFs:
     def limits(self, control_group: str) -> Mapping[str, str]:
         """Return the text of the kernel's limits, by systemd's property."""
         files = _V2 if self.is_v2 else _V1
-        found = {name: self._read(file, control_group) for name, file in files.items()}
-        return {name: text for name, text in found.items() if text is not None}
+        texts = {file: self._read(file, control_group) for file in files}
+        return {
+            name: of_kernel(text)
+            for file, text in texts.items()
+            if text is not None
+            for name, of_kernel in files[file]
+        }
 
     def files(self, control_group: str, names: Iterable[str]) -> Mapping[str, str]:
         """Return the text of files of a control group (v2 only); those that do not exist are left out."""
@@ -187,7 +186,8 @@ class CgroupFs:
 
     def memory_limit_bytes(self, control_group: str) -> int | None:
         """Return only the limit of memory; None without one."""
-        file = (_V2 if self.is_v2 else _V1)["MemoryMax"]
+        row = PROPERTIES["MemoryMax"]
+        file = row.kernel_file if self.is_v2 else row.kernel_file_v1
         return _number(self._read(file, control_group))
 
     def events(self, control_group: str) -> Mapping[str, int]:

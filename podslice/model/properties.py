@@ -1,6 +1,6 @@
 """The one table of systemd's unit properties that podslice uses.
 
-A row serves the bus, unit files, drift detection and feasibility. To add a property, add a row;
+A row serves the bus, unit files, drift detection, feasibility and the kernel's values. To add a property, add a row;
 policy may then state it.
 """
 
@@ -26,6 +26,7 @@ from podslice.model.codec import (
     WEIGHT,
     WHOLE_SHARE,
 )
+from podslice.model.kernel_texts import read_device_limits, read_weight
 from podslice.model.quantity import format_bytes
 from podslice.model.unit import INFINITY, Caps, DesiredUnit, UnitKind, Value
 from podslice.model.unit_property import CONTAINER, LIMITED, Property
@@ -152,6 +153,8 @@ _ROWS = (
         minimum=0,
         maximum=10_000,
         codec=WEIGHT,
+        kernel_file="cpu.weight",
+        kernel_file_v1="cpu/cpu.shares",
     ),
     Property(
         name="CPUQuotaPerSecUSec",
@@ -161,6 +164,8 @@ _ROWS = (
         managed=LIMITED,
         minimum=1,
         codec=QUOTA,
+        kernel_file="cpu.max",
+        kernel_file_v1="cpu/cpu.cfs_quota_us",
     ),
     Property(
         name="CPUQuotaPeriodUSec",
@@ -183,15 +188,17 @@ _ROWS = (
             managed=LIMITED,
             minimum=minimum,
             codec=AMOUNT,
+            kernel_file=f"memory.{file}",
+            kernel_file_v1="memory/memory.limit_in_bytes" if name == "MemoryMax" else "",
             of_pods=name == "MemoryZSwapMax",
         )
-        for name, since, unset, minimum in (
-            ("MemoryMin", 240, 0, 0),
-            ("MemoryLow", 231, 0, 0),
-            ("MemoryHigh", 231, INFINITY, 1),
-            ("MemoryMax", 231, INFINITY, 1),
-            ("MemorySwapMax", 232, INFINITY, 0),
-            ("MemoryZSwapMax", 253, INFINITY, 0),
+        for name, file, since, unset, minimum in (
+            ("MemoryMin", "min", 240, 0, 0),
+            ("MemoryLow", "low", 231, 0, 0),
+            ("MemoryHigh", "high", 231, INFINITY, 1),
+            ("MemoryMax", "max", 231, INFINITY, 1),
+            ("MemorySwapMax", "swap.max", 232, INFINITY, 0),
+            ("MemoryZSwapMax", "zswap.max", 253, INFINITY, 0),
         )
     ),
     Property(
@@ -203,6 +210,8 @@ _ROWS = (
         minimum=1,
         maximum=10_000,
         codec=NUMBER,
+        kernel_file="io.weight",
+        of_kernel=read_weight,
         of_pods=True,
     ),
     *(
@@ -214,9 +223,16 @@ _ROWS = (
             managed=LIMITED,
             codec=DEVICES,
             is_text=True,
+            kernel_file="io.max",
+            of_kernel=partial(read_device_limits, key=key),
             of_pods=True,
         )
-        for name in ("IOReadBandwidthMax", "IOWriteBandwidthMax", "IOReadIOPSMax", "IOWriteIOPSMax")
+        for name, key in (
+            ("IOReadBandwidthMax", "rbps"),
+            ("IOWriteBandwidthMax", "wbps"),
+            ("IOReadIOPSMax", "riops"),
+            ("IOWriteIOPSMax", "wiops"),
+        )
     ),
     # a container without one has the manager's DefaultTasksMax=, which podslice does not override
     Property(
@@ -228,6 +244,8 @@ _ROWS = (
         managed=SLICE,
         minimum=1,
         codec=AMOUNT,
+        kernel_file="pids.max",
+        kernel_file_v1="pids/pids.max",
     ),
     *(
         Property(
@@ -239,10 +257,11 @@ _ROWS = (
             managed=LIMITED,
             codec=CPUS,
             is_text=True,
+            kernel_file=file,
             of_pods=True,
             of_tiers=name == "AllowedCPUs",
         )
-        for name in ("AllowedCPUs", "AllowedMemoryNodes")
+        for name, file in (("AllowedCPUs", "cpuset.cpus"), ("AllowedMemoryNodes", "cpuset.mems"))
     ),
     *(
         Property(
@@ -254,6 +273,7 @@ _ROWS = (
             unset=unset,
             managed=SLICE,
             is_text=name == PARTITION,
+            kernel_file="cpuset.cpus.partition" if name == PARTITION else "",
             of_pods=name == PARTITION,
         )
         for name, since, unset in (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from podslice.dataclass import dataclass
 from podslice.model.codec import DEVICES, STRING, Codec
 from podslice.model.device_limits import SEPARATOR
@@ -42,6 +44,13 @@ class Property:
     """Its value as text in a unit file."""
     is_text: bool = False
     """Whether its value is that text, whatever its type on the bus."""
+    kernel_file: str = ""
+    """The file of a control group that has its value; empty if there is none."""
+    kernel_file_v1: str = ""
+    """The same with cgroup v1, below the controller's directory. Remove once systemd < 258 is no
+    longer supported."""
+    of_kernel: Callable[[str], str] = str
+    """Returns its part of the text of that file."""
     of_pods: bool = False
     """Whether it is managed on the units of pods only: on other slices administrators set it."""
     of_tiers: bool = False

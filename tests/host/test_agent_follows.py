@@ -1,5 +1,7 @@
 """What the agent follows: manifests, control groups and processes, with one agent for all tests."""
 
+import json
+
 import pytest
 
 from tests.host import agent
@@ -38,6 +40,37 @@ def has_no_web(node):
     agent.until(
         lambda: not exists(node, RECORD) and not is_active(node, WEB), what="the end of web"
     )
+
+
+@pytest.mark.cgroup2
+def test_a_limit_of_input_and_output_written_to_the_control_group_is_repaired(node):
+    stated = {"io-weight": "200", "io-read-bandwidth-max": "/ 10Mi", "io-write-iops-max": "/ 500"}
+    pod = json.loads(agent.manifest("web"))
+    pod["metadata"]["annotations"] = {f"podslice.io/{key}": text for key, text in stated.items()}
+    agent.put(node, "web", json.dumps(pod))
+    agent.until(lambda: show(node, WEB, "IOWeight") == {"IOWeight": "200"})
+    group = show(node, WEB, "ControlGroup")["ControlGroup"]
+    limits = agent.until(lambda: kernel(node, group, "io.max"), what="the limits of the device")
+    device, *values = limits.split()
+    assert set(values) == {"rbps=10485760", "wbps=max", "riops=max", "wiops=500"}
+    for file, text, right in (
+        ("io.max", f"{device} rbps=4096", limits),
+        ("io.weight", "default 77", "default 200"),
+    ):
+        node.run("sh", "-c", f"echo '{text}' > /sys/fs/cgroup{group}/{file}")
+        agent.until(
+            lambda file=file, right=right: kernel(node, group, file) == right,
+            what=f"{file} as before",
+        )
+    (slice_,) = (
+        each
+        for each in json.loads(node.podslice("status", "-o", "json").stdout)["units"]
+        if each["name"] == WEB
+    )
+    found = {each["name"]: each["kernel"] for each in slice_["properties"]}
+    assert found["IOWeight"] == "200"
+    assert found["IOReadBandwidthMax"] == f"{device} 10485760"
+    assert found["IOWriteIOPSMax"] == f"{device} 500"
 
 
 @pytest.mark.cgroup2

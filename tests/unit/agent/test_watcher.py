@@ -258,9 +258,26 @@ async def test_drop_ins_of_other_units_are_ignored(watch, calls, root):
 # Control groups.
 
 
-async def test_an_externally_changed_limit_is_reported(watch, calls, root):
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [
+        ("cpu.weight", "100", "7"),
+        ("io.weight", "default 100", "default 7"),
+        ("io.weight", "default 100", "default 100\n8:16 200"),
+        ("io.max", "", "8:16 rbps=1048576 wbps=max riops=max wiops=max"),
+        (
+            "io.max",
+            "8:16 rbps=1048576 wbps=max riops=max wiops=max",
+            "8:16 rbps=1048576 wbps=max riops=max wiops=120",
+        ),
+        ("memory.zswap.max", "max", "0"),
+    ],
+)
+async def test_an_externally_changed_limit_is_reported(watch, calls, root, file, before, after):
+    path = root / CGROUP / f"kubepods.slice/{A}" / file
+    path.write_text(f"{before}\n" if before else "")
     watch.follow(GROUPS)
-    (root / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("7\n")
+    path.write_text(f"{after}\n")
     await calls.until(len)
     assert calls == [("unit", A)]
 

@@ -56,6 +56,29 @@ def test_limits_are_in_the_kernels_words(v2):
     }
 
 
+def test_limits_of_files_with_several_values(tmp_path):
+    """As Linux 6.12 writes them."""
+    group = GROUP[1:]
+    texts = {
+        "io.weight": "default 200\n8:16 50\n",
+        "io.max": (
+            "254:0 rbps=10485760 wbps=max riops=700 wiops=max\n"
+            "8:16 rbps=max wbps=20971520 riops=max wiops=max\n"
+        ),
+        "memory.zswap.max": "8388608\n",
+    }
+    files = {"cgroup.controllers": "", **{f"{group}/{name}": each for name, each in texts.items()}}
+    found = CgroupFs(mount=make_files(tmp_path, files)).limits(GROUP)
+    assert found == {
+        "IOWeight": "200; 8:16 50",
+        "IOReadBandwidthMax": "254:0 10485760",
+        "IOWriteBandwidthMax": "8:16 20971520",
+        "IOReadIOPSMax": "254:0 700",
+        "IOWriteIOPSMax": "max",
+        "MemoryZSwapMax": "8388608",
+    }
+
+
 def test_limits_of_the_old_layout(v1):
     assert not v1.is_v2
     assert v1.limits(GROUP) == {

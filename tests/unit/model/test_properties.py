@@ -25,6 +25,23 @@ def test_managed_properties_can_be_unset():
             assert row.takes(row.unset)
 
 
+WITHOUT_KERNEL_FILE = {
+    # in the file of the quota
+    "CPUQuotaPeriodUSec",
+    # systemd-oomd has these, and not the kernel
+    *("ManagedOOMSwap", "ManagedOOMMemoryPressure", "ManagedOOMMemoryPressureLimit"),
+}
+
+
+def test_managed_properties_have_a_file_of_the_kernel():
+    """Otherwise `status` has no value for them, and the agent sees no external write to it."""
+    managed = {name for names in MANAGED.values() for name in names}
+    without = {name for name in managed if not PROPERTIES[name].kernel_file}
+    assert without == WITHOUT_KERNEL_FILE
+    files = [row.kernel_file for row in PROPERTIES.values() if row.kernel_file]
+    assert {each for each in files if files.count(each) > 1} == {"io.max"}
+
+
 def test_structure_is_not_managed():
     for name in ("Description", "Wants", "Slice", "PIDs", "DefaultDependencies", "CPUAccounting"):
         assert not PROPERTIES[name].managed

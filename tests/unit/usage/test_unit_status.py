@@ -199,6 +199,21 @@ def test_the_kernel_is_asked_at_the_units_own_group(tmp_path):
     assert status.control_group == "/user.slice/kubepods.slice"
 
 
+def test_the_kernel_has_the_limits_of_input_and_output(tmp_path):
+    group = "kubepods.slice/kubepods-poda.slice"
+    text = "254:0 rbps=4096 wbps=max riops=max wiops=max\n"
+    files = {"cgroup.controllers": "", f"{group}/io.max": text}
+    make_files(tmp_path, {**files, f"{group}/memory.zswap.max": "max\n"})
+    values = {"IOReadBandwidthMax": "/srv 4096", "MemoryZSwapMax": 8192}
+    wanted = desired(slice_unit("kubepods-poda.slice", pod="default/a", **values))
+    status = one(wanted, observed(seen("kubepods-poda.slice", values=values)), tmp_path)
+    found = {each.name: (each.desired, each.kernel) for each in status.properties}
+    assert found == {
+        "IOReadBandwidthMax": ("/srv 4096", "254:0 4096"),
+        "MemoryZSwapMax": (8192, "max"),
+    }
+
+
 def test_a_scope_takes_its_label_from_its_description(tmp_path):
     scope = scope_unit("podslice-podweb-main.scope", WEB)
     found = statuses(desired(scope), observed(seen(scope.name)), tmp_path)

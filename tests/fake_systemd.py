@@ -364,6 +364,8 @@ class FakeSystemd:
     def _add(self, unit: TransientUnit) -> None:
         added = fresh(unit.name, unit.properties)
         added.transient = True
+        if unit.name in self._units:
+            added.started_usec = self._units[unit.name].started_usec
         added.more_tasks = len(ids_of(unit, "PIDFDs")) or int("ExecStart" in unit.properties)
         self._add_parents(added.parent)
         if unit.properties.get("Type") != "oneshot":  # ends with its start

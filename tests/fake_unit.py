@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -54,6 +55,7 @@ class LoadedUnit:
     properties: dict[str, Value]
     transient: bool = False
     fragment_path: str = ""
+    started_usec: int = field(default_factory=lambda: time.time_ns() // 1000)
     built_in: bool = False
     failed: bool = False
     is_waiting: bool = False
@@ -106,6 +108,7 @@ class LoadedUnit:
             control_group=group if has_group else "",
             transient=self.transient,
             fragment_path=self.fragment_path,
+            started_usec=self.started_usec if kind_of(name) is UnitKind.SLICE else 0,
             tasks=tasks,
             memory_bytes=self.memory_bytes,
             restarts=self.restarts,

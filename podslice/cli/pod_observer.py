@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from podslice.cli import overview
@@ -38,6 +39,7 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
     decision = next((each for each in state.desired.pods if each.pod.key == key), None)
     if decision is None:
         return None
+    state = await _with_start(world, decision, state)
     before = _measure(world, decision, state)
     # journalctl may take long, while top answers keys
     (events, events_problem), _ = await asyncio.gather(
@@ -83,6 +85,18 @@ async def read_page(world: LiveWorld, pod: str) -> PodPage:
         return PodPage(pod=pod, error=str(error))
     problems = tuple(each for each in found.problems if each.pod == pod)
     return PodPage(pod=pod, detail=detail, problems=problems)
+
+
+async def _with_start(world: LiveWorld, decision: PodDecision, state: Assessment) -> Assessment:
+    """Add the start of the pod's slice, which its file does not have."""
+    units = state.observed.units
+    found = await world.client.inspect(decision.slice) if decision.slice in units else None
+    if found is None:
+        return state
+    started_usec = found.observed.started_usec
+    unit = replace(units[decision.slice], started_usec=started_usec)
+    observed = replace(state.observed, units={**units, decision.slice: unit})
+    return replace(state, observed=observed)
 
 
 def _measure(world: LiveWorld, decision: PodDecision, state: Assessment) -> NodeStats:

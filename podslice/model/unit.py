@@ -140,6 +140,9 @@ class ObservedUnit:
     """Started over the bus; otherwise from a unit file, or implied by a child."""
     fragment_path: str = ""
     """Its unit file, if it has one."""
+    started_usec: int = 0
+    """When a slice became active last, since the epoch; 0 where the observation leaves it out, as
+    that of a slice's file."""
     tasks: int = 0
     """Processes and threads in the unit's control group and below, as systemd counts them."""
     memory_bytes: int | None = None

@@ -10,7 +10,7 @@ from podslice.model.properties import NEWER, OBSERVED, PROPERTIES
 from podslice.model.unit import INFINITY, ObservedUnit, UnitKind, UnitName
 from podslice.systemd.call_checks import kind_of
 from podslice.systemd.dbus.wire import Wire
-from podslice.systemd.manager_calls import ManagerCalls, exists
+from podslice.systemd.manager_calls import STARTED, ManagerCalls, exists
 
 
 async def inspect_unit(name: UnitName, calls: ManagerCalls) -> InspectedUnit | None:
@@ -38,6 +38,7 @@ def _observed(name: UnitName, kind: UnitKind, found: Mapping[str, Wire]) -> Obse
         transient=found["Transient"],
         # that of a transient unit is systemd's own
         fragment_path="" if found["Transient"] else found["FragmentPath"],
+        started_usec=int(found.get(STARTED, 0)),
     )
 
 

@@ -17,9 +17,14 @@ from podslice.systemd.dbus.wire import Received, Wire
 from podslice.systemd.jobs import MANAGER, MANAGER_PATH, Jobs
 from podslice.systemd.packed_values import PACKED, pack, unpack
 
+STARTED = "ActiveEnterTimestamp"
+"""The time at which a unit became active last, which daemon-reload and daemon-reexec preserve."""
+
 _TYPES: Mapping[str, type] = {
     **{name: type(row.unset) for name, row in PROPERTIES.items() if row.unset is not None},
-    **dict.fromkeys(("MemoryCurrent", "TasksCurrent", "DefaultTasksMax", "ReloadCount"), int),
+    **dict.fromkeys(
+        ("MemoryCurrent", "TasksCurrent", "DefaultTasksMax", "ReloadCount", STARTED), int
+    ),
     **dict.fromkeys(("ControlGroup", "FragmentPath", "LoadState", "ActiveState", "Version"), str),
     **dict.fromkeys(("Transient", "Perpetual"), bool),
     **service_exits.TYPES,
@@ -53,7 +58,7 @@ _STATE = (
     frozenset(PROPERTIES)
     | _USAGE
     | service_exits.TYPES.keys()
-    | {"Transient", "Perpetual", "FragmentPath", "LoadState", "ActiveState"}
+    | {"Transient", "Perpetual", "FragmentPath", "LoadState", "ActiveState", STARTED}
 )
 
 # the fields of a timer's delay: its base, its length, and when it elapses next

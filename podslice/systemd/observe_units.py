@@ -8,10 +8,10 @@ from contextlib import suppress
 
 from podslice.errors import NoSuchUnit
 from podslice.model.properties import NEWER, OBSERVED
-from podslice.model.unit import INFINITY, ListedUnit, ObservedUnit, UnitName
+from podslice.model.unit import INFINITY, ListedUnit, ObservedUnit, UnitKind, UnitName
 from podslice.systemd.call_checks import kind_of
 from podslice.systemd.dbus.wire import Wire
-from podslice.systemd.manager_calls import ManagerCalls, exists
+from podslice.systemd.manager_calls import STARTED, ManagerCalls, exists
 from podslice.systemd.service_exits import main_exit
 from podslice.systemd.slice_files import SliceFiles
 from podslice.systemd.tasks import run_concurrently
@@ -54,11 +54,15 @@ async def _observe_unit(unit: ListedUnit, calls: ManagerCalls) -> ObservedUnit |
     found = await calls.resources(unit.name)
     transient = bool(await calls.unit_property(unit.name, "Transient"))
     fragment_path = ""
+    started_usec = 0
+    if transient and kind_of(unit.name) is UnitKind.SLICE:
+        started_usec = int(await calls.unit_property(unit.name, STARTED))
     if not transient:
         found = await calls.properties(unit.name)
         if not exists(found):
             return None
         fragment_path = found["FragmentPath"]
+        started_usec = int(found.get(STARTED, 0))
     found = {**_NO_GROUP, **found}
     kind = kind_of(unit.name)
     shown = {key: _shared(value) for key, value in found.items() if key in OBSERVED[kind]}
@@ -71,6 +75,7 @@ async def _observe_unit(unit: ListedUnit, calls: ManagerCalls) -> ObservedUnit |
         control_group=found["ControlGroup"],
         transient=transient,
         fragment_path=fragment_path,
+        started_usec=started_usec,
         tasks=await _count_tasks(unit.name, found, calls),
         main_exit=main_exit(found),
         restarts=int(found.get("NRestarts", 0)),

@@ -60,7 +60,7 @@ class PodStats:
     decision: PodDecision
     sample: Sample
     started_usec: int
-    """The start of its slice since the epoch; of the boot where it has a unit file."""
+    """The start of its slice since the epoch; 0 where it was not observed."""
     containers: tuple[ContainerStats, ...] = ()
     volumes: tuple[VolumeStats, ...] = ()
 
@@ -127,7 +127,7 @@ def read_stats(
     """
     node = _node(cgroups, root)
     groups = tuple(_groups(observed, config, cgroups, agent_group))
-    pods = (_pod(each, observed, cgroups, root, node.boot_time_usec) for each in decisions)
+    pods = (_pod(each, observed, cgroups) for each in decisions)
     there = sorted((pod for pod in pods if pod), key=lambda pod: pod.decision.pod.key)
     return replace(node, groups=groups, pods=tuple(there))
 
@@ -230,33 +230,17 @@ def _control_group(name: UnitName, observed: Observed) -> str:
     return "" if observed.caps.manager.is_user else control_group_of(name)
 
 
-def _pod(
-    decision: PodDecision, observed: Observed, cgroups: CgroupFs, root: Path, boot_time_usec: int
-) -> PodStats | None:
+def _pod(decision: PodDecision, observed: Observed, cgroups: CgroupFs) -> PodStats | None:
     unit = observed.units.get(decision.slice)
     if unit is None or not unit.control_group or not cgroups.exists(unit.control_group):
         return None
-    started_usec = boot_time_usec
-    if unit.transient:
-        started_usec = _written_usec(root / unit.fragment_path.lstrip("/")) or boot_time_usec
     return PodStats(
         decision=decision,
         sample=cgroups.sample(unit.control_group),
-        started_usec=started_usec,
+        started_usec=unit.started_usec,
         containers=tuple(_containers(decision, observed, cgroups)),
         volumes=tuple(_volumes(decision.volumes, observed)),
     )
-
-
-def _written_usec(path: Path) -> int | None:
-    """Return when a transient unit's file was written, which happens once.
-
-    The times of a control group's directory change with its content.
-    """
-    try:
-        return path.stat().st_mtime_ns // 1000
-    except OSError:
-        return None
 
 
 def _containers(

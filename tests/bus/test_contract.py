@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import signal
+import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -244,6 +245,23 @@ async def test_observe_identifies_implied_slices(client: Client, root: UnitName)
     parent = found[slice_(root, "a").name]
     assert (parent.transient, parent.fragment_path) == (False, "")
     assert (parent.active_state, parent.control_group) == ("active", f"/{root}/{parent.name}")
+
+
+async def test_observe_shows_when_a_slice_became_active(client: Client, root: UnitName) -> None:
+    before = time.time_ns() // 1000
+    await client.start(slice_(root, "a", "b"))
+    names = [root, slice_(root, "a").name, slice_(root, "a", "b").name]
+    # the file of a slice does not have the time; with a drop-in, the slice is read over the bus
+    await client.set_properties(names[2], {"CPUWeight": 5})
+    started = {name: (await look(client, name)).started_usec for name in names}
+    after = time.time_ns() // 1000
+    assert [before <= each <= after for each in started.values()] == [True] * 3
+    await client.start(slice_(root, "a"))  # it was implied
+    await client.set_properties(names[1], {"CPUWeight": 5})
+    await client.reload()
+    assert {name: (await look(client, name)).started_usec for name in names} == started
+    inspected = [await client.inspect(name) for name in names]
+    assert [each and each.observed.started_usec for each in inspected] == list(started.values())
 
 
 async def test_observe_identifies_slices_with_a_file(

@@ -79,8 +79,8 @@ async def both(lab, top):
 
 
 def at_rest(unit):
-    """What it uses may change between two looks."""
-    return replace(unit, memory_bytes=None)
+    """Its memory may change between two looks, and the time of its start is not in its file."""
+    return replace(unit, memory_bytes=None, started_usec=0)
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)

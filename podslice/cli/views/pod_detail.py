@@ -82,7 +82,7 @@ def document(detail: PodDetail) -> Document:
         "node_conditions": list(detail.node_conditions),
         "manifest": None if detail.source is None else printable(detail.source),
         "slice": decision.slice,
-        "started_usec": stats.started_usec if stats else None,
+        "started_usec": (stats.started_usec or None) if stats else None,
         "grace_period_sec": pod.grace_period_sec,
         "requests": pod_documents.amounts(decision.requests),
         "limits": pod_documents.amounts(decision.limits),

@@ -102,7 +102,7 @@ def _head(detail: PodDetail, display: Display) -> Iterator[str]:
     for line in layout.fold(title, display, hanging=_INDENT):
         yield display.paint(line, Role.HEADING)
     started = "-"
-    if stats:
+    if stats and stats.started_usec:
         started = f"{_time(stats.started_usec)} ({_age(detail, stats.started_usec)} ago)"
     pairs: list[tuple[str, Cell]] = [
         ("manifest", detail.source or "not from a manifest directory"),

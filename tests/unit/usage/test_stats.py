@@ -132,22 +132,13 @@ def test_missing_pods_and_containers_are_omitted(root):
     assert node.pods[0].containers == ()
 
 
-def test_a_pod_starts_when_its_unit_file_is_written(root):
+def test_a_pod_starts_with_its_slice(root):
     desired, observed, _ = everything(root, burstable("web"))
     (name,) = [pod.slice for pod in desired.pods]
-    path = f"run/systemd/transient/{name}"
-    make_files(root, {path: "[Slice]\n"})
-    os.utime(root / path, (1_700_000_123, 1_700_000_123))
-
-    def started(**fields):
-        unit = replace(observed.units[name], fragment_path=f"/{path}", **fields)
-        units = {**observed.units, name: unit}
-        return read(root, desired, replace(observed, units=units)).pods[0].started_usec
-
-    assert started() == 1_700_000_123 * 10**6
-    assert started(transient=False) == BOOT_USEC
-    (root / path).unlink()
-    assert started() == BOOT_USEC
+    unit = replace(observed.units[name], started_usec=1_700_000_123 * 10**6)
+    units = {**observed.units, name: unit}
+    node = read(root, desired, replace(observed, units=units))
+    assert node.pods[0].started_usec == 1_700_000_123 * 10**6
 
 
 # Groups.

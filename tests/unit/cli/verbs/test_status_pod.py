@@ -132,8 +132,10 @@ def test_the_page_fits_the_terminal(shop, podslice, monkeypatch, events, width):
     assert sum(line.strip() == "CONTAINERS" for line in lines) == 1
 
 
-def test_the_json_has_the_same(shop, podslice):
+def test_the_json_has_the_same(shop, podslice, memory):
     document = json.loads(podslice("status", "shop", "-o", "json").out)
+    (slice_,) = asyncio.run(memory.observe([SLICE]))
+    assert document["pod"]["started_usec"] == slice_.started_usec
     assert {"units", "strays", "pod"} <= document.keys()
     pod = document["pod"]
     assert (pod["namespace"], pod["name"], pod["uid"]) == ("default", "shop", "u-1")

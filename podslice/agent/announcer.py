@@ -112,12 +112,20 @@ class Announcer:
             if text not in self._previous_results:
                 events.report(kind, text, pod=pod, unit=step.name)
 
-    def report_rewritten(self, unit: DesiredUnit, *, was_reloaded: bool) -> None:
-        """Report that systemd has written a control group again; `was_reloaded` as in `report_step`."""
+    def report_rewritten(
+        self, unit: DesiredUnit, limits: Mapping[str, tuple[str, str]], *, was_reloaded: bool
+    ) -> None:
+        """Report that systemd has written a control group again.
+
+        `limits` are the kernel's, before and now, by property; `was_reloaded` as in `report_step`.
+        """
         cause, fields = _cause_of_drift(was_reloaded=was_reloaded)
+        changes = ", ".join(
+            f"{name}={new or 'unset'} (was {old or 'unset'})" for name, (old, new) in limits.items()
+        )
         message = (
-            f"the control group of {unit.name} was changed {cause}; systemd has written its values"
-            " again"
+            f"the control group of {unit.name} was changed {cause}; systemd has written again:"
+            f" {changes}"
         )
         self._context.events.report(
             Kind.DRIFT_REPAIRED, message, pod=unit.pod, unit=unit.name, fields=fields

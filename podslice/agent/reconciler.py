@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
@@ -20,7 +20,7 @@ from podslice.errors import ForeignRoot, InputError
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod
 from podslice.model.properties import managed_of, supported
-from podslice.model.unit import UnitName, parent_slice
+from podslice.model.unit import DesiredUnit, UnitName, parent_slice
 from podslice.plan import NO_MATCHES, Plan, Step, StopUnit
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
@@ -29,7 +29,7 @@ from podslice.reconcile.pace import in_turns, next_turn
 from podslice.reconcile.pending import find_pending
 from podslice.reconcile.report import Outcome, Report, StepResult
 from podslice.reconcile.request import Request
-from podslice.systemd.caching_client import CachingClient
+from podslice.systemd.caching_client import CachingClient, changed_limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +71,9 @@ class Reconciler:
         self._was_settled = False
         self._stopped: set[UnitName] = set()
         """The units that the agent has stopped since the last assessment began."""
-        self._overwritten: set[UnitName] = set()
-        """The units whose kernel files another program has written to, until they are restored."""
+        self._overwritten: dict[UnitName, frozenset[str]] = {}
+        """The properties of units whose kernel files another program has written to, until they are
+        restored."""
 
     async def reconcile(self) -> RoundResult:
         """Run one round: assess the node, and change what is not as desired.
@@ -287,28 +288,42 @@ class Reconciler:
 
     async def restore_overwritten(self, assessment: Assessment) -> None:
         """Have systemd write kernel files again that another program has written to."""
-        self._overwritten |= self._client.take_edited()
-        if not self._overwritten:
-            return
+        for name, edited in self._client.take_edited().items():
+            self._overwritten[name] = self._overwritten.get(name, frozenset()) | edited
         units = {unit.name: unit for unit in assessment.desired.lasting}
-        self._overwritten &= units.keys() & assessment.observed.units.keys()
-        for name in sorted(self._overwritten):
-            if not self._drift.is_settled(name) or self._drift.is_contested_now(name):
-                continue
-            unit, has = units[name], assessment.observed.units[name].properties
-            names = managed_of(unit) if unit.owned else unit.values
-            values = {each: has[each] for each in names if each in has}
-            group = assessment.observed.units[name].control_group
-            before = self._context.world.cgroups.limits(group)
-            async with write_lock(self._context.world.store):
-                await self._client.set_properties(name, supported(values, assessment.observed.caps))
-            self._overwritten.discard(name)
-            if self._context.world.cgroups.limits(group) == before:
-                continue  # systemd wrote it itself, moments after it reported the properties
-            self._announcer.report_rewritten(
-                unit, was_reloaded=self._drift.was_reloaded(assessment.observed.caps)
+        there = units.keys() & assessment.observed.units.keys()
+        for name, edited in sorted(self._overwritten.items()):
+            if name not in there:
+                del self._overwritten[name]
+            elif self._drift.is_settled(name) and not self._drift.is_contested_now(name):
+                await self._restore(units[name], edited, assessment)
+                del self._overwritten[name]
+
+    async def _restore(
+        self, unit: DesiredUnit, edited: Collection[str], assessment: Assessment
+    ) -> None:
+        """Have systemd write some properties of a unit again; report what had other values."""
+        has = assessment.observed.units[unit.name]
+        names = managed_of(unit) if unit.owned else unit.values
+        values = {each: has.properties[each] for each in names if each in edited}
+        if not values:
+            return  # what administrators set on slices of the host
+        async with write_lock(self._context.world.store):
+            before = await self._client.settled_limits(has)
+            await self._client.set_properties(
+                unit.name, supported(values, assessment.observed.caps)
             )
-            self._drift.count_repair(name)
+            now = await self._client.settled_limits(has)
+        await self._client.observe([unit.name])  # so that the next external write is noticed
+        changed = changed_limits(before, now)
+        if not changed:
+            return  # systemd wrote it itself, moments after it reported the properties
+        self._announcer.report_rewritten(
+            unit,
+            {name: (before[name], now[name]) for name in sorted(changed)},
+            was_reloaded=self._drift.was_reloaded(assessment.observed.caps),
+        )
+        self._drift.count_repair(unit.name)
 
     def _settle(self, assessment: Assessment) -> None:
         """Remember the present state, and report what is omitted."""

@@ -8,6 +8,7 @@ from dataclasses import field
 
 from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs
+from podslice.kernel.cpusets import read_possible
 from podslice.model.unit import (
     Caps,
     ListedUnit,
@@ -23,6 +24,8 @@ from podslice.systemd.delegating_client import DelegatingClient
 
 # above this number it is cheaper to read all units than to name each
 _MANY = 64
+# the limits of a unit that changed as often during as many calls are changed by another program
+_SETTLE_TIMES = 10
 _SLICE = ".slice"
 
 
@@ -58,7 +61,7 @@ class CachingClient(DelegatingClient):
         """The cached units by name."""
         # forgotten units as they were read last, to find limits that changed in the kernel only
         self._before: dict[UnitName, _CachedUnit] = {}
-        self._edited: set[UnitName] = set()
+        self._edited: dict[UnitName, frozenset[str]] = {}
         # the manager's own control group: empty for the system's
         self._above = ""
         # the names that matched these patterns last
@@ -82,13 +85,33 @@ class CachingClient(DelegatingClient):
         elif name in self.units:
             self._before[name] = self.units.pop(name)
 
-    def take_edited(self) -> frozenset[UnitName]:
-        """Return the units whose limits were changed in the kernel only, each of them once.
+    def take_edited(self) -> Mapping[UnitName, frozenset[str]]:
+        """Return the properties that were changed in the kernel only, by unit; each of them once.
 
         systemd writes them again when the same properties are set.
         """
-        edited, self._edited = frozenset(self._edited), set()
+        edited, self._edited = self._edited, {}
         return edited
+
+    async def settled_limits(self, unit: ObservedUnit) -> Mapping[str, str]:
+        """Return the kernel's limits of a unit while systemd is not writing them.
+
+        When a unit starts, systemd enables controllers in the slices above. The files of all their
+        children then have the kernel's defaults until systemd has written them, which it does
+        before it handles further calls: limits are settled if they are the same before and after a
+        call.
+
+        Source: systemd, src/core/manager.c, manager_loop; src/core/cgroup.c,
+        unit_add_family_to_cgroup_realize_queue.
+        """
+        limits = self._limits_of(unit)
+        for _ in range(_SETTLE_TIMES):
+            before = limits
+            await self._client.list_units([unit.name])
+            limits = self._limits_of(unit)
+            if limits == before:
+                break
+        return limits
 
     def trust_signals(self) -> None:
         """Have the next `observe` by patterns skip the list of units if no unit was forgotten since.
@@ -234,8 +257,8 @@ class CachingClient(DelegatingClient):
             ]
             for cached in fresh:
                 name = cached.listed.name
-                if _is_edited(self._before.pop(name, None), cached):
-                    self._edited.add(name)
+                if edited := _edited(self._before.pop(name, None), cached):
+                    self._edited[name] = edited
                 if not forgotten & {None, name}:
                     self.units[name] = cached
         return units
@@ -288,9 +311,28 @@ class CachingClient(DelegatingClient):
                 self._before.pop(name, None)  # the change was not external
 
 
-def _is_edited(before: _CachedUnit | None, now: _CachedUnit) -> bool:
-    """Return whether limits changed in the kernel while systemd has the same properties."""
-    if before is None or before.unit is None or now.unit is None or not before.limits:
-        return False
-    same = before.unit.properties == now.unit.properties
-    return same and now.limits != before.limits and bool(now.limits)
+def _edited(before: _CachedUnit | None, now: _CachedUnit) -> frozenset[str]:
+    """Return the properties whose limits changed in the kernel while systemd has the same ones.
+
+    A new or removed file is not a change of a limit: systemd enables a controller for the first
+    child of a slice that needs it, and disables it after the last one; runtimes enable controllers
+    in all slices above their containers.
+    """
+    if before is None or before.unit is None or now.unit is None:
+        return frozenset()
+    if before.unit.properties != now.unit.properties:
+        return frozenset()
+    return changed_limits(before.limits, now.limits)
+
+
+def changed_limits(before: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
+    """Return the properties whose files exist before and now, with different limits.
+
+    No list of CPUs and the list of all possible ones are the same limit. The kernel refuses the former
+    for a control group with processes, which then has the latter (see `bus`) until systemd writes
+    the former once the processes are gone.
+    """
+    changed = (name for name, text in now.items() if before.get(name, text) != text)
+    return frozenset(
+        name for name in changed if {before[name], now[name]} != {"", read_possible(name)}
+    )

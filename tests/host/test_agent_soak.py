@@ -1,7 +1,8 @@
 """The agent over many rounds: its use of memory, descriptors and tasks does not grow.
 
 An idle node has 1440 rounds a day. PODSLICE_ROUNDS=10000 executes those of a week in two minutes;
-the default ends within one.
+the default ends within one. PODSLICE_ORDINARY_SEC=600 starts, stops and moves containers for ten
+minutes; the default is to do everything once.
 """
 
 import json
@@ -11,9 +12,12 @@ import time
 
 import pytest
 
-from tests.host import agent
+from podslice.model.pod import default_uid
+from podslice.model.unit import control_group_of
+from tests.host import agent, podman
 from tests.lab import fixtures
 
+ORDINARY_SEC = int(os.environ.get("PODSLICE_ORDINARY_SEC", "0"))
 ROUNDS = int(os.environ.get("PODSLICE_ROUNDS", "1000"))
 STAGES = 5
 PODS = 10
@@ -166,3 +170,100 @@ def test_no_resource_grows_in_thousands_of_rounds(node):
     _, warm, *_, last = stages
     assert last.pop("anon_kib") <= warm.pop("anon_kib") * 1.02
     assert last == warm
+
+
+# What operators, systemd and podman do to containers on any day.
+ORDINARY = r"""
+import json, shlex, subprocess, sys, time
+
+seconds, web, db, slice_, rootfs, wait = sys.argv[1:]
+counts = {}
+
+def run(*argv):
+    counts[argv[0]] = counts.get(argv[0], 0) + 1
+    return subprocess.run(argv, check=True, capture_output=True, text=True, cwd="/").stdout
+
+def cycle():
+    for pod in ("web", "db"):
+        run("podslice", "run", pod, "--detach", "--", "sleep", "1000")
+    run("systemctl", "restart", web)
+    run("systemd-run", "--quiet", f"--slice={slice_}", "--unit=beside", "sleep", "1000")
+    run("systemctl", "daemon-reload")
+    process = subprocess.Popen(["sleep", "1000"])
+    run("podslice", "adopt", "batch", str(process.pid))
+    options = shlex.split(run("podslice", "cgroup-parent", "web", "-o", "podman"))
+    command = ("--name=one", "--network=none", *options, "--rootfs", rootfs, "/bin/sh", "-c", wait)
+    run("podman", "run", "--detach", *command)
+    # a process that moves
+    group = run("systemctl", "show", "-P", "ControlGroup", "beside.service").strip()
+    with open(f"/sys/fs/cgroup{group}/cgroup.procs", "w") as file:
+        file.write(str(process.pid))
+    run("systemctl", "kill", "--signal=KILL", db)
+    run("podman", "restart", "--time=0", "one")
+    run("systemctl", "stop", "beside.service")
+    process.wait()
+    run("podman", "rm", "--force", "--time=0", "one")
+    run("systemctl", "stop", web)
+
+end = time.monotonic() + float(seconds)
+cycles = 0
+while not cycles or time.monotonic() < end:
+    cycle()
+    cycles += 1
+print(json.dumps({"cycles": cycles, **counts}))
+"""
+
+
+def slice_of(pod):
+    uid = default_uid("default", pod).replace("-", "_")
+    return f"kubepods-burstable-pod{uid}.slice"
+
+
+def service_of(pod):
+    return f"podslice-pod{default_uid('default', pod).replace('-', '_')}-main.service"
+
+
+@pytest.fixture
+def busy(podman_vm):
+    """A machine with podman, three pods and an agent."""
+    agent.begin(podman_vm)
+    for pod in ("web", "db", "batch"):
+        agent.put(podman_vm, pod, agent.manifest(pod))
+    agent.start(podman_vm)
+    agent.until(lambda: len(agent.events(podman_vm, "pod-applied")) == 3)
+    agent.until_quiet(podman_vm)
+    yield podman_vm
+    agent.remove(podman_vm)
+    podman.clean(podman_vm)
+
+
+def test_only_external_changes_are_drift(busy):
+    """Not what podslice, systemd and runtimes do when containers start, end and move."""
+    web, db, batch = map(slice_of, ("web", "db", "batch"))
+    orders = [str(ORDINARY_SEC), *map(service_of, ("web", "db")), web, "/rootfs", podman.WAIT]
+    out = busy.run("python3", "-c", ORDINARY, *orders, timeout_sec=ORDINARY_SEC + 600).stdout
+    agent.until_quiet(busy)
+    events = agent.events(busy)
+    sys.stdout.write(f"\n{out}{len(events)} events\n")
+    assert agent.events(busy, "drift-repaired", "drift-contested", "step-failed") == []
+    journal = ("journalctl", "--boot", "--quiet", "--output=cat", "_PID=1")
+    assert busy.run(*journal, "--grep=Failed to set", check=False).stdout == ""
+
+    at = {name: f"/sys/fs/cgroup{control_group_of(name)}" for name in (web, db)}
+    changes = [
+        (f"echo 77 >{at[web]}/cpu.weight", web),
+        (f"echo 1G >{at[db]}/memory.max", db),
+        (f"echo 66 >{at[web].rpartition('/')[0]}/cpu.weight", "kubepods-burstable.slice"),
+        (f"systemctl set-property --runtime {web} CPUWeight=99", web),
+        (f"systemctl set-property --runtime {db} MemoryMax=1G", db),
+        (f"systemctl stop {batch}", batch),
+    ]
+    for number, (command, _) in enumerate(changes, start=1):
+        busy.run("sh", "-c", command)
+        agent.until(
+            lambda expected=number: len(agent.events(busy, "drift-repaired")) >= expected,
+            what=command,
+        )
+    agent.until_quiet(busy)
+    repaired = agent.events(busy, "drift-repaired")
+    assert [each["PODSLICE_UNIT"] for each in repaired] == [unit for _, unit in changes]

@@ -16,6 +16,7 @@ from podslice.reconcile import converge
 from podslice.reconcile.readmission import readmit
 from podslice.reconcile.request import OngoingTerminations
 from podslice.store import Store
+from podslice.systemd import caching_client
 from tests.unit.agent.fakes import until, write_group
 from tests.unit.agent.reconciled import BATCH, POD_STEPS, WEB, Node
 from tests.unit.builders import amounts, burstable, config
@@ -355,10 +356,13 @@ async def written(two, monkeypatch):
 
     async def set_properties(name, properties):
         await set_it(name, properties)
-        write_group(two.context, WEB, cpu_weight=1)
+        if "CPUWeight" in properties:
+            write_group(two.context, WEB, cpu_weight=1)
+        if "TasksMax" in properties:
+            write_group(two.context, WEB, pids_max="max")
 
     monkeypatch.setattr(two.memory, "set_properties", set_properties)
-    write_group(two.context, WEB, cpu_weight=1)
+    write_group(two.context, WEB, cpu_weight=1, pids_max="max")
     two.client.forget(None)
     await two.settle()
     two.memory.calls.clear()
@@ -376,7 +380,9 @@ async def test_an_external_write_to_the_kernel_is_restored(written):
     await edit(written, 77)
     assert written.memory.calls["set_properties"] == 1
     assert written.reported(Kind.DRIFT_REPAIRED) == [("drift-repaired", "default/web")]
-    assert "was changed externally" in written.texts(Kind.DRIFT_REPAIRED)[0]
+    (text,) = written.texts(Kind.DRIFT_REPAIRED)
+    assert "was changed externally" in text
+    assert text.endswith(" CPUWeight=1 (was 77)")
 
 
 async def test_a_late_write_of_systemd_is_not_external(written, monkeypatch):
@@ -386,6 +392,66 @@ async def test_a_late_write_of_systemd_is_not_external(written, monkeypatch):
     monkeypatch.setattr(written.memory, "set_properties", set_properties)
     assert (await edit(written, 77)).is_settled
     assert not written.reported(Kind.DRIFT_REPAIRED)
+
+
+async def test_controllers_that_come_and_go_are_not_drift(written):
+    """systemd and runtimes enable them for the first child that needs one; the file has a default."""
+    group = write_group(written.context, WEB, cpuset_cpus="", memory_low="0")
+    written.client.verify()
+    assert (await written.run_round()).is_settled
+    for file in ("cpuset.cpus", "memory.low", "pids.max"):
+        (group / file).unlink()
+    written.client.verify()
+    assert (await written.run_round()).is_settled
+    assert not written.memory.calls["set_properties"]
+    assert not written.reported(Kind.DRIFT_REPAIRED)
+
+
+async def test_all_cpus_are_as_none_listed(written, monkeypatch):
+    """systemd writes the empty list, which allows all, once a slice has no processes."""
+    monkeypatch.setattr(caching_client, "read_possible", {"AllowedCPUs": "0-3"}.get)
+    for cpus in ("", "0-3", ""):
+        write_group(written.context, WEB, cpuset_cpus=cpus)
+        written.client.verify()
+        assert (await written.run_round()).is_settled
+    assert not written.memory.calls["set_properties"]
+    write_group(written.context, WEB, cpuset_cpus="0-2")
+    written.client.verify()
+    await written.run_round()
+    assert written.memory.calls["set_properties"] == 1
+
+
+async def test_values_that_systemd_is_writing_are_not_drift(written, monkeypatch):
+    """A file of a new controller has the kernel's default until systemd has written the value."""
+    list_units = written.memory.list_units
+
+    async def reply(patterns):
+        if WEB in patterns:
+            write_group(written.context, WEB, cpu_weight=1)
+        return await list_units(patterns)
+
+    monkeypatch.setattr(written.memory, "list_units", reply)
+    assert (await edit(written, 100)).is_settled
+    assert not written.reported(Kind.DRIFT_REPAIRED)
+
+
+async def test_only_what_was_written_externally_is_restored(written, monkeypatch):
+    """Other properties may have a value that the kernel refuses now, or need another controller."""
+    requested = []
+    set_it = written.memory.set_properties
+
+    async def set_properties(name, properties):
+        requested.append((name, properties))
+        await set_it(name, properties)
+
+    monkeypatch.setattr(written.memory, "set_properties", set_properties)
+    write_group(written.context, WEB, pids_max="5")
+    await edit(written, 77)
+    assert requested == [(WEB, {"CPUWeight": 50, "TasksMax": INFINITY})]
+    write_group(written.context, WEB, pids_max="6")
+    await edit(written, 1)
+    assert requested[1:] == [(WEB, {"TasksMax": INFINITY})]
+    assert len(written.texts(Kind.DRIFT_REPAIRED)) == 2
 
 
 async def test_a_failed_restoration_is_retried(written):

@@ -23,6 +23,7 @@ from podslice.errors import (
     SystemdError,
     UnitExists,
 )
+from podslice.model.container_exit import ContainerExit
 from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.properties import PROPERTIES
@@ -291,14 +292,23 @@ class FakeSystemd:
         self._ended.add(pid)
         self._leave(pid)
 
-    def crash(self, name: UnitName, restarts: int) -> None:
+    def crash(self, name: UnitName, restarts: int, main_exit: ContainerExit | None = None) -> None:
         """Let the processes of a service fail; systemd is about to start it again."""
         self._units[name].is_starting = True
         self._units[name].restarts = restarts
+        self._units[name].main_exit = main_exit
+        self.on_change(name)
 
-    def fail(self, name: UnitName) -> None:
+    def restart(self, name: UnitName, restarts: int) -> None:
+        """Let a service run again after its end, so often."""
+        unit = self._units[name]
+        unit.is_starting, unit.restarts, unit.main_exit = False, restarts, None
+        self.on_change(name)
+
+    def fail(self, name: UnitName, main_exit: ContainerExit | None = None) -> None:
         """Let a unit fail: its processes have ended, the unit stays until it is reset."""
         unit = self._units[name]
+        unit.main_exit = main_exit
         unit.failed, unit.pids, unit.more_tasks = True, set(), 0
         self.on_change(name)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from podslice.model.container_exit import ContainerExit
 from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import (
     ListedUnit,
@@ -66,6 +67,7 @@ class LoadedUnit:
     more_tasks: int = 0
     memory_bytes: int | None = None
     restarts: int = 0
+    main_exit: ContainerExit | None = None
     further: Mapping[str, str] = field(default_factory=dict)
     """Settings that podslice does not manage."""
     is_stubborn: bool = False
@@ -112,6 +114,7 @@ class LoadedUnit:
             tasks=tasks,
             memory_bytes=self.memory_bytes,
             restarts=self.restarts,
+            main_exit=self.main_exit,
         )
 
 

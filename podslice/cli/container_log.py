@@ -18,7 +18,7 @@ from podslice.systemd.journal import Journal
 from podslice.systemd.journal_access import reading_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from podslice.model.manager import Manager
     from podslice.processes.quadlet_services import QuadletResult
@@ -74,7 +74,9 @@ class ContainerLog:
         self._found.append(failure)
 
     def add_results(self, results: Iterable[QuadletResult]) -> None:
-        """Add the steps that have failed."""
+        """Add the steps that have failed, and log the containers that were started."""
+        results = tuple(results)
+        self._log(_start_event(each, each.started) for each in results if each.started)
         for each in results:
             if each.outcome is Outcome.DONE:
                 continue
@@ -111,15 +113,22 @@ class ContainerLog:
             return
         self._recorded = tuple(dict.fromkeys(self._found))
         self._record.save(self._recorded)
-        _log([each for each in self._recorded if each not in self._known], self._manager)
+        new = [each for each in self._recorded if each not in self._known]
+        self._log(
+            Event(kind=Kind.STEP_FAILED, message=str(each), pod=each.pod, unit=each.unit)
+            for each in new
+        )
         self._known.update(self._recorded)
 
+    def _log(self, events: Iterable[Event]) -> None:
+        events = tuple(events)
+        if not events:
+            return
+        with closing(Journal(manager=self._manager, patience_sec=_PATIENCE_SEC)) as journal:
+            for each in events:
+                journal.log(each)
 
-def _log(failures: Sequence[ContainerFailure], manager: Manager) -> None:
-    """Log an event for each failure."""
-    if not failures:
-        return
-    with closing(Journal(manager=manager, patience_sec=_PATIENCE_SEC)) as journal:
-        for each in failures:
-            event = Event(kind=Kind.STEP_FAILED, message=str(each), pod=each.pod, unit=each.unit)
-            journal.log(event)
+
+def _start_event(result: QuadletResult, unit: UnitName) -> Event:
+    text = f"started {unit} of pod {result.step.pod}"
+    return Event(kind=Kind.CONTAINER_STARTED, message=text, pod=result.step.pod, unit=unit)

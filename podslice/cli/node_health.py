@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from podslice.cli.enabled_units import is_enabled
 from podslice.cli.quadlet_presence import may_have_quadlets
 from podslice.cli.views import status_lines
+from podslice.errors import printable
 from podslice.model.config import Containers
+from podslice.model.container_exit import OOM_KILL, ContainerExit
 from podslice.model.naming import podman_service
 from podslice.model.reserved_values import TrialState
 from podslice.model.unit import UnitName
@@ -17,6 +20,7 @@ from podslice.policy.allocatable import validate_node
 from podslice.reconcile.report import describe_step, describe_unconfirmed
 from podslice.store.container_failures import ContainerFailures
 from podslice.systemd.journal_access import reading_command
+from podslice.usage.failing_containers import FailingContainer
 from podslice.usage.health import (
     HealthFacts,
     HealthKind,
@@ -26,7 +30,7 @@ from podslice.usage.health import (
     StoppedAgent,
     problems_of,
 )
-from podslice.usage.unit_status import ACTIVATING
+from podslice.usage.unit_status import ACTIVATING, FAILED
 
 if TYPE_CHECKING:
     from podslice.cli.wanted import WantedByManifests
@@ -34,7 +38,8 @@ if TYPE_CHECKING:
     from podslice.model.node_state import ContainerFailure
     from podslice.model.reserved_values import PendingTrial
     from podslice.plan import Plan
-    from podslice.processes.location import Stray
+    from podslice.processes.location import Placement, Stray
+    from podslice.processes.runtimes import RuntimeContainer
     from podslice.reconcile.assessment import Assessment
     from podslice.reconcile.world import LiveWorld
     from podslice.usage.unit_status import UnitStatus
@@ -47,7 +52,7 @@ async def find_problems(
     state: Assessment,
     wanted: WantedByManifests,
     units: tuple[UnitStatus, ...],
-    strays: tuple[Stray, ...],
+    placement: Placement,
     trial: PendingTrial | None,
 ) -> tuple[HealthProblem, ...]:
     """Return everything that is not as it should be."""
@@ -61,6 +66,11 @@ async def find_problems(
             stopped_agent=await _find_stopped_agent(world, state, wanted.directories),
             containers=await _find_container_failures(world, state),
             restarting=await _find_restarting_pods(world, state),
+            failing=(
+                *await _find_services(world, state),
+                *_find_ended(state, placement.ended),
+            ),
+            flag=world.manager.flag,
             manifests=tuple(each for each in wanted.problems if each not in of_node),
             pending=wanted.pending,
             unwanted=wanted.unwanted,
@@ -68,7 +78,7 @@ async def find_problems(
             lacking_cpus=state.desired.lacking_cpus,
             units=units,
             changes=tuple(_changes(state.plan)),
-            strays=tuple(map(_stray, strays)),
+            strays=tuple(map(_stray, placement.strays)),
             orphans=state.orphans,
             damaged_records=state.broken_records,
             not_enforced=tuple((each.unit, each.why) for each in state.plan.skipped if each.blocks),
@@ -141,6 +151,61 @@ async def _find_restarting_pods(world: LiveWorld, state: Assessment) -> tuple[Re
         for each in await world.client.observe(sorted(services))
         if each.active_state == ACTIVATING
     )
+
+
+async def _find_services(world: LiveWorld, state: Assessment) -> tuple[FailingContainer, ...]:
+    """Return the services in slices of pods that have failed, or that systemd starts again.
+
+    Those of containers are among the observed units, and the services of podman's pods restart as
+    pods do.
+    """
+    pods = {pod.slice: pod.pod.key for pod in state.desired.pods}
+    if not pods:
+        return ()
+    known = state.observed.units.keys() | {podman_service(key) for key in pods.values()}
+    names = [
+        each.name
+        for each in await world.client.list_units(("*.service",))
+        if each.active_state in {FAILED, ACTIVATING} and each.name not in known
+    ]
+    return tuple(
+        FailingContainer(
+            pod=pods[slice_],
+            name=printable(each.name),
+            is_restarting=each.active_state == ACTIVATING,
+            restarts=each.restarts,
+            last_exit=each.main_exit,
+            show=reading_command(each.name, world.manager),
+            start=f"systemctl{world.manager.flag} restart {each.name}",
+        )
+        for each in await world.client.observe(names)
+        if (slice_ := UnitName(str(each.properties["Slice"]))) in pods
+    )
+
+
+_STOPPED_CODES = frozenset(128 + each for each in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM))
+"""The exit codes of containers that were stopped; runtimes do not report that they were."""
+
+
+def _find_ended(state: Assessment, ended: Iterable[RuntimeContainer]) -> Iterator[FailingContainer]:
+    """Yield the containers of podman and docker in pods that have crashed."""
+    keys = {pod.pod.uid: pod.pod.key for pod in state.desired.pods}
+    for each in ended:
+        pod = each.pod_key or keys.get(each.pod_uid or "")
+        code = each.exit_code
+        is_crash = each.is_oom or (code and code not in _STOPPED_CODES)
+        if not is_crash or pod not in keys.values():
+            continue
+        result = OOM_KILL if each.is_oom else "exit-code"
+        yield FailingContainer(
+            pod=str(pod),
+            name=each.container or each.name,
+            last_exit=ContainerExit(
+                result=result, exit_code=code, is_oom=each.is_oom, started_usec=0
+            ),
+            show=f"{each.runtime} logs {each.name}",
+            start=f"{each.runtime} start {each.name}",
+        )
 
 
 def _see_journal(manager: Manager) -> str:

@@ -90,7 +90,7 @@ async def observe(world: LiveWorld) -> Overview:
         cgroups=world.cgroups,
         unconfirmed=trial,
         wanted=wanted,
-        problems=await find_problems(world, state, wanted, units, placement.strays, trial),
+        problems=await find_problems(world, state, wanted, units, placement, trial),
     )
 
 
@@ -144,12 +144,14 @@ def _with_parents(
 
 
 async def _list_runtimes(world: LiveWorld, state: Assessment) -> tuple[RuntimeContainer, ...]:
-    """Return the containers of podman and docker whose labels name a pod."""
+    """Return the containers of podman and docker whose labels name a pod, also exited ones."""
     if not state.current:
         return ()
     from podslice.processes.runtimes import containers
 
-    return await containers(state.current, manager=world.manager, on_note=world.on_note)
+    return await containers(
+        state.current, manager=world.manager, on_note=world.on_note, with_exited=True
+    )
 
 
 def emit_overview(

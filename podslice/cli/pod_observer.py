@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,10 @@ from podslice.reconcile.world import LiveWorld
 from podslice.usage import stats
 from podslice.usage.health import HealthProblem
 from podslice.usage.stats import NodeStats
+from podslice.usage.unit_status import EXITED, FAILED
 
 if TYPE_CHECKING:
+    from podslice.cli.views.status_lines import UnitRow
     from podslice.systemd.journalctl import Entry
 
 INTERVAL_SEC = 0.25
@@ -48,14 +51,15 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
     now = _measure(world, decision, state)
     usage = usage_table.measure(now, before, {})
     rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=False)
+    shown = tuple(row for row in rows if row.unit.pod == key)
     progress = state.progress.get(decision.pod.uid, NO_PROGRESS)
     return PodDetail(
         decision=decision,
-        units=tuple(row for row in rows if row.unit.pod == key),
+        units=shown,
         stats=now.pods[0] if now.pods else None,
         usage=usage.pods[0] if usage.pods else None,
         time_usec=now.time_usec,
-        phase=_phase(key, state),
+        phase=_phase(key, state, shown),
         init_containers=_init_containers(decision.pod, progress),
         source=state.sources.get(decision.pod.uid),
         node_conditions=tuple(state.agent.conditions) if state.agent else (),
@@ -103,10 +107,18 @@ def _measure(world: LiveWorld, decision: PodDecision, state: Assessment) -> Node
     return stats.read_stats((decision,), state.observed, world.config, cgroups=world.cgroups)
 
 
-def _phase(key: str, state: Assessment) -> str:
+def _phase(key: str, state: Assessment, rows: Iterable[UnitRow]) -> str:
+    """Return the phase of a pod, which is running while it has processes."""
     if state.agent and key in state.agent.terminating:
         return "terminating"
-    return "init" if key in state.desired.initializing else "running"
+    if key in state.desired.initializing:
+        return "init"
+    if any(row.processes for row in rows):
+        return "running"
+    units = [row.unit for row in rows]
+    if any(unit.has_failed for unit in units):
+        return FAILED
+    return EXITED if any(unit.state == EXITED for unit in units) else "not started"
 
 
 def _init_containers(pod: Pod, progress: InitProgress) -> tuple[tuple[str, bool], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from podslice.cli import interrupts
 from podslice.cli.manifests import choose_candidates, load_candidates
@@ -228,13 +228,13 @@ class StartedPods:
         steps = await self._planner.plan_start(_failed_pods(report))
         self._starts = await self._services.change(steps)
 
-    async def start(self) -> Self:
+    async def start(self) -> None:
         """Start the services, and wait for them; the caller has released the lock.
 
         The last init container calls podslice, which takes it.
         """
         if self._services is None or not self._starts:
-            return self
+            return
         interrupts.describe_with(
             lambda: (
                 "the slices are as requested, and services continue to start; see: podslice status"
@@ -243,7 +243,6 @@ class StartedPods:
         pods = dict.fromkeys(each.pod for each in self._starts)
         note(f"waiting for the services of {', '.join(pods)}")
         await self._services.start(self._starts)
-        return self
 
     def _unwanted(self, state: Assessment) -> Collection[str] | None:
         """Return the pods to remove; with None all."""

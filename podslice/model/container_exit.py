@@ -14,6 +14,9 @@ OOMD_KILL = "oomd-kill"
 UNKNOWN = "unknown"
 """The result of a container whose end was not recorded: nothing waits for adopted processes."""
 
+ATTENDED = "PODSLICE_ATTENDED"
+"""podslice's own variable, beside those of systemd: a caller has the exit status."""
+
 _RESULT = re.compile(r"[a-z-]{1,40}")
 _SIGNAL = re.compile(r"SIG[A-Z0-9+]{1,20}")
 
@@ -36,6 +39,8 @@ class ContainerExit:
     started_usec: int
     """Since the epoch."""
     ended_usec: int | None = None
+    is_attended: bool = False
+    """Whether a caller has its exit status: that of `podslice run` in the foreground."""
 
     def __post_init__(self) -> None:
         """Check the words, which are printed.
@@ -52,6 +57,28 @@ class ContainerExit:
     def is_oomd(self) -> bool:
         """Return whether systemd-oomd ended it."""
         return self.result == OOMD_KILL
+
+    @property
+    def is_failure(self) -> bool:
+        """Return whether it was a crash or a kill, and no caller has its exit status.
+
+        A stop, an exit with 0 and an unknown end are not failures.
+        """
+        is_killed = self.is_oom or self.is_oomd
+        return not self.is_attended and (is_killed or self.result not in (SUCCESS, UNKNOWN))
+
+    @property
+    def cause(self) -> str:
+        """Return what ended it: `exit code 1`, `SIGSEGV`; systemd's result for lack of both."""
+        if self.is_oom:
+            return "an OOM kill"
+        if self.is_oomd:
+            return "a kill by systemd-oomd"
+        if self.signal is not None:
+            return self.signal
+        if self.exit_code is not None:
+            return f"exit code {self.exit_code}"
+        return ""
 
     @property
     def duration_usec(self) -> int | None:
@@ -101,4 +128,5 @@ def exit_of_variables(
         is_oom=result == OOM_KILL or (oom_kills > 0 and code != 0 and result != OOMD_KILL),
         started_usec=started_usec,
         ended_usec=ended_usec,
+        is_attended=ATTENDED in variables,
     )

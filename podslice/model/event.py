@@ -65,6 +65,15 @@ class Kind(Enum):
     """A pod level, or one of its values, is not applied."""
 
     CONTAINER_STARTED = ("container-started", "dc28e5710d9f47f4a4dbb043894042e9", Level.INFO)
+    CONTAINER_FAILED = ("container-failed", "1f2a4b9c6d3e4f70a85b91c2d7e60f34", Level.WARNING)
+    """A container has crashed, or its service has failed."""
+    CONTAINER_OOM_KILLED = (
+        "container-oom-killed",
+        "8c41d7e2b95f4a06931e0fd2a6c7b358",
+        Level.WARNING,
+    )
+    CONTAINER_RESTARTED = ("container-restarted", "c3e95a07f1d84b62b0497e8a25d6f19b", Level.NOTICE)
+    """systemd has started a container again after its end."""
     PROCESSES_ADOPTED = ("processes-adopted", "11a242fd09724a4588d8fc13846295d5", Level.INFO)
     PHASE_CHANGED = ("phase-changed", "103bb9d62ebb4e8d84e0ab58f3e0d74e", Level.INFO)
     RESERVED_SET = ("reserved-values-set", "f58bfcd4ea064ed3a52e67f1978401cf", Level.NOTICE)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.open_group import OpenGroup
-from podslice.model.container_exit import OOM_KILL, OOMD_KILL, SIGNAL, SUCCESS
+from podslice.model.container_exit import ATTENDED, OOM_KILL, OOMD_KILL, SIGNAL, SUCCESS
 from podslice.processes.target import Place
 
 _OOM_KILL = "oom_kill"
@@ -57,7 +57,7 @@ class OomKills:
 
 
 def variables_of(status: int, kill: str | None) -> dict[str, str]:
-    """Return how systemd would report a status of `os.waitpid` to `ExecStopPost=`.
+    """Return how systemd would report a status of `os.waitpid` to `ExecStopPost=`, for a record.
 
     Args:
         status: the status.
@@ -77,6 +77,7 @@ def variables_of(status: int, kill: str | None) -> dict[str, str]:
         "SERVICE_RESULT": kill or result,
         "EXIT_CODE": code,
         "EXIT_STATUS": shown,
+        ATTENDED: "yes",
     }
 
 

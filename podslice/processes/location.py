@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,8 @@ class Placement:
     """By the unit of the container."""
     others: tuple[Other, ...] = ()
     strays: tuple[Stray, ...] = ()
+    ended: tuple[RuntimeContainer, ...] = ()
+    """The containers of runtimes without processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +178,10 @@ def read_placement(
     groups = dict(cgroups.processes(pods.root)) if pods.root else {}
     for unit in _misplaced(assessment, pods):
         groups |= cgroups.processes(unit.control_group)
-    return arrange(assessment, groups, runtimes, lambda pid: process_name(pid, root))
+    containers = tuple(runtimes)
+    running = [each for each in containers if each.control_group]
+    found = arrange(assessment, groups, running, lambda pid: process_name(pid, root))
+    return replace(found, ended=tuple(each for each in containers if not each.control_group))
 
 
 def locate(

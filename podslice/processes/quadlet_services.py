@@ -47,6 +47,14 @@ class QuadletResult:
     outcome: Outcome
     error: str = ""
 
+    @property
+    def started(self) -> UnitName | None:
+        """Return the service of a container that was started."""
+        step = self.step
+        is_start = step.action is QuadletAction.START and self.outcome is Outcome.DONE
+        is_container = step.file is not None and step.file.path.endswith(".container")
+        return UnitName(step.name) if is_start and is_container else None
+
 
 class QuadletServices:
     """Takes the steps of a planner, and keeps their results."""

@@ -11,7 +11,9 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ PATIENT_LIMIT_SEC = 60.0
 
 _PODMAN = ("podman", "ps", "--format=json")
 _WITH_PROCESSES = ("--filter=status=running", "--filter=status=paused")
+_KILLED_CODE = 128 + signal.SIGKILL
 _PODMAN_PODS = ("podman", "pod", "ps", "--format=json")
 
 RunCommand = Callable[..., Awaitable[str]]
@@ -62,6 +65,10 @@ class RuntimeContainer:
     """The container of the pod; None where it is not reported."""
     control_group: str
     """The control group of its first process; empty after its exit."""
+    exit_code: int | None = None
+    """None while it runs, and before its first start."""
+    is_oom: bool = False
+    """Whether the kernel killed its first process for lack of memory."""
 
 
 async def containers(
@@ -193,8 +200,14 @@ async def _podman(
     listed = json.loads(await run_command(*_PODMAN, *options))
     in_pods = any(entry["Pod"] for entry in listed)
     podman_pods = json.loads(await run_command(*_PODMAN_PODS)) if in_pods else []
-    found = parse_podman(listed, podman_pods, pods, group_of)
-    return _selected(found, with_exited=with_exited)
+    found = _selected(parse_podman(listed, podman_pods, pods, group_of), with_exited=with_exited)
+    killed = [each.id for each in found if each.exit_code == _KILLED_CODE]
+    if not killed:
+        return found
+    # podman ps does not report why
+    inspected = json.loads(await run_command("podman", "inspect", "--type=container", *killed))
+    oom = {each["Id"] for each in inspected if each["State"]["OOMKilled"]}
+    return [replace(each, is_oom=each.id in oom) for each in found]
 
 
 async def _docker(
@@ -238,16 +251,23 @@ def parse_podman(
             claim = _labelled_pod(by_id[podman_pod]["Labels"] or {}, labels)
             claim = claim or played.get((by_id[podman_pod]["Name"], name))
         if claim:
-            yield _container("podman", entry["Id"], name, entry["Pid"], claim, group_of)
+            found = _container("podman", entry["Id"], name, entry["Pid"], claim, group_of)
+            yield replace(found, exit_code=entry["ExitCode"] if entry.get("Exited") else None)
 
 
 def parse_docker(inspected: Iterable[Any], group_of: GroupOf) -> Iterator[RuntimeContainer]:
     """Yield the containers of `docker inspect` that belong to a pod."""
     for entry in inspected:
-        name, pid = entry["Name"].removeprefix("/"), entry["State"]["Pid"]
+        name, state = entry["Name"].removeprefix("/"), entry["State"]
         claim = _labelled(entry["Config"]["Labels"] or {})
         if claim:
-            yield _container("docker", entry["Id"], name, pid, claim, group_of)
+            found = _container("docker", entry["Id"], name, state["Pid"], claim, group_of)
+            has_exited = state.get("Status") == "exited"
+            yield replace(
+                found,
+                exit_code=state["ExitCode"] if has_exited else None,
+                is_oom=has_exited and state["OOMKilled"],
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

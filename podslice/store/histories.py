@@ -18,6 +18,7 @@ from typing import Any
 
 from podslice.files import NotRegularError, read_with_status
 from podslice.model.container_exit import (
+    ATTENDED,
     OOMD_KILL,
     UNKNOWN,
     ContainerExit,
@@ -28,8 +29,9 @@ from podslice.store import marks
 from podslice.store.atomic import entries, read_json, remove, unlink_link, write_json, writing
 
 VARIABLES = ("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS")
-"""The variables in the record of an end."""
+"""The variables in the record of an end, as a service records it."""
 
+_READ = (*VARIABLES, ATTENDED)
 _END_BYTES_MAX = 64 * 1024
 _RESULT = re.compile(rb"SERVICE_RESULT=(signal|oom-kill)(?=\0)")
 _OOM_KILLS = re.compile(rb"(?m)^oom_kill ([0-9]{1,18})$")
@@ -146,7 +148,7 @@ def parse_end(content: bytes, *, started_usec: int, ended_usec: int) -> Containe
     """Parse the record of an end; where it is not valid, only the time is known."""
     kills = _OOM_KILLS.search(content.replace(b"\0", b"\n"))
     pairs = (part.decode(errors="replace").partition("=") for part in content.split(b"\0"))
-    variables: dict[str, Any] = {name: value for name, _, value in pairs if name in VARIABLES}
+    variables: dict[str, Any] = {name: value for name, _, value in pairs if name in _READ}
     try:
         return exit_of_variables(
             variables,

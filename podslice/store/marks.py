@@ -109,6 +109,7 @@ def _container_exit(found: Mapping[str, Any]) -> ContainerExit:
         is_oom=found["is_oom"] is True,
         started_usec=_number(found["started_usec"]),
         ended_usec=None if ended is None else _number(ended),
+        is_attended=found.get("is_attended") is True,
     )
 
 

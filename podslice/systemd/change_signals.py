@@ -15,6 +15,7 @@ _PROPERTIES = f"{_FROM},interface='org.freedesktop.DBus.Properties',member='Prop
 MATCHES = (
     # the interface of slices has no property whose changes are signalled
     f"{_PROPERTIES},arg0='org.freedesktop.systemd1.Scope'",
+    f"{_PROPERTIES},arg0='org.freedesktop.systemd1.Service'",
     *(
         f"{_FROM},path='{MANAGER_PATH}',interface='{MANAGER}',member='{member}'"
         for member in ("UnitRemoved", "Reloading")

@@ -7,15 +7,14 @@ from enum import StrEnum
 
 from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
-from podslice.model.container_exit import ContainerExit
 from podslice.model.desired import Refusal
 from podslice.model.kubelet import Foreign
 from podslice.model.node_state import AgentState, Condition, ContainerFailure, PendingPod
 from podslice.model.properties import PARTITION, PROPERTIES, format_value
 from podslice.model.unit import UnitName
 from podslice.policy.pending_pods import EVICTED
+from podslice.usage.failing_containers import FailingContainer, failing_containers
 from podslice.usage.unit_status import (
-    ACTIVATING,
     ELSEWHERE,
     MISSING,
     PropertyStatus,
@@ -50,6 +49,8 @@ class HealthKind(StrEnum):
     SHARED_CPUS = "cpus-shared"
     """An applied pod cannot have the CPUs that it claims for itself."""
     PARTITION = "partition-refused"
+    FAILED = "container-failed"
+    OOM_KILLED = "container-oom-killed"
     RESTARTING = "container-restarting"
     POD_RESTARTING = "pod-restarting"
     """A pod of quadlets that cannot be created."""
@@ -130,6 +131,10 @@ class HealthFacts:
     containers: tuple[ContainerFailure, ...] = ()
     """Why containers that the agent keeps do not run."""
     restarting: tuple[RestartingPod, ...] = ()
+    failing: tuple[FailingContainer, ...] = ()
+    """The containers of other programs in pods that have failed or restart."""
+    flag: str = ""
+    """The option that selects the service manager, after a space; empty for the system's."""
     manifests: tuple[Problem, ...] = ()
     """The problems of the manifest directories."""
     pending: tuple[PendingPod, ...] = ()
@@ -237,32 +242,19 @@ def _of_containers(facts: HealthFacts) -> Iterator[HealthProblem]:
 
 
 def _of_restarts(facts: HealthFacts) -> Iterator[HealthProblem]:
-    """Yield the pods and containers that wait for another restart, after several."""
+    """Yield pods and containers that have failed, or that wait for another restart after several."""
     for pod in facts.restarting:
         if pod.restarts >= RESTARTS_MIN:
             message = f"podman cannot keep it active: {pod.restarts} restarts"
             yield _of_pod(HealthKind.POD_RESTARTING, pod.pod, message, pod.hint)
     reported = {each.unit for each in facts.containers}
-    for unit in facts.units:
-        is_again = unit.state == ACTIVATING and unit.restarts >= RESTARTS_MIN
-        if is_again and unit.pod is not None and unit.name not in reported:
-            last = unit.last_exit and _ends(unit.last_exit)
-            how = f", the last one after {last}" if last else ""
-            yield _of_pod(
-                HealthKind.RESTARTING,
-                unit.pod,
-                f"container {unit.label} does not stay active: {unit.restarts} restarts{how}",
-                f"to see its output: podslice logs {unit.pod} -c {unit.label}",
-            )
-
-
-def _ends(last: ContainerExit) -> str:
-    """Return what ended a container: `exit code 1`, `SIGSEGV`; empty if that is not known."""
-    if last.is_oom:
-        return "an OOM kill"
-    if last.is_oomd:
-        return "a kill by systemd-oomd"
-    return last.signal or ("" if last.exit_code is None else f"exit code {last.exit_code}")
+    units = (each for each in facts.units if each.name not in reported)
+    for each in (*failing_containers(units, facts.flag), *facts.failing):
+        if not each.is_restarting:
+            kind = HealthKind.OOM_KILLED if each.is_oom else HealthKind.FAILED
+            yield _of_pod(kind, each.pod, each.message, each.hint)
+        elif each.restarts >= RESTARTS_MIN:
+            yield _of_pod(HealthKind.RESTARTING, each.pod, each.message, each.hint)
 
 
 _CONDITIONS = {

@@ -23,6 +23,8 @@ from podslice.model.unit import (
 
 ACTIVATING = "activating"
 """systemd's state of a unit that starts, or waits for its next start."""
+FAILED = "failed"
+"""systemd's state of a unit that has crashed, or could not be started."""
 MISSING = "missing"
 """The state of a desired unit that does not exist."""
 EMPTY = "empty"
@@ -73,6 +75,14 @@ class UnitStatus:
     usage: Usage = field(default_factory=Usage)
     restarts: int = 0
     last_exit: ContainerExit | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a container has failed, and is not about to be started again."""
+        if self.kind not in HOLDS_PROCESSES:
+            return False
+        is_crash = self.last_exit is not None and self.last_exit.is_failure
+        return self.state == FAILED or (self.state == EXITED and is_crash)
 
     @property
     def differs(self) -> bool:

@@ -18,6 +18,7 @@ from podslice.cli.session import in_world, locked
 from podslice.cli.started_pods import StartedPods, load_pods_to_apply
 from podslice.cli.wanted import sources_or_default
 from podslice.errors import invalid
+from podslice.model.event import Kind
 from podslice.plan import Plan
 from podslice.reconcile.converge import apply as apply_pods
 from podslice.reconcile.report import Report
@@ -88,9 +89,20 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
                 )
             log.finish(report)
             await started.write(report)
-        return report, await started.start()
+        await _start(world, started)
+        return report, started
 
     return _emit(*in_world(planning, work), output)
+
+
+async def _start(world: LiveWorld, started: StartedPods) -> None:
+    """Start the services, and log the containers that were started."""
+    await started.start()
+    with manual_log("apply", world.store, world.manager) as log:
+        for each in started.results:
+            if each.started:
+                text = f"started {each.started} of pod {each.step.pod}"
+                log.report(Kind.CONTAINER_STARTED, text, pod=each.step.pod, unit=each.started)
 
 
 def _check_confirm(planning: Planning, confirm: int | None) -> None:

@@ -6,9 +6,11 @@ import pytest
 
 from podslice.agent.container_ends import ContainerEnds
 from podslice.agent.oomd_kills import OomdMonitor
+from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
-from podslice.model.unit import TransientUnit
+from podslice.model.unit import TransientUnit, UnitName
 from podslice.reconcile.converge import apply
+from podslice.reconcile.manual_changes import finish, record
 from podslice.reconcile.request import Request
 from podslice.store import histories
 from tests.fake_systemd import FakeSystemd
@@ -17,6 +19,7 @@ from tests.unit.builders import burstable, decisions
 
 WEB = "kubepods-burstable-podweb.slice"
 SCOPE = "podslice-podweb-main.scope"
+SERVICE = "podslice-podweb-main.service"
 START = 1_700_000_000_000_000
 
 
@@ -114,6 +117,140 @@ async def test_containers_of_unknown_starts_and_removed_pods_are_ignored(node):
     await node.memory.stop(WEB)
     await node.follow()
     assert not (node.store.root / "containers/web").exists()
+
+
+# Failures and restarts, as events.
+
+FAILURES = (Kind.CONTAINER_FAILED, Kind.CONTAINER_OOM_KILLED, Kind.CONTAINER_RESTARTED)
+
+
+def reported(node):
+    events = node.context.events.journal.of(*FAILURES)
+    return [(each.kind, each.message, each.unit, each.fields) for each in events]
+
+
+@pytest.mark.parametrize(
+    ("end", "kind", "text", "fields"),
+    [
+        (
+            *("exit-code exited 7", Kind.CONTAINER_FAILED, "has failed: exit code 7"),
+            {"RESULT": "exit-code", "EXIT_STATUS": "7"},
+        ),
+        (
+            *("core-dump dumped SEGV", Kind.CONTAINER_FAILED, "has failed: SIGSEGV"),
+            {"RESULT": "core-dump", "EXIT_STATUS": "SIGSEGV"},
+        ),
+        (
+            *("oom-kill killed KILL", Kind.CONTAINER_OOM_KILLED),
+            "was killed for lack of memory: an OOM kill",
+            {"RESULT": "oom-kill", "EXIT_STATUS": "SIGKILL"},
+        ),
+        ("timeout", Kind.CONTAINER_FAILED, "has failed: timeout", {"RESULT": "timeout"}),
+        ("success exited 0", None, "", {}),
+        ("success killed TERM", None, "", {}),
+    ],
+)
+async def test_a_container_that_has_failed_is_reported_once(node, end, kind, text, fields):
+    variables = dict(zip(histories.VARIABLES, end.split(), strict=False))
+    histories.save_end(node.store.end_path("web", "main", START), variables)
+    await node.end()
+    await node.follow()
+    message = f"container main of pod default/web {text}"
+    expected = (kind, message, SERVICE, {"CONTAINER": "main", **fields})
+    assert reported(node) == [expected] * (kind is not None)
+
+
+CRASH = {"SERVICE_RESULT": "exit-code", "EXIT_CODE": "exited", "EXIT_STATUS": "7"}
+
+
+async def test_an_adopted_process_that_the_kernel_kills_is_reported(node):
+    node.kills(1)
+    await node.end()
+    assert [each[0] for each in reported(node)] == [Kind.CONTAINER_OOM_KILLED]
+
+
+async def test_a_failure_in_the_foreground_is_reported_to_its_caller_only(node):
+    end = {**CRASH, "PODSLICE_ATTENDED": "yes"}
+    histories.save_end(node.store.end_path("web", "main", START), end)
+    await node.end()
+    assert reported(node) == []
+
+
+async def test_the_end_of_a_pod_is_not_the_failure_of_its_containers(node):
+    histories.save_end(node.store.end_path("web", "main", START), CRASH)
+    change = record(node.store, "delete", pods=["default/web"], units=[])
+    await node.end()
+    finish(node.store, change)
+    assert reported(node) == []
+
+
+def crash(code=1, ended_usec=START + 9, **fields):
+    result = fields.pop("result", "exit-code")
+    return ContainerExit(
+        result=result, exit_code=code, started_usec=START, ended_usec=ended_usec, **fields
+    )
+
+
+@pytest.fixture
+async def served(node):
+    """The same with the container as a service that systemd keeps, as of a quadlet."""
+    await node.end()
+    node.memory.provide(UnitName(SERVICE), Slice=WEB)
+    await node.follow()
+    return node
+
+
+async def test_restarts_are_reported_with_their_reason_and_count(served):
+    served.memory.crash(UnitName(SERVICE), 0, crash())
+    await served.follow()
+    assert reported(served) == []  # systemd has not started it again
+    served.memory.crash(UnitName(SERVICE), 1, crash())
+    await served.follow()
+    served.memory.restart(UnitName(SERVICE), 2)
+    await served.follow()
+    await served.follow()
+    text = "container main of pod default/web was restarted"
+    assert reported(served) == [
+        (
+            *(Kind.CONTAINER_RESTARTED, f"{text} after exit code 1: 1 restart", SERVICE),
+            {"CONTAINER": "main", "RESTARTS": "1", "RESULT": "exit-code", "EXIT_STATUS": "1"},
+        ),
+        (
+            *(Kind.CONTAINER_RESTARTED, f"{text}: 2 restarts in a row", SERVICE),
+            {"CONTAINER": "main", "RESTARTS": "2"},
+        ),
+    ]
+    served.memory.restart(UnitName(SERVICE), 0)  # an administrator has started it
+    await served.follow()
+    assert len(reported(served)) == 2
+
+
+async def test_a_failed_service_is_reported_once_for_each_failure(served):
+    for ended_usec in (START + 1, START + 2):
+        served.memory.fail(UnitName(SERVICE), crash(3, ended_usec))
+        await served.follow()
+        await served.follow()
+    text = "container main of pod default/web has failed: exit code 3"
+    fields = {"CONTAINER": "main", "RESULT": "exit-code", "EXIT_STATUS": "3"}
+    assert reported(served) == [(Kind.CONTAINER_FAILED, text, SERVICE, fields)] * 2
+
+
+async def test_an_oom_kill_before_a_restart_is_reported(served):
+    last = crash(None, result="oom-kill", signal="SIGKILL", is_oom=True)
+    served.memory.crash(UnitName(SERVICE), 1, last)
+    await served.follow()
+    kinds = [each[0] for each in reported(served)]
+    assert kinds == [Kind.CONTAINER_OOM_KILLED, Kind.CONTAINER_RESTARTED]
+
+
+async def test_failures_before_the_agent_are_not_reported(node):
+    await node.end()
+    node.memory.provide(UnitName(SERVICE), Slice=WEB)
+    node.memory.fail(UnitName(SERVICE), crash())
+    node.ends = ContainerEnds(node.context, node.oomd)
+    await node.follow()
+    await node.follow()
+    assert reported(node) == []
 
 
 @pytest.fixture

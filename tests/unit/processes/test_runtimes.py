@@ -116,6 +116,42 @@ def test_containers_that_have_exited_have_no_control_group():
     assert [each.control_group for each in parse_podman([ended], (), (), group_of)] == [""]
 
 
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ({"Status": "running", "Pid": 7, "ExitCode": 0, "OOMKilled": False}, (None, False)),
+        ({"Status": "created", "Pid": 0, "ExitCode": 0, "OOMKilled": False}, (None, False)),
+        ({"Status": "exited", "Pid": 0, "ExitCode": 3, "OOMKilled": False}, (3, False)),
+        ({"Status": "exited", "Pid": 0, "ExitCode": 137, "OOMKilled": True}, (137, True)),
+    ],
+)
+def test_how_dockers_containers_have_exited(state, expected):
+    (found,) = parse_docker([{**DOCKER[0], "State": state}], group_of)
+    assert (found.exit_code, found.is_oom) == expected
+
+
+async def test_how_podmans_containers_have_exited(host):
+    """podman lists the exit code, and reports an OOM kill only where it inspects a container."""
+    start(host, 7, "conmon")
+    first = PODMAN["ps"][0]
+    codes = {"done": 0, "crashed": 3, "stopped": 137, "oom": 137}
+    listed = [
+        {**first, "Id": name, "Names": [name], "Pid": 0, "Exited": True, "ExitCode": code}
+        for name, code in codes.items()
+    ]
+    inspected = [{"Id": name, "State": {"OOMKilled": name == "oom"}} for name in ("stopped", "oom")]
+    answers = {
+        "podman ps": json.dumps([*listed, first]),
+        "podman inspect --type=container stopped oom": json.dumps(inspected),
+    }
+    found, notes, _ = await list_containers(host, answers, with_exited=True)
+    assert notes == []
+    assert [(each.name, each.exit_code, each.is_oom) for each in found] == [
+        *((name, code, name == "oom") for name, code in codes.items()),
+        (first["Names"][0], None, False),
+    ]
+
+
 def test_dockers_containers_are_known_by_their_labels():
     (found,) = parse_docker(DOCKER, group_of)
     assert (found.runtime, found.name, found.pid) == ("docker", "shop-web-1", 700)

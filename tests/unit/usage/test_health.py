@@ -21,7 +21,14 @@ from podslice.usage.health import (
     problematic_pods,
     problems_of,
 )
-from podslice.usage.unit_status import ACTIVATING, MISSING, PropertyStatus, UnitStatus
+from podslice.usage.unit_status import (
+    ACTIVATING,
+    EXITED,
+    FAILED,
+    MISSING,
+    PropertyStatus,
+    UnitStatus,
+)
 
 WEB, APP = UnitName("kubepods-podweb.slice"), UnitName("podslice-podweb-app.service")
 UNIT = UnitStatus(
@@ -110,6 +117,11 @@ def restarting(restarts, state=ACTIVATING, **last):
     )
 
 
+def ended(result="exit-code", restarts=0, **fields):
+    last = ContainerExit(result=result, started_usec=1, ended_usec=2, **fields)
+    return replace(restarting(restarts, EXITED), last_exit=last)
+
+
 @pytest.mark.parametrize(
     ("unit", "message"),
     [
@@ -130,6 +142,58 @@ def test_a_container_that_restarts_again_and_again(unit, message):
     text = f"pod default/web: container app does not stay active: {message}"
     hint = "to see its output: podslice logs default/web -c app"
     assert problems == ([(text, hint)] if message else [])
+
+
+RUN = "podslice run --detach default/web -c app -- COMMAND"
+RESTART = f"systemctl restart {APP}"
+
+
+@pytest.mark.parametrize(
+    ("unit", "kind", "message", "start"),
+    [
+        (ended(exit_code=7), HealthKind.FAILED, "has failed with exit code 7", RUN),
+        (
+            ended(restarts=2, exit_code=7),
+            HealthKind.FAILED,
+            "has failed with exit code 7, 2 restarts",
+            RUN,
+        ),
+        (ended(signal="SIGSEGV"), HealthKind.FAILED, "has failed with SIGSEGV", RUN),
+        (ended("timeout"), HealthKind.FAILED, "has failed: timeout", RUN),
+        (
+            ended("oom-kill", signal="SIGKILL", is_oom=True),
+            HealthKind.OOM_KILLED,
+            "was killed for lack of memory by the kernel",
+            RUN,
+        ),
+        (
+            ended("oomd-kill", signal="SIGKILL"),
+            HealthKind.OOM_KILLED,
+            "was killed for lack of memory by systemd-oomd",
+            RUN,
+        ),
+        (
+            restarting(1, FAILED, exit_code=1),
+            HealthKind.FAILED,
+            "has failed with exit code 1, 1 restart",
+            RESTART,
+        ),
+        (restarting(0, FAILED), HealthKind.FAILED, "has failed", RESTART),
+    ],
+)
+def test_a_container_that_has_failed(unit, kind, message, start):
+    (problem,) = problems_of(HealthFacts(units=(unit,)))
+    assert (problem.kind, str(problem)) == (kind, f"pod default/web: container app {message}")
+    assert problem.hint == (
+        f"to see its output: podslice logs default/web -c app; to start it again: {start}"
+    )
+
+
+@pytest.mark.parametrize("flag", ["", " --user"])
+def test_remedies_name_the_service_manager(flag):
+    (problem,) = problems_of(HealthFacts(units=(ended(exit_code=1),), flag=flag))
+    assert f"podslice logs{flag} default/web" in problem.hint
+    assert f"podslice run{flag} --detach" in problem.hint
 
 
 @pytest.mark.parametrize(("restarts", "count"), [(2, 0), (3, 1)])

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from podslice.model.node_state import (
 )
 from podslice.model.unit import UnitName
 from podslice.processes.runtimes import RuntimeContainer
-from podslice.store import Store
+from podslice.store import Store, histories
 from podslice.store.container_failures import ContainerFailures
 from tests.unit.builders import make_files, manifest
 
@@ -40,6 +41,18 @@ HELD = PendingPod(
     reason="MemoryPressure",
     message="the node is short of memory; BestEffort pods wait until that is over",
     qos="BestEffort",
+)
+
+
+CONTAINER = RuntimeContainer(
+    runtime="podman",
+    id="0123",
+    name="web-main",
+    pid=40,
+    control_group="/machine.slice/x.scope",
+    pod_key="default/web",
+    pod_uid=None,
+    container="main",
 )
 
 
@@ -77,6 +90,20 @@ class Machine:
     def crash(self, name, restarts, **values):
         self.memory.provide(UnitName(name), **values)
         self.memory.crash(UnitName(name), restarts)
+
+    def fail(self, name, **values):
+        self.memory.provide(UnitName(name), **values)
+        self.memory.fail(UnitName(name))
+
+    def end(self, result, code, status, **more):
+        """Let a container that was started before end, as its service or its parent records it."""
+        self.store.save_start("web", "main", 1)
+        variables = {"SERVICE_RESULT": result, "EXIT_CODE": code, "EXIT_STATUS": status, **more}
+        histories.save_end(self.store.end_path("web", "main", 1), variables)
+
+    def exit_in_podman(self, code, **fields):
+        container = replace(CONTAINER, pid=0, control_group="", exit_code=code, **fields)
+        self.runtimes_hold.append(container)
 
     def set(self, name, **values):
         asyncio.run(self.memory.set_properties(UnitName(name), values))
@@ -269,6 +296,79 @@ def container_restarting(machine):
     machine.crash("podslice-podweb-main.service", 3, CPUWeight=50)
 
 
+def container_crashed(machine):
+    by_hand(machine)
+    machine.end("exit-code", "exited", "7")
+
+
+def container_killed(machine):
+    by_hand(machine)
+    machine.end("signal", "killed", "KILL")
+
+
+def container_oom_killed(machine):
+    by_hand(machine)
+    machine.end("oom-kill", "killed", "KILL")
+
+
+def container_done(machine):
+    by_hand(machine)
+    machine.end("success", "exited", "0")
+
+
+def container_stopped(machine):
+    by_hand(machine)
+    machine.end("success", "killed", "TERM")
+
+
+def container_crashed_in_the_foreground(machine):
+    by_hand(machine)
+    machine.end("exit-code", "exited", "7", PODSLICE_ATTENDED="yes")
+
+
+def container_started_again(machine):
+    container_crashed(machine)
+    machine.store.save_start("web", "main", 2)
+    machine.memory.provide(UnitName("podslice-podweb-main.service"), Slice=WEB, CPUWeight=50)
+
+
+def service_of_a_container_failed(machine):
+    by_hand(machine)
+    machine.fail("podslice-podweb-main.service", CPUWeight=50)
+
+
+def service_in_a_pod_failed(machine):
+    by_hand(machine)
+    machine.fail("nginx.service", Slice=WEB)
+
+
+def service_in_a_pod_restarts(machine):
+    by_hand(machine)
+    machine.crash("nginx.service", 3, Slice=WEB)
+
+
+def service_elsewhere_failed(machine):
+    by_hand(machine)
+    machine.fail("nginx.service")
+    machine.crash("cron.service", 9)
+
+
+def podman_container_crashed(machine):
+    by_hand(machine)
+    machine.exit_in_podman(3)
+
+
+def podman_container_oom_killed(machine):
+    by_hand(machine)
+    machine.exit_in_podman(137, is_oom=True)
+
+
+def podman_containers_stopped(machine):
+    by_hand(machine)
+    for code in (0, 137, 143, None):
+        machine.exit_in_podman(code)
+
+
 def pod_restarting(machine):
     by_hand(machine)
     make_files(machine.here / "etc-False/containers/systemd", {"web.pod": "[Pod]\n"})
@@ -293,18 +393,7 @@ def cpus_shared(machine):
 
 def elsewhere(machine):
     kept_by_the_agent(machine)
-    machine.runtimes_hold.append(
-        RuntimeContainer(
-            runtime="podman",
-            id="0123",
-            name="web-main",
-            pid=40,
-            control_group="/machine.slice/x.scope",
-            pod_key="default/web",
-            pod_uid=None,
-            container="main",
-        )
-    )
+    machine.runtimes_hold.append(CONTAINER)
 
 
 def orphan(machine):
@@ -356,6 +445,20 @@ SITUATIONS = [
     (manifest_removed_without_agent, [STOPPED, "pod-unwanted default/batch"]),
     (stuck, ["pod-stuck default/batch"]),
     (container_restarting, ["container-restarting default/web"]),
+    (container_crashed, ["container-failed default/web"]),
+    (container_killed, ["container-failed default/web"]),
+    (container_oom_killed, ["container-oom-killed default/web"]),
+    (container_done, []),
+    (container_stopped, []),
+    (container_crashed_in_the_foreground, []),
+    (container_started_again, []),
+    (service_of_a_container_failed, ["container-failed default/web"]),
+    (service_in_a_pod_failed, ["container-failed default/web"]),
+    (service_in_a_pod_restarts, ["container-restarting default/web"]),
+    (service_elsewhere_failed, []),
+    (podman_container_crashed, ["container-failed default/web"]),
+    (podman_container_oom_killed, ["container-oom-killed default/web"]),
+    (podman_containers_stopped, []),
     (pod_restarting, ["pod-restarting default/web"]),
     (cpus_shared, ["cpus-shared default/own"]),
     (elsewhere, ["processes-elsewhere default/web"]),

@@ -7,6 +7,7 @@ import pytest
 
 from podslice.cli import quadlets
 from podslice.errors import CallTimeout, JobFailed, Refused
+from podslice.model.event import Kind
 from podslice.processes import quadlet_services
 from podslice.programs import NoAnswerError
 from tests.unit.builders import manifest
@@ -41,7 +42,7 @@ def summary(result):
     return result.out.splitlines()[-1]
 
 
-def test_a_pod_is_planned_started_and_left_alone(podslice, web, memory, directory, here):
+def test_a_pod_is_planned_started_and_left_alone(podslice, web, memory, directory, here, journal):
     planned = podslice("plan", "-f", web, "--start")
     assert planned.code == 3
     lines = planned.out.splitlines()
@@ -55,6 +56,8 @@ def test_a_pod_is_planned_started_and_left_alone(podslice, web, memory, director
     assert f"wrote {directory}/web.pod (default/web)" in lines
     assert lines[-4:] == [*(f"started {each} (default/web)" for each in (POD, APP, LOG)), "11 done"]
     assert active(memory) == sorted([POD, APP, LOG])
+    started = [(each.unit, each.pod) for each in journal.of(Kind.CONTAINER_STARTED)]
+    assert started == [(APP, "default/web"), (LOG, "default/web")]
     assert sorted(each.name for each in directory.iterdir()) == FILES
     assert podslice("plan", "-f", web, "--start") == (0, "nothing to do\n", "")
     memory.calls.clear()

@@ -173,6 +173,25 @@ def test_events_that_cannot_be_read_are_not_an_error(shop, podslice, monkeypatch
     assert ended.out.endswith("\nEVENTS\n  permission to read the journal denied\n")
 
 
+def test_a_pod_without_processes_is_not_running(shop, podslice, here, memory):
+    def phase():
+        found = podslice("status", "shop")
+        (document,) = [json.loads(podslice("status", "shop", "-o", "json").out)]
+        assert found.out.startswith(f"pod default/shop  Burstable  {document['pod']['phase']}\n")
+        return found.code, document["pod"]["phase"]
+
+    assert phase() == (0, "running")
+    (here / "cgroup" / GROUP / SERVICE / "cgroup.procs").write_text("")
+    asyncio.run(memory.stop(SERVICE))
+    assert phase() == (0, "exited")
+    containers = here / "run-False/containers/u-1"
+    result = {"SERVICE_RESULT": "exit-code", "EXIT_CODE": "exited", "EXIT_STATUS": "7"}
+    histories.save_end(histories.end_path(containers, "app", START + 91_000_000), result)
+    assert phase() == (3, "failed")
+    histories.discard(containers)
+    assert phase() == (0, "not started")
+
+
 def test_differences_and_the_init_phase_are_on_the_page(shop, podslice, memory):
     podslice("phase", "shop", "--set", "init")
     assert podslice("status", "shop").out.startswith(

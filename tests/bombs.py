@@ -18,8 +18,8 @@ from pathlib import Path
 
 MIB = 2**20
 
-_WORKLOAD = "---\nkind: Deployment\nmetadata: {{name: d{number}}}\nspec: {{replicas: 1000, template: {{spec: {spec}}}}}\n"
-_DOCUMENT = "---\nkind: Pod\nmetadata: {{name: p{number}}}\nspec: {spec}\n"
+_WORKLOAD = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d{number}}}\nspec: {{replicas: 1000, template: {{spec: {spec}}}}}\n"
+_DOCUMENT = "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{number}}}\nspec: {spec}\n"
 
 
 def _workloads(count: int, spec: str) -> bytes:
@@ -47,6 +47,11 @@ def _mistakes(count: int) -> str:
     return f"{{containers: [{{name: a, resources: {{limits: {{{amounts}}}}}}}]}}"
 
 
+def _unknown(count: int) -> str:
+    fields = ",".join(f"k{n}: x" for n in range(count))
+    return f"{{containers: [{{name: a, {fields}}}]}}"
+
+
 def _amounts(containers: int, count: int) -> str:
     amounts = ",".join(f"x/k{n}: 1" for n in range(count))
     stated = f"resources: {{limits: {{{amounts}}}, requests: {{{amounts}}}}}"
@@ -61,6 +66,7 @@ BOMBS: dict[str, Callable[[], dict[str, bytes]]] = {
         "a.yaml": b"".join(b"%%TAG !t%d! t\n" % n for n in range(60_000)) + b"--- a\n"
     },
     "mistakes": lambda: {"a.yaml": _pods(9_000, _mistakes(60))},
+    "unknown-fields": lambda: {"a.yaml": _pods(5_000, _unknown(60))},
     "invalid-documents": lambda: {"a.yaml": b"---\na: 1\n" * 19_000},
     "files-of-replicas": lambda: {
         f"f{n}.yaml": _workloads(20, "{containers: [{name: a}]}").replace(

@@ -116,7 +116,7 @@ class Daemon:
         return (*self._config.manifests, str(store.marks), str(store.manual_changes.directory))
 
     def _manifests(self) -> ManifestDirectories:
-        return ManifestDirectories(self._config.manifests)
+        return ManifestDirectories(self._config.manifests, validate=self._config.validate)
 
     def _complete(self, world: World) -> LiveWorld:
         return replace(

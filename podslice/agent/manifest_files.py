@@ -15,6 +15,7 @@ from podslice.inputs.budget import LIMITS, Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import FILES_MAX
 from podslice.inputs.manifest.load import LoadedPods, load_text
 from podslice.inputs.source import describe_error, list_manifests, read_manifest
+from podslice.model.config import Validate
 from podslice.model.pod import Pod
 from podslice.pausable import Steps, paced
 from podslice.store.atomic import Stamp, stamp
@@ -86,8 +87,14 @@ class ManifestDirectories:
     """
 
     def __init__(
-        self, directories: Iterable[str], limits: Mapping[BudgetItem, int] = LIMITS
+        self,
+        directories: Iterable[str],
+        limits: Mapping[BudgetItem, int] = LIMITS,
+        *,
+        validate: Validate = Validate.STRICT,
     ) -> None:
+        """Read nothing yet; `validate` states what an unknown field is."""
+        self._validate = validate
         self._directories = tuple(dict.fromkeys(map(_plain, directories)))
         self._limits = limits
         self._read: dict[str, _ReadFile] = {}
@@ -164,7 +171,7 @@ class ManifestDirectories:
         try:
             data, status = read_manifest(path, budget.left(BudgetItem.BYTES))
             part.charge(BudgetItem.BYTES, len(data))
-            loaded = yield from load_text(data, name, part)
+            loaded = yield from load_text(data, name, part, validate=self._validate)
         except FileNotFoundError:
             is_link = Path(path).is_symlink()
             return (

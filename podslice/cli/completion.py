@@ -130,7 +130,8 @@ def _in_files(
     from podslice.inputs.manifest.load import load_pods
 
     try:
-        loaded = load_pods([f for f in files if f != "-"], namespace=namespace, stdin=lambda: b"")
+        named = [f for f in files if f != "-"]
+        loaded = load_pods(named, namespace=namespace, stdin=lambda: b"", validate=None)
     except PodsliceError:
         return
     for pod in loaded.pods:

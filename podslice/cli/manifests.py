@@ -13,6 +13,7 @@ from podslice.cli.session import load_node
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import InputError, Problem, Severity
 from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
+from podslice.model.config import Validate
 from podslice.policy.allocatable import check_host, validate_node
 from podslice.policy.replicas import decide_each
 
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from podslice.model.node import Node
 
 
-def load_manifests(sources: Sequence[str], namespace: str | None) -> LoadedPods:
+def load_manifests(sources: Sequence[str], namespace: str | None, validate: Validate) -> LoadedPods:
     """Return the pods of all files."""
     from podslice.inputs.manifest.load import load_pods
 
-    return load_pods(sources, namespace=namespace, stdin=read_stdin)
+    return load_pods(sources, namespace=namespace, stdin=read_stdin, validate=validate)
 
 
 def read_stdin() -> bytes:
@@ -49,9 +50,9 @@ def load_all(
     try:
         config = planning.config
     except InputError as error:
-        loaded = load_manifests(sources, namespace)
+        loaded = load_manifests(sources, namespace, Validate.STRICT)
         raise InputError((*error.problems, *loaded.all_problems)) from error
-    return config, load_manifests(sources, namespace)
+    return config, load_manifests(sources, namespace, config.validate)
 
 
 def load_candidates(

@@ -21,7 +21,7 @@ from podslice.errors import HostError, InputError, Problem, printable
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
 from podslice.inputs.manifest.workloads import read_workloads
-from podslice.model.config import Rules
+from podslice.model.config import Rules, Validate
 from podslice.policy.allocatable import validate_node
 from podslice.processes.quadlet_files import Directories, installed, write_quadlets
 from podslice.programs import NoAnswerError, run_program
@@ -71,7 +71,7 @@ def render_quadlets(
     if target.problem:
         raise InputError(target.problem)
     config = planning.config
-    loaded, workloads = load_with_workloads(filename, namespace, ignored)
+    loaded, workloads = load_with_workloads(filename, namespace, ignored, config.validate)
     node = load_node(config, manager=planning.manager)
     decisions = decide_all(loaded, node, config)
     problems = [
@@ -114,9 +114,16 @@ def load_with_workloads(
     sources: Sequence[str],
     namespace: str | None,
     ignored: frozenset[str],
+    validate: Validate,
 ) -> tuple[LoadedPods, LoadedWorkloads]:
     """Return the pods of all files, and their workloads."""
-    loaded = load_pods(sources, namespace=namespace, stdin=read_stdin, used_kinds=DATA_KINDS)
+    loaded = load_pods(
+        sources,
+        namespace=namespace,
+        stdin=read_stdin,
+        validate=validate,
+        used_kinds=DATA_KINDS,
+    )
     workloads = read_workloads(loaded.pods, loaded.documents, namespace=namespace, ignored=ignored)
     return loaded, workloads
 

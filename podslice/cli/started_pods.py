@@ -99,7 +99,8 @@ def _load_started(
         make_quadlets,
     )
 
-    loaded, workloads = load_with_workloads(filename, namespace, frozenset(ignored))
+    validate = planning.config.validate
+    loaded, workloads = load_with_workloads(filename, namespace, frozenset(ignored), validate)
     further = further_problems(workloads.problems, loaded)
     candidates = choose_candidates(planning, loaded, further, is_for_host=is_for_host)
     options = host_options(planning, is_for_host=True)

@@ -19,6 +19,7 @@ from podslice.usage.health import UnwantedPod
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from podslice.agent.manifest_files import ManifestDirectories
     from podslice.cli.options import Planning
     from podslice.errors import Problem
     from podslice.model.manager import Manager
@@ -70,7 +71,8 @@ def pods_of_manifests(planning: Planning) -> dict[str, set[str]]:
     """Return the pods of each file in the manifest directories that can be read."""
     from podslice.agent.manifest_files import ManifestDirectories
 
-    reader = ManifestDirectories(manifest_directories(planning.config, planning.manager))
+    directories = manifest_directories(planning.config, planning.manager)
+    reader = ManifestDirectories(directories, validate=planning.config.validate)
     contents = finish(reader.read())
     while contents.is_partial:
         contents = finish(reader.read())
@@ -95,7 +97,10 @@ async def read_wanted(world: World, findings: Findings, state: Assessment) -> Wa
     if not contents:
         pending = find_pending(state, (), digests={}, sources={})
         return WantedByManifests(pending=pending)
-    found = await _compare(world, findings, state, directories)
+    from podslice.agent.manifest_files import ManifestDirectories
+
+    manifests = ManifestDirectories(directories, validate=world.config.validate)
+    found = await _compare(world, findings, state, manifests)
     return WantedByManifests(
         pending=found.pending,
         unwanted=found.unwanted,
@@ -130,13 +135,12 @@ def _is_denied(where: str) -> bool:
 
 
 async def _compare(
-    world: World, findings: Findings, state: Assessment, directories: tuple[str, ...]
+    world: World, findings: Findings, state: Assessment, manifests: ManifestDirectories
 ) -> WantedByManifests:
     """Compare the manifests with the applied pods, as a round of the agent does."""
-    from podslice.agent.manifest_files import ManifestDirectories
     from podslice.agent.wanted_pods import WantedPodsReader
 
-    reader = WantedPodsReader(lambda: world, ManifestDirectories(directories))
+    reader = WantedPodsReader(lambda: world, manifests)
     wanted = finish(reader.read(state.current))
     while wanted.contents.is_partial:
         wanted = finish(reader.read(state.current))

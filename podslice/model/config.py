@@ -135,6 +135,17 @@ class PodsFrom(StrEnum):
     """A kubelet of this host, whose slices get the pod levels that it does not apply."""
 
 
+class Validate(StrEnum):
+    """What an unknown field of a manifest is."""
+
+    STRICT = "strict"
+    """An error, which rejects the pod."""
+    WARN = "warn"
+    """A warning; the field is ignored."""
+    IGNORE = "ignore"
+    """Nothing; the field is ignored."""
+
+
 class Enforce(StrEnum):
     """The values of `--enforce-node-allocatable`."""
 
@@ -192,6 +203,8 @@ class Config:
     """The share of the memory above its request from which a container is throttled; None for none."""
     memory_swap_behavior: SwapBehavior | None = None
     """None: unlimited by the rules `proposal`, NoSwap by `kubernetes`."""
+    validate: Validate = Validate.STRICT
+    """What an unknown field of a manifest is."""
     admission: bool = True
     cgroup_root: str = "/"
     cgroups_per_qos: bool = True

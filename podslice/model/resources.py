@@ -61,11 +61,6 @@ def is_extended(resource: str) -> bool:
     return not is_native and not resource.startswith("requests.")
 
 
-def describe_unknown(resource: str) -> str:
-    """Return the message for the name of a resource that podslice ignores."""
-    return f"'{resource}' is not a known resource"
-
-
 def hugetlb_files(size_bytes: int) -> tuple[str, str]:
     """Return the files that limit the huge pages of a size: those in use, and those reserved.
 

@@ -15,10 +15,8 @@ from podslice.model.resources import (
     EPHEMERAL_STORAGE,
     HUGEPAGES_PREFIX,
     MEMORY,
-    PIDS,
     Amounts,
     Resources,
-    describe_unknown,
     format_amount,
     is_extended,
     is_hugepages,
@@ -82,7 +80,7 @@ def _validate_resources(
     is_pod: bool = False,
 ) -> Iterator[Problem]:
     """Validate the resources of one container, or of the pod level."""
-    yield from _validate_level(stated, where, is_pod=is_pod)
+    yield from _validate_level(stated, where)
     if not is_pod:
         yield from _validate_extended(stated, where)
     yield from _validate_kernel(stated, where, config, page_size)
@@ -130,8 +128,8 @@ def _at(pod: Pod, problem: Problem) -> Problem:
     )
 
 
-def _validate_level(stated: Resources, where: str, *, is_pod: bool) -> Iterator[Problem]:
-    """Compare requests with limits, and check the names of resources."""
+def _validate_level(stated: Resources, where: str) -> Iterator[Problem]:
+    """Compare requests with limits, and check huge pages."""
     for name, request in stated.requests.items():
         limit = stated.limits.get(name)
         if limit is not None and request > limit:
@@ -141,26 +139,12 @@ def _validate_level(stated: Resources, where: str, *, is_pod: bool) -> Iterator[
                 f" {format_amount(name, limit)}",
                 hint="a request is at most its limit",
             )
-    for name in sorted({*stated.requests, *stated.limits}):
-        # a defaulted request is not in the manifest
-        at = f"{where}.{_stated_in(name, stated)}[{name}]"
-        yield from _validate_name(at, name, is_pod=is_pod)
     yield from _validate_hugepages(stated, where)
 
 
 def _stated_in(name: str, stated: Resources) -> str:
+    """Return where a resource is stated: a defaulted request is not in the manifest."""
     return "limits" if name in stated.limits else "requests"
-
-
-def _validate_name(where: str, name: str, *, is_pod: bool) -> Iterator[Problem]:
-    """Warn of a resource that podslice ignores."""
-    if name in (CPU, MEMORY, EPHEMERAL_STORAGE) or is_hugepages(name) or "/" in name:
-        return
-    if name != PIDS:
-        yield warning(where, describe_unknown(name), "podslice ignores it")
-    elif not is_pod:
-        message = "process ids are limited for the pod as a whole"
-        yield warning(where, message, "it is ignored here; write it under spec.resources.limits")
 
 
 def _validate_extended(stated: Resources, where: str) -> Iterator[Problem]:

@@ -27,7 +27,7 @@ ROWS = tomllib.loads((Path(__file__).parent / "pod_level.toml").read_text())["ca
 def to_pod(row):
     annotations = {"podslice.io/resources": row["level"]} if "level" in row else {}
     metadata = {"name": "web", "uid": "uid", "annotations": annotations | row.get("more", {})}
-    text = f"{{kind: Pod, metadata: {json.dumps(metadata)}, spec: {row['spec']}}}"
+    text = f"{{apiVersion: v1, kind: Pod, metadata: {json.dumps(metadata)}, spec: {row['spec']}}}"
     (pod,) = finish(load_text(text.encode(), "web.yaml", Budget())).pods
     return KubeletPod(
         pod=pod,

@@ -214,7 +214,7 @@ def run_annotations(row):
         f"podslice.io/{name}: {json.dumps(text)}" for name, text in row["stated"].items()
     )
     metadata = f"{{name: web, annotations: {{{stated}}}}}"
-    text = f"{{kind: Pod, metadata: {metadata}, spec: {row['spec']}}}"
+    text = f"{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {row['spec']}}}"
     (pod,) = end_of(load_text(text.encode(), "web.yaml", Budget())).pods
     assert parse_manifest(format_manifest(pod), "web.yaml").properties == pod.properties
     decision = decide(pod, to_node(row), to_config(row))
@@ -303,7 +303,7 @@ def run_validate(row):
 
 def run_problems(row):
     """Everything that is wrong with a manifest, read and decided."""
-    text = f"{{kind: Pod, metadata: {{name: web}}, spec: {row['spec']}}}"
+    text = f"{{apiVersion: v1, kind: Pod, metadata: {{name: web}}, spec: {row['spec']}}}"
     (pod,) = end_of(load_text(text.encode(), "web.yaml", Budget())).pods
     found, messages = {}, []
     for rules in Rules:

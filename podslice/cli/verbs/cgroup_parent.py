@@ -104,7 +104,7 @@ def _find_in(
         InputError: the pod is not in the manifests, or invalid.
     """
     config = planning.config
-    loaded = load_manifests(filename, namespace)
+    loaded = load_manifests(filename, namespace, config.validate)
     decisions = decide_all(
         loaded, load_node(config, lenient=True, manager=planning.manager), config
     )

@@ -157,7 +157,15 @@ def _read_file(planning: Planning, source: str) -> _ManifestFile:
     name = printable(source)
     try:
         content = _read_private(source, planning.manager)
-        loaded = finish(load_text(content, name, Budget(), DATA_KINDS))
+        loaded = finish(
+            load_text(
+                content,
+                name,
+                Budget(),
+                validate=planning.config.validate,
+                used_kinds=DATA_KINDS,
+            )
+        )
     except Exhausted as error:
         raise InputError(error.at(name)) from error
     workloads = read_workloads(loaded.pods, loaded.documents)

@@ -30,7 +30,7 @@ from podslice.cli.started_pods import StartedPods
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import pods_of_manifests
 from podslice.errors import HostError, InputError, Problem, invalid, printable
-from podslice.model.config import Source
+from podslice.model.config import Source, Validate
 from podslice.model.event import Kind
 from podslice.reconcile.converge import delete as delete_pods
 from podslice.reconcile.report import Report
@@ -132,7 +132,8 @@ def _keys_of_files(files: list[str], namespace: str | None) -> set[str]:
     """
     if not files:
         return set()
-    loaded = load_manifests(files, namespace)
+    # only names are read, and an unknown field does not prevent a deletion
+    loaded = load_manifests(files, namespace, Validate.IGNORE)
     if code_of(loaded.problems):
         raise InputError(loaded.problems)
     return {each.key for each in loaded.pods}

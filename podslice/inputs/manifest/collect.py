@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
+from itertools import islice
 from typing import Any
 
 from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, warning
 from podslice.inputs.budget import Budget, BudgetItem
-from podslice.inputs.fields import OBJECT_FIELDS, find_misspelled, nearest, unknown_fields
-from podslice.inputs.limits import LISTS_MAX, REPLICAS_MAX
+from podslice.inputs.fields import nearest
+from podslice.inputs.limits import LISTS_MAX, REPLICAS_MAX, UNKNOWN_FIELDS_MAX
 from podslice.inputs.manifest.kinds import (
+    API_VERSIONS,
     DATA_KINDS,
     IGNORED_KINDS,
+    LIST,
     WORKLOADS,
     Workload,
     is_foreign,
@@ -23,13 +26,18 @@ from podslice.inputs.manifest.pod_annotations import read_annotations
 from podslice.inputs.manifest.podspec import Template, read_metadata, read_spec
 from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.manifest.schema import Metadata
+from podslice.inputs.manifest.unknown_fields import check_fields
 from podslice.inputs.manifest.yaml_builder import Document
 from podslice.inputs.readers import read_int
 from podslice.inputs.scalars import describe, extend_path, quote
+from podslice.model.annotations import PREFIX
+from podslice.model.config import Validate
 from podslice.model.pod import Pod, default_uid, is_uid
 from podslice.pausable import Steps, paced
 
 _OF_QUADLETS = "only apply --start and render --format quadlet use them"
+_NAMES_MAX = 100
+"""Fields of an object without a kind that are compared with `kind`."""
 _PODS_PER_STEP = 100
 """Replicas that are created between two pauses: a millisecond."""
 
@@ -75,6 +83,8 @@ class Collector:
     budget: Budget = field(default_factory=Budget)
     pods: list[Pod] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    validate: Validate | None = Validate.STRICT
+    """What an unknown field is; None if fields and versions were checked before."""
     used_kinds: frozenset[str] = frozenset()
     """Kinds without a pod that the caller uses."""
     documents: dict[str, object] = field(default_factory=dict)
@@ -90,7 +100,11 @@ class Collector:
             Exhausted: the pods, containers, volumes or problems exceed the budget.
         """
         before = len(self._drafts)
-        problems = Problems(where, [each.within(file) for each in document.problems])
+        problems = Problems(
+            where,
+            [each.within(file) for each in document.problems],
+            self.validate or Validate.STRICT,
+        )
         self.budget.charge(BudgetItem.PROBLEMS, len(problems.found))
         yield from self._add(document.value, problems, "", depth=0)
         if len(self._drafts) == before:
@@ -117,9 +131,16 @@ class Collector:
             self.add_error(problems.at(path), message, hint)
             return
         kind = value.get("kind")
+        of_object = Problems(problems.where, validate=problems.validate)
+        if isinstance(kind, str) and self.validate is not None:
+            yield from _check_object(value, kind, of_object, path)
         if isinstance(kind, str) and kind in WORKLOADS:
-            self._add_workload(value, WORKLOADS[kind], problems, path)
-        elif kind == "List" or (str(kind).endswith("List") and "items" in value):
+            of_object.found[:0] = problems.found
+            self._add_workload(value, WORKLOADS[kind], of_object, path, len(problems.found))
+            return
+        for each in of_object.bounded():
+            self.add_problem(each)
+        if kind == LIST or (str(kind).endswith(LIST) and "items" in value):
             yield from self._add_list(value, problems, path, depth=depth + 1)
         else:
             self._ignore(value, kind, problems, path)
@@ -132,10 +153,13 @@ class Collector:
         if depth > LISTS_MAX:
             self.add_error(problems.at(path), f"lists are nested more than {LISTS_MAX} levels deep")
         elif isinstance(items, list):
-            kind = str(value["kind"]).removesuffix("List")
+            kind = str(value["kind"]).removesuffix(LIST)
+            # a typed list leaves them out
+            of_list = {"kind": kind, "apiVersion": value.get("apiVersion")} if kind else {}
             for index, item in enumerate(items):
-                if isinstance(item, dict) and kind and item.get("kind") is None:
-                    item = {**item, "kind": kind}  # noqa: PLW2901 (a typed list leaves it out)
+                if isinstance(item, dict):
+                    missing = {name: of_list[name] for name in of_list if item.get(name) is None}
+                    item = {**item, **missing} if missing else item  # noqa: PLW2901
                 yield from self._add(item, problems, extend_path(where, index), depth=depth)
                 yield
         elif items is not None:
@@ -148,10 +172,9 @@ class Collector:
         at = problems.at(extend_path(path, "kind"))
         if kind is None:
             hint = "add 'kind: Pod'" if "spec" in value else "it begins with apiVersion and kind"
+            near = nearest("kind", islice(value, _NAMES_MAX))
+            hint = f"write kind, not {quote(near)}" if near else hint
             self.add_error(at, "the kind is missing", hint)
-            unknown = unknown_fields(OBJECT_FIELDS, value)
-            for each in find_misspelled(OBJECT_FIELDS, value, unknown, problems.where, path):
-                self.add_problem(each)
         elif not isinstance(kind, str):
             self.add_error(at, f"must be a string, not {describe(kind)}")
         elif kind in self.used_kinds:
@@ -166,11 +189,17 @@ class Collector:
             self.add_error(at, f"unknown kind {quote(kind)}", hint)
 
     def _add_workload(
-        self, value: Mapping[str, Any], workload: Workload, shared: Problems, path: str
+        self,
+        value: Mapping[str, Any],
+        workload: Workload,
+        problems: Problems,
+        path: str,
+        charged: int,
     ) -> None:
-        problems = Problems(shared.where, list(shared.found))
-        problems.check_fields(OBJECT_FIELDS, value, path)
+        """Collect the pods of an object, of whose problems the first ones are charged."""
         at = extend_path(path, "metadata")
+        if workload.template and self.validate is not None:
+            _check_misplaced(value.get("metadata"), workload, problems, at)
         metadata = read_metadata(value.get("metadata"), problems, at)
         namespace = self._choose_namespace(metadata, problems, at)
         template = _read_template(value, workload, problems, path)
@@ -179,7 +208,7 @@ class Collector:
         names = _name_pods(metadata, count, problems, at)
         uid = metadata.uid if not workload.template and is_uid(metadata.uid) else None
         found = problems.bounded()
-        self.budget.charge(BudgetItem.PROBLEMS, len(found) - len(shared.found))
+        self.budget.charge(BudgetItem.PROBLEMS, len(found) - charged)
         if not names:
             self.problems += found
         self._drafts.append(
@@ -248,6 +277,34 @@ class Collector:
                 pod = replace(pod, problems=(*pod.problems, problem))
                 break
         self.pods.append(pod)
+
+
+def _check_object(
+    value: Mapping[str, object], kind: str, problems: Problems, path: str
+) -> Steps[None]:
+    """Check the version of an object, and the fields of it and of all objects in it."""
+    plain = kind.removesuffix(LIST) or LIST
+    right = API_VERSIONS.get(plain)
+    if right is None:
+        return
+    stated, at = value.get("apiVersion"), extend_path(path, "apiVersion")
+    if stated is None:
+        problems.error(at, "the apiVersion is missing", f"add 'apiVersion: {right}'")
+    elif stated != right:
+        shown = quote(stated) if isinstance(stated, str) else describe(stated)
+        problems.error(at, f"{shown} is not the apiVersion of a {plain}", f"write {right}")
+    yield from check_fields(value, LIST if kind.endswith(LIST) else kind, path, problems)
+
+
+def _check_misplaced(metadata: object, workload: Workload, problems: Problems, path: str) -> None:
+    """Report podslice's annotations that are not those of the template, and so of no pod."""
+    stated = metadata.get("annotations") if isinstance(metadata, dict) else None
+    at = extend_path(path, "annotations")
+    right = ".".join((*workload.template, "metadata", "annotations"))
+    for key in islice(stated if isinstance(stated, dict) else (), UNKNOWN_FIELDS_MAX):
+        if str(key).startswith(PREFIX):
+            message = "an annotation for pods has no effect here"
+            problems.unknown(extend_path(at, key), message, f"it belongs under {right}")
 
 
 def _read_template(

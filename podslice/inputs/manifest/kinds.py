@@ -12,29 +12,41 @@ from podslice.dataclass import dataclass
 class Workload:
     """A kind that holds a pod, or the template of pods."""
 
+    api_version: str = "v1"
     template: tuple[str, ...] = ()
     """The path of the mapping with the pod's `spec`."""
     count: str = ""
     """The field of `spec` with the number of pods; empty if a node has one."""
 
 
-_REPLICATED = Workload(template=("spec", "template"), count="replicas")
+_TEMPLATE = ("spec", "template")
+_REPLICATED = Workload(api_version="apps/v1", template=_TEMPLATE, count="replicas")
 
 WORKLOADS = {
     "Pod": Workload(),
     "PodTemplate": Workload(template=("template",)),
     "Deployment": _REPLICATED,
     "ReplicaSet": _REPLICATED,
-    "ReplicationController": _REPLICATED,
+    "ReplicationController": Workload(template=_TEMPLATE, count="replicas"),
     "StatefulSet": _REPLICATED,
-    "DaemonSet": Workload(template=("spec", "template")),
-    "Job": Workload(template=("spec", "template"), count="parallelism"),
-    "CronJob": Workload(template=("spec", "jobTemplate", "spec", "template")),
+    "DaemonSet": Workload(api_version="apps/v1", template=_TEMPLATE),
+    "Job": Workload(api_version="batch/v1", template=_TEMPLATE, count="parallelism"),
+    "CronJob": Workload(
+        api_version="batch/v1", template=("spec", "jobTemplate", "spec", "template")
+    ),
 }
 """Every kind with pods."""
 
 DATA_KINDS = frozenset({"ConfigMap", "Secret"})
 """Kinds that the containers of quadlets use."""
+
+LIST = "List"
+API_VERSIONS = {
+    **{kind: workload.api_version for kind, workload in WORKLOADS.items()},
+    **dict.fromkeys(DATA_KINDS, "v1"),
+    LIST: "v1",
+}
+"""The kinds whose fields are known, and the version that Kubernetes has each in."""
 
 IGNORED_KINDS = frozenset(
     {

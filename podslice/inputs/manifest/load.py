@@ -18,6 +18,7 @@ from podslice.inputs.manifest.release import release
 from podslice.inputs.manifest.yaml_builder import Document
 from podslice.inputs.source import read_sources
 from podslice.model.annotations import format_annotations
+from podslice.model.config import Validate
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume, Pod
 from podslice.model.resources import MEMORY, Amounts, Resources, format_amount
 from podslice.pausable import Steps, finish
@@ -49,6 +50,7 @@ def load_pods(
     *,
     namespace: str | None = None,
     stdin: Callable[[], bytes],
+    validate: Validate | None = Validate.STRICT,
     budget: Budget | None = None,
     used_kinds: frozenset[str] = frozenset(),
 ) -> LoadedPods:
@@ -58,11 +60,13 @@ def load_pods(
         sources: as `kubectl -f`: a file, a directory (not what lies below it), or `-`.
         namespace: for manifests that do not state one; to state another one is an error.
         stdin: reads standard input to its end, or raises `OSError` or `ValueError`.
+        validate: what an unknown field is; None if an API server has checked fields and versions.
         budget: the budget for all of them together.
         used_kinds: kinds without a pod that the caller reads in the documents, which are then kept.
     """
     collector = Collector(
         namespace=namespace,
+        validate=validate,
         budget=Budget() if budget is None else budget,
         used_kinds=used_kinds,
     )
@@ -83,16 +87,26 @@ def load_pods(
 
 
 def load_text(
-    data: bytes, name: str, budget: Budget, used_kinds: frozenset[str] = frozenset()
+    data: bytes,
+    name: str,
+    budget: Budget,
+    *,
+    validate: Validate | None = Validate.STRICT,
+    used_kinds: frozenset[str] = frozenset(),
 ) -> Steps[LoadedPods]:
     """Read the pods of one file from its bytes; a file without a manifest is an error.
 
-    `used_kinds` is as in `load_pods`.
+    `validate` and `used_kinds` are as in `load_pods`.
 
     Raises:
         Exhausted: the file exceeds the budget.
     """
-    collector = Collector(namespace=None, budget=budget, used_kinds=used_kinds)
+    collector = Collector(
+        namespace=None,
+        validate=validate,
+        budget=budget,
+        used_kinds=used_kinds,
+    )
     yield from _collect(collector, data, name, may_be_empty=False)
     yield from collector.create_pods()
     return _loaded(collector)
@@ -162,12 +176,12 @@ def _exceeded(collector: Collector, error: Exhausted, name: str) -> LoadedPods:
 
 
 def parse_manifest(document: object, where: str) -> Pod:
-    """Read the result of `format_manifest`, or any document with a single pod.
+    """Read the result of `format_manifest`.
 
     Raises:
         InputError: it is not a valid pod.
     """
-    loaded = read_manifest(document, where)
+    loaded = read_manifest(document, where, validate=None)
     errors = [p for p in LoadedPods(pods=loaded.pods).all_problems if _is_error(p)]
     if errors or len(loaded.pods) != 1:
         none = Problem(where=where, message="there is not exactly one pod in it")
@@ -175,13 +189,17 @@ def parse_manifest(document: object, where: str) -> Pod:
     return loaded.pods[0]
 
 
-def read_manifest(document: object, where: str) -> LoadedPods:
+def read_manifest(
+    document: object, where: str, *, validate: Validate | None = Validate.STRICT
+) -> LoadedPods:
     """Read the pods of a document of plain values, with their problems.
+
+    `validate` is as in `load_pods`.
 
     Raises:
         InputError: the document exceeds the budget.
     """
-    collector = Collector(namespace=None)
+    collector = Collector(namespace=None, validate=validate)
     try:
         finish(collector.add_document(Document(value=document), where))
         finish(collector.create_pods())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from podslice.inputs.fields import EMPTY_DIR_FIELDS, VOLUME_FIELDS, nearest
+from podslice.inputs.fields import nearest
 from podslice.inputs.manifest.names import check_label
 from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.manifest.schema import EmptyDirFields, VolumeFields
@@ -32,13 +32,11 @@ def read_volumes(
             if raw[index] is None:
                 problems.error(where, "must be a mapping, not null")
             continue
-        problems.check_fields(VOLUME_FIELDS, raw[index], where)
         name = _read_name(entry, raw[index], problems, where)
         if name and first.setdefault(name, where) != where:
             message = f"the name {quote(name)} is already used by {first[name]}"
             problems.error(f"{where}.name", message, "choose another name")
         if entry.empty_dir is not None:
-            problems.check_fields(EMPTY_DIR_FIELDS, raw[index]["emptyDir"], f"{where}.emptyDir")
             in_memory = _is_in_memory(entry.empty_dir, problems, f"{where}.emptyDir")
             size = _read_size(entry.empty_dir, raw[index]["emptyDir"], problems, where)
             if name and in_memory:

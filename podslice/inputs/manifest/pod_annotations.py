@@ -126,7 +126,7 @@ def _read_all(
             unknown += 1
             right = nearest(name, _NAMES) if unknown <= UNKNOWN_FIELDS_MAX else None
             hint = f"write {PREFIX}{right}" if right else f"podslice has {', '.join(_NAMES)}"
-            problems.error(where, f"unknown annotation {quote(key)}", hint)
+            problems.unknown(where, f"unknown annotation {quote(key)}", hint)
         elif dot and container not in containers:
             problems.error(where, f"the pod has no container {quote(container)}")
         elif dot and row.is_of_pod_only:

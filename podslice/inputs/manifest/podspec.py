@@ -7,15 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from podslice.dataclass import dataclass
-from podslice.inputs.fields import (
-    AMOUNT_FIELDS,
-    CONTAINER_FIELDS,
-    METADATA_FIELDS,
-    POD_FIELDS,
-    POD_LIMIT_FIELDS,
-    RESOURCES_FIELDS,
-    FieldSet,
-)
+from podslice.inputs.fields import nearest
 from podslice.inputs.limits import POD_AMOUNTS_MAX
 from podslice.inputs.manifest.kinds import PRIORITY_CLASSES
 from podslice.inputs.manifest.memory_volumes import read_volumes
@@ -28,15 +20,27 @@ from podslice.inputs.manifest.schema import (
     ResourceFields,
     read_model,
 )
+from podslice.inputs.manifest.unknown_fields import ABBREVIATIONS, RESOURCES, check_fields
 from podslice.inputs.readers import is_finer
 from podslice.inputs.scalars import extend_path, quote
 from podslice.model.annotations import StatedProperties
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume
 from podslice.model.quantity import format_milli
-from podslice.model.resources import Amounts, Resources
+from podslice.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PIDS,
+    Amounts,
+    Resources,
+    is_hugepages,
+)
+from podslice.pausable import finish
 
 _NO_RESOURCES = Resources()
 _PARTS = ("requests", "limits")
+_USUAL = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
+_OF_POD = _USUAL | {PIDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,6 @@ def read_metadata(value: object, problems: Problems, path: str) -> Metadata:
     """Read `metadata`. The caller checks the name: replicas get longer ones."""
     metadata, found = read_model(Metadata, value or {}, path)
     problems.add("", *found)
-    problems.check_fields(METADATA_FIELDS, value, path)
     if metadata.namespace is not None:
         problems.add(extend_path(path, "namespace"), check_label(metadata.namespace, "namespace"))
     if metadata.uid is not None:
@@ -76,7 +79,6 @@ def read_spec(value: object, problems: Problems, path: str) -> Template:
         return Template(where=path)
     fields, found = read_model(PodFields, {} if value is None else value, path)
     problems.add("", *found)
-    problems.check_fields(POD_FIELDS, raw, path)
     at = extend_path(path, "containers")
     if not fields.containers and not problems.has_error(path, at):
         problems.error(at, "a pod needs at least one container")
@@ -132,7 +134,6 @@ def _read_containers(
 def _read_container(
     entry: ContainerFields, raw: Mapping[str, Any], problems: Problems, path: str
 ) -> Container:
-    problems.check_fields(CONTAINER_FIELDS, raw, path)
     name = entry.name
     if name is not None:
         problems.add(f"{path}.name", check_label(name, "container"))
@@ -173,15 +174,16 @@ def read_pod_level(value: object, problems: Problems, path: str) -> Resources:
     """Read the pod level as an object of its own, with the fields of `spec.resources`."""
     fields, found = read_model(ResourceFields, value, path)
     problems.add("", *found)
+    finish(check_fields(value, RESOURCES, path, problems))
     raw = value if isinstance(value, dict) else {}
-    return _read_resources(fields, raw, problems, path, POD_LIMIT_FIELDS)
+    return _read_resources(fields, raw, problems, path, _OF_POD)
 
 
 def _read_own_level(
     fields: PodFields, raw: Mapping[str, Any], problems: Problems, path: str
 ) -> Resources:
     stated, at = raw.get("resources"), f"{path}.resources"
-    return _read_resources(fields.resources, stated, problems, at, POD_LIMIT_FIELDS)
+    return _read_resources(fields.resources, stated, problems, at, _OF_POD)
 
 
 def _read_resources(
@@ -189,17 +191,16 @@ def _read_resources(
     raw: Mapping[str, Any] | None,
     problems: Problems,
     path: str,
-    limit_fields: FieldSet = AMOUNT_FIELDS,
+    known: frozenset[str] = _USUAL,
 ) -> Resources:
     if fields is None or raw is None:
         return _NO_RESOURCES
-    problems.check_fields(RESOURCES_FIELDS, raw, path)
     return Resources(
         requests=_read_amounts(
-            fields.requests, raw.get("requests") or {}, problems, f"{path}.requests"
+            fields.requests, raw.get("requests") or {}, problems, f"{path}.requests", known
         ),
         limits=_read_amounts(
-            fields.limits, raw.get("limits") or {}, problems, f"{path}.limits", limit_fields
+            fields.limits, raw.get("limits") or {}, problems, f"{path}.limits", known
         ),
     )
 
@@ -209,7 +210,7 @@ def _read_amounts(
     raw: Mapping[str, Any],
     problems: Problems,
     path: str,
-    known: FieldSet = AMOUNT_FIELDS,
+    known: frozenset[str] = _USUAL,
 ) -> Amounts:
     if not fields:
         return {}
@@ -218,18 +219,44 @@ def _read_amounts(
             message = f"{quote(str(raw[name]))} is not a whole number of thousandths"
             hint = f"it is rounded up to {format_milli(milli)}"
             problems.warn(extend_path(path, name), message, hint)
-    if known.known.issuperset(fields) and None not in fields.values():
+    if known.issuperset(fields) and None not in fields.values():
         return fields  # type: ignore[return-value]  # there is no None in it
     amounts = {}
     for name, milli in fields.items():
         if not is_resource_name(name):
             problems.error(extend_path(path, name), f"{quote(name)} is not a valid resource name")
+        elif not _is_known(name, known):
+            problems.unknown(extend_path(path, name), *_describe_unknown(name, known, fields))
         elif milli is not None:
             amounts[name] = milli
         elif raw[name] is None:
             problems.warn(extend_path(path, name), "the value is null and is ignored")
-    problems.check_fields(known, {name: None for name in fields if is_resource_name(name)}, path)
     return amounts
+
+
+def _is_known(resource: str, known: frozenset[str]) -> bool:
+    """Return whether a resource is a standard one, one of a vendor, or `pid` of a pod.
+
+    Source: Kubernetes, pkg/apis/core/validation/validation.go, validateContainerResourceName: "must
+    be a standard resource for containers" without a prefix.
+    """
+    return "/" in resource or is_hugepages(resource) or resource in known
+
+
+def _describe_unknown(
+    resource: str, known: frozenset[str], stated: Mapping[str, object]
+) -> tuple[str, str]:
+    """Return the message and the hint for the name of a resource that is not known."""
+    if resource == PIDS:
+        hint = "write it under spec.resources.limits"
+        return "process ids are limited for the pod as a whole", hint
+    message = f"{quote(resource)} is not a known resource"
+    if resource in _PARTS:
+        return message, "it belongs under resources"
+    right = ABBREVIATIONS.get(resource) or nearest(resource, known)
+    if right is None:
+        return message, ""
+    return message, f"merge it into {right}" if right in stated else f"write {right}"
 
 
 def _read_priority(fields: PodFields, problems: Problems, path: str) -> int:

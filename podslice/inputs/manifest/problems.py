@@ -6,8 +6,10 @@ from dataclasses import field
 
 from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity, warning
-from podslice.inputs.fields import FieldSet, find_misspelled, unknown_fields
-from podslice.inputs.limits import POD_PROBLEMS_MAX, UNKNOWN_FIELDS_MAX
+from podslice.inputs.limits import POD_PROBLEMS_MAX
+from podslice.model.config import Validate
+
+_REMOVE = "remove it, or ignore it with --validate=warn"
 
 
 @dataclass(slots=True)
@@ -17,8 +19,8 @@ class Problems:
     where: str
     """Its file, with the number of the document if there are several."""
     found: list[Problem] = field(default_factory=list)
-    _compared: int = 0
-    """Unknown fields that were compared with the known ones."""
+    validate: Validate = Validate.STRICT
+    """What an unknown name is."""
 
     def error(self, path: str, message: str, hint: str = "") -> None:
         """Add an error, which rejects the pod."""
@@ -37,12 +39,12 @@ class Problems:
         places = {self.at(path) for path in paths}
         return any(each.where in places and each.severity is Severity.ERROR for each in self.found)
 
-    def check_fields(self, field_set: FieldSet, fields: object, path: str) -> None:
-        """Add a warning for each field of a mapping that is probably misspelled or misplaced."""
-        if isinstance(fields, dict) and not field_set.known.issuperset(fields):
-            unknown = unknown_fields(field_set, fields, UNKNOWN_FIELDS_MAX - self._compared)
-            self._compared += len(unknown)
-            self.found += find_misspelled(field_set, fields, unknown, self.where, path)
+    def unknown(self, path: str, message: str, hint: str = "") -> None:
+        """Add the problem of a name that is not known, as the configuration has it."""
+        if self.validate is Validate.STRICT:
+            self.error(path, message, hint or _REMOVE)
+        elif self.validate is Validate.WARN:
+            self.warn(path, message, hint or "it is ignored")
 
     def at(self, path: str) -> str:
         """Return the address of a path in the object."""

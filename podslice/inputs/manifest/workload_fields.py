@@ -14,8 +14,6 @@ from pydantic import BaseModel
 
 from podslice.dataclass import dataclass
 from podslice.errors import Problem, warning
-from podslice.inputs.fields import nearest
-from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
 from podslice.inputs.scalars import Boolean, extend_path, quote
 
 _INDEX = re.compile(r"\[[^]]*\]")
@@ -34,7 +32,7 @@ _READ_ELSEWHERE = _names(
 _WITHOUT_MEANING = _names(
     "affinity automountServiceAccountToken enableServiceLinks nodeName nodeSelector os"
     " preemptionPolicy readinessGates schedulerName schedulingGates schedulingGroup serviceAccount"
-    " serviceAccountName tolerations topologySpreadConstraints workloadRef resizePolicy"
+    " serviceAccountName tolerations topologySpreadConstraints resizePolicy"
     " terminationMessagePath terminationMessagePolicy stdinOnce fieldRef.apiVersion"
     " securityContext.fsGroupChangePolicy securityContext.seLinuxChangePolicy"
 )
@@ -78,6 +76,8 @@ class Refusals:
     """Its file, with the number of the document if there are several."""
     ignored: frozenset[str] = frozenset()
     """Fields that the caller gives up: `hostIPC`, `livenessProbe.grpc`, or a whole place."""
+    unknown: frozenset[str] = frozenset()
+    """Places of fields that Kubernetes does not have: `check_fields` has reported them."""
     found: list[Problem] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     """Those of `ignored` that a field has matched."""
@@ -105,15 +105,11 @@ class Refusals:
 
     def refuse_unread(self, fields: BaseModel, raw: object, path: str) -> None:
         """Refuse every field of a mapping, and of those in it, that its model does not have."""
-        for place, others in _unread(fields, raw, path):
+        for place in _unread(fields, raw, path):
             name = f".{_plain(place)}"
-            if any(name.endswith(f".{each}") for each in _WITHOUT_MEANING):
+            if place in self.unknown or any(name.endswith(f".{each}") for each in _WITHOUT_MEANING):
                 continue
-            reason, hint = _reason(name)
-            if not hint and len(self.found) < UNKNOWN_FIELDS_MAX:
-                near = nearest(name.rpartition(".")[2], others)
-                hint = f"write {near}" if near else ""
-            self.refuse(place, reason, hint)
+            self.refuse(place, *_reason(name))
 
     def add(self, problems: Iterable[Problem]) -> None:
         """Add the problems of types; their places have no file."""
@@ -124,8 +120,8 @@ def _reason(name: str) -> tuple[str, str]:
     return next((_REASONS[each] for each in _REASONS if name.endswith(f".{each}")), _NOT_KEPT)
 
 
-def _unread(fields: BaseModel, raw: object, path: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield the place of each field that is not read, with the fields that its mapping could have."""
+def _unread(fields: BaseModel, raw: object, path: str) -> Iterator[str]:
+    """Yield the place of each field that is not read."""
     if not isinstance(raw, Mapping):
         return
     names = {info.alias or name: name for name, info in type(fields).model_fields.items()}
@@ -134,10 +130,10 @@ def _unread(fields: BaseModel, raw: object, path: str) -> Iterator[tuple[str, fr
         if key in names:
             yield from _unread_below(getattr(fields, names[key]), value, place)
         elif is_stated(value) and not _is_read_elsewhere(place):
-            yield place, frozenset(names.keys() - raw.keys())
+            yield place
 
 
-def _unread_below(value: object, raw: object, path: str) -> Iterator[tuple[str, frozenset[str]]]:
+def _unread_below(value: object, raw: object, path: str) -> Iterator[str]:
     if isinstance(value, BaseModel):
         yield from _unread(value, raw, path)
     elif isinstance(value, list) and isinstance(raw, list):

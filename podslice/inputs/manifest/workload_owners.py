@@ -65,8 +65,8 @@ def _refuse(kind: str, holder: Mapping[str, object], kind_path: str, refusals: R
     if isinstance(job, Mapping):
         _refuse("Job", job, extend_path(kind_path, "spec", "jobTemplate"), refusals)
     for name, value in spec.items():
-        if name not in known and is_stated(value):
-            path = extend_path(kind_path, "spec", str(name))
+        path = extend_path(kind_path, "spec", str(name))
+        if name not in known and is_stated(value) and path not in refusals.unknown:
             refusals.refuse(path, *_REASONS.get(str(name), _NOT_KEPT))
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.imports import quick_models
+from podslice.inputs.manifest.kinds import WORKLOADS
 from podslice.inputs.manifest.schema import read_model
+from podslice.inputs.manifest.unknown_fields import find_unknown
 from podslice.inputs.manifest.workload_claims import read_claims
 from podslice.inputs.manifest.workload_containers import ContainerReader
 from podslice.inputs.manifest.workload_data import DataObjects, read_objects
@@ -22,6 +24,7 @@ from podslice.inputs.manifest.workload_volumes import VolumeReader
 from podslice.inputs.scalars import quote
 from podslice.model.pod import Pod
 from podslice.model.workload import Claim, ContainerWorkload, Dns, PodWorkload, Restart, Volume
+from podslice.pausable import finish
 
 with quick_models():
     from podslice.inputs.manifest.workload_models import (
@@ -62,10 +65,11 @@ def read_workloads(
     problems = list(found)
     used: set[str] = set()
     for pod in pods:
-        refusals = Refusals(where=pod.where, ignored=ignored)
         spec = _find(documents.get(pod.where), pod.spec_where)
         owner = owner_path(pod.spec_where)
         holder = _find(documents.get(pod.where), owner)
+        unknown = frozenset(_unknown_places(holder, owner))
+        refusals = Refusals(where=pod.where, ignored=ignored, unknown=unknown)
         refuse_of_owner(holder, owner, refusals)
         claims = read_claims(pod, holder, owner, refusals)
         metadata = _find(documents.get(pod.where), _metadata_path(pod.spec_where))
@@ -74,6 +78,13 @@ def read_workloads(
         used |= refusals.used
     problems += unused(ignored, used)
     return LoadedWorkloads(workloads=workloads, problems=tuple(dict.fromkeys(problems)))
+
+
+def _unknown_places(holder: object, path: str) -> Iterator[str]:
+    """Yield the places of the fields that Kubernetes does not have in the object with a pod."""
+    kind = holder.get("kind") if isinstance(holder, Mapping) else None
+    if kind in WORKLOADS:
+        yield from (each.path for each in finish(find_unknown(holder, str(kind), path)))
 
 
 def _find(value: object, path: str) -> object:

@@ -1,4 +1,4 @@
-"""Values of the options of the agent, of tiers and of systemd-oomd; see `values`."""
+"""Values of the options of the agent, of its manifests, of tiers and of systemd-oomd; see `values`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from podslice.errors import InputError, Problem, invalid
 from podslice.inputs.options.values import (
+    choose,
     is_text,
     read_duration,
     read_list,
@@ -15,7 +16,7 @@ from podslice.inputs.options.values import (
     read_thresholds,
 )
 from podslice.inputs.scalars import describe, quote
-from podslice.model.config import Threshold
+from podslice.model.config import Threshold, Validate
 from podslice.model.pod import Qos
 
 SYNC_MIN_USEC, SYNC_MAX_USEC = 100_000, 3_600_000_000
@@ -25,6 +26,18 @@ _PERCENT = re.compile(r"([0-9]{1,3})%", re.ASCII)
 # `127.0.0.1:9469`, `[::1]:9469`, `localhost:9469`
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^\[\]:]+)):([0-9]{1,5})", re.ASCII)
 _PORT_MAX = 65_535
+
+
+def read_validate(value: object) -> Validate:
+    """Return what an unknown field is; true is `strict` and false is `ignore`, as for kubectl.
+
+    Source: kubectl, "--validate='strict': Must be one of: strict (or true), warn, ignore (or false)".
+    """
+    if value in (True, "true"):
+        return Validate.STRICT
+    if value in (False, "false"):
+        return Validate.IGNORE
+    return choose(Validate)(value)
 
 
 def read_tiers(value: object) -> frozenset[Qos]:

@@ -13,6 +13,7 @@ from podslice.inputs.options.agent_values import (
     read_sync_period,
     read_tier_thresholds,
     read_tiers,
+    read_validate,
 )
 from podslice.inputs.options.cgroup_values import read_cgroup, read_root
 from podslice.inputs.options.config_option import ConfigOption
@@ -53,6 +54,13 @@ from podslice.model.kubernetes_version import KubernetesVersion
 from podslice.model.naming import KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE
 
 OPTIONS = (
+    ConfigOption(
+        key="validate",
+        field="validate",
+        read=read_validate,
+        metavar="strict|warn|ignore",
+        help="Reject manifests with unknown fields, warn of the fields, or ignore them.",
+    ),
     ConfigOption(
         key="rules",
         field="rules",

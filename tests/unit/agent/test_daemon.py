@@ -12,7 +12,7 @@ from podslice.agent.reconciler import Reconciler
 from podslice.agent.watcher import Watcher
 from podslice.errors import HostError, InputError, JobFailed, Problem
 from podslice.kernel.proc import read_process
-from podslice.model.config import Origin, Threshold, WeightMapping
+from podslice.model.config import Origin, Threshold, Validate, WeightMapping
 from podslice.model.event import Kind
 from podslice.model.node_state import AgentState, Condition
 from podslice.store import Store
@@ -207,6 +207,19 @@ async def test_a_reload_reads_the_configuration_again(node):
     (after,) = await node.memory.observe([unit.name])
     assert after.properties["CPUWeight"] != unit.properties["CPUWeight"]
     assert not node.events.of(Kind.DRIFT_REPAIRED)
+
+
+async def test_a_reload_changes_what_an_unknown_field_is(node):
+    node.put("web")
+    await node.begin()
+    assert node.records() == {"web"}
+    typo = manifest("shop").replace('"name": "main"', '"name": "main", "resource": {}')
+    (node.directory / "shop.yaml").write_text(typo)
+    await until(lambda: "unknown field 'resource'" in node.notifications[-1][1])
+    assert node.records() == {"web"}
+    node.config = replace(node.config, validate=Validate.IGNORE)
+    await reload(node)
+    await until(lambda: node.records() == {"web", "shop"})
 
 
 async def test_a_valid_configuration_is_recorded_as_the_last_one(node):

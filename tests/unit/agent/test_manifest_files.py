@@ -9,6 +9,7 @@ from podslice.agent import manifest_files as manifests_module
 from podslice.agent.manifest_files import ManifestDirectories as Stepwise
 from podslice.errors import PROBLEMS_SHOWN, Severity
 from podslice.inputs.budget import LIMITS, BudgetItem
+from podslice.model.config import Validate
 from podslice.model.pod import default_uid
 from podslice.pausable import finish
 from tests.unit.builders import besteffort, make_files, manifest
@@ -268,7 +269,9 @@ def test_a_file_that_has_not_changed_is_not_read_again(manifests, place, monkeyp
     monkeypatch.setattr(
         manifests_module,
         "load_text",
-        lambda data, name, budget: read.append(name) or load_text(data, name, budget),
+        lambda data, name, *rest, **options: (
+            read.append(name) or load_text(data, name, *rest, **options)
+        ),
     )
     second = manifests.read()
     assert (second, read) == (first, [])
@@ -372,13 +375,32 @@ def test_a_link_to_a_manifest_is_read(manifests, place):
     assert each.pod.containers[0].resources.requests == {"cpu": 1000}
 
 
+@pytest.mark.parametrize(
+    ("validate", "found", "is_broken", "count"),
+    [
+        (Validate.STRICT, ["shop", "web"], True, 1),
+        (Validate.WARN, ["shop", "typo", "web"], False, 1),
+        (Validate.IGNORE, ["shop", "typo", "web"], False, 0),
+    ],
+)
+def test_a_pod_with_an_unknown_field(place, validate, found, is_broken, count):
+    """Other pods of the same file are read, as beside a pod with another error."""
+    typo = manifest("typo").replace('"name": "main"', '"name": "main", "limits": {}')
+    file = make_files(place, {"two.yaml": f"{manifest('shop')}\n---\n{typo}\n"}) / "two.yaml"
+    contents = ManifestDirectories([str(place)], validate=validate).read()
+    assert names(contents) == found
+    assert contents.broken == ({str(file)} if is_broken else set())
+    assert [problem.hint for problem in contents.problems] == ["it belongs under resources"] * count
+    assert lost(contents, "typo", file) is False
+
+
 # All directories have one budget.
 
 
 def workload(name, replicas, containers=1):
     entries = ",".join(f"{{name: c{number}}}" for number in range(containers))
     spec = f"{{replicas: {replicas}, template: {{spec: {{containers: [{entries}]}}}}}}"
-    return f"kind: Deployment\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+    return f"kind: Deployment\napiVersion: apps/v1\nmetadata: {{name: {name}}}\nspec: {spec}\n"
 
 
 def few(**most):
@@ -440,7 +462,9 @@ def test_a_refused_file_is_read_again_when_the_budget_grows(place, monkeypatch):
     monkeypatch.setattr(
         manifests_module,
         "load_text",
-        lambda data, name, budget: read.append(name) or load_text(data, name, budget),
+        lambda data, name, *rest, **options: (
+            read.append(name) or load_text(data, name, *rest, **options)
+        ),
     )
     make_files(place, {"shop.yaml": workload("shop", 5)})
     for _ in range(3):
@@ -457,10 +481,13 @@ def test_one_call_reads_few_files_above_the_limits(place, monkeypatch):
     monkeypatch.setattr(
         manifests_module,
         "load_text",
-        lambda data, name, budget: read.append(name) or load_text(data, name, budget),
+        lambda data, name, *rest, **options: (
+            read.append(name) or load_text(data, name, *rest, **options)
+        ),
     )
     make_files(place, {f"{number:02}.yaml": workload("d", 100) for number in range(20)})
-    make_files(place, {"shop.yaml": manifest("shop") + "#" * 1000})
+    # smaller files are read first
+    make_files(place, {f"{name}.yaml": manifest(name) + "#" * 1000 for name in ("shop", "web")})
     counts, shown = [], []
     for _ in range(4):
         read.clear()

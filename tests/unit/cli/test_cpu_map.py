@@ -79,7 +79,7 @@ def test_the_document():
 def test_node_shows_the_cpus_of_applied_pods(podslice, memory, here):
     resources = {"limits": {"cpu": "2", "memory": "1Gi"}}
     spec = {"containers": [{"name": "c", "resources": resources}]}
-    pod = {"kind": "Pod", "metadata": {"name": "own"}, "spec": spec}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "own"}, "spec": spec}
     make_files(here, {"own.yaml": json.dumps(pod)})
     assert podslice("apply", "-f", str(here / "own.yaml"), *STATIC).code == 0
     out = podslice("node", *STATIC).out

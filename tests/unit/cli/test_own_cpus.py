@@ -17,7 +17,7 @@ TWO_NODES = ("--cpu-topology=sockets=2,numa=2,cores=4",)
 def own(name, cpu="2"):
     resources = {"limits": {"cpu": cpu, "memory": "1Gi"}}
     spec = {"containers": [{"name": "c", "resources": resources}]}
-    return {"kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 @pytest.fixture

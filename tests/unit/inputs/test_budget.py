@@ -212,7 +212,12 @@ def test_replicas_do_not_multiply_a_long_name(place):
 @pytest.mark.parametrize("part", ["requests", "limits"])
 def test_a_long_resource_name_is_truncated_in_its_address(part):
     container = {"name": "nginx", "resources": {part: {"a" * 100_000: "1"}}}
-    manifest = {"kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [container]}}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web"},
+        "spec": {"containers": [container]},
+    }
     loaded = load_pods(["-"], stdin=json.dumps(manifest).encode)
     assert loaded.all_problems
     assert max(len(str(problem)) for problem in loaded.all_problems) < 300
@@ -221,7 +226,12 @@ def test_a_long_resource_name_is_truncated_in_its_address(part):
 def test_problems_leave_no_cycles_for_the_garbage_collector():
     """The agent disables the collector while it reads, and would free all cycles in one turn."""
     mistakes = ", ".join(f"memory{number}: 5x" for number in range(50))
-    pod = {"kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "app"}]}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web"},
+        "spec": {"containers": [{"name": "app"}]},
+    }
     text = json.dumps(pod).replace('"app"', f'"app", resources: {{limits: {{{mistakes}}}}}')
     gc.collect()
     gc.disable()

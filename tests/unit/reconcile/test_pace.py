@@ -14,7 +14,7 @@ from podslice.agent.manifest_files import ManifestDirectories
 from podslice.agent.wanted_pods import WantedPodsReader
 from podslice.inputs import budget as budget_module
 from podslice.inputs.budget import LIMITS, Budget, Exhausted
-from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
+from podslice.inputs.limits import POD_PROBLEMS_MAX
 from podslice.inputs.manifest import release as release_module
 from podslice.inputs.manifest.json_builder import JsonReader
 from podslice.inputs.manifest.load import load_pods, load_text
@@ -58,7 +58,7 @@ class Counted:
 
 def replicas(count):
     text = (
-        "kind: Deployment\nmetadata: {name: web}\n"
+        "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: web}\n"
         f"spec: {{replicas: {count}, template: {{spec: {{containers: [{{name: a,"
         " resources: {limits: {cpu: 1m, memory: 1Mi}}}, {name: b}],"
         " volumes: [{name: v, emptyDir: {medium: Memory}}]}}}"
@@ -196,7 +196,7 @@ async def test_a_bomb_is_reported_once_and_other_pods_are_unaffected(tmp_path):
     spec = "{containers: [" + ",".join(f"{{name: c{n}}}" for n in range(256)) + "]}"
     node.write(
         "bomb",
-        "kind: Deployment\nmetadata: {name: d}\n"
+        "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: d}\n"
         f"spec: {{replicas: 1000, template: {{spec: {spec}}}}}\n",
     )
     node.put("shop")
@@ -267,15 +267,17 @@ CONTAINERS = ",".join(f"{{name: c{number}, {','.join(FIELDS[:90])}}}" for number
 @pytest.mark.parametrize(
     "text",
     [
-        f"{{{','.join(FIELDS)}}}",
-        f"{{kind: Pod, metadata: {{name: a}}, spec: {{containers: [{CONTAINERS}]}}}}",
+        f"{{apiVersion: v1, kind: Pod, {','.join(FIELDS)}}}",
+        f"{{apiVersion: v1, kind: Pod, metadata: {{name: a}}, spec: {{containers: [{CONTAINERS}]}}}}",
     ],
     ids=["of one mapping", "of many"],
 )
 def test_so_many_unknown_fields_are_compared_with_the_known_ones(monkeypatch, text):
-    nearest = Counted(monkeypatch, "podslice.inputs.fields.nearest")
-    load_pods(["-"], stdin=text.encode)
-    assert nearest.calls == UNKNOWN_FIELDS_MAX
+    """Each of those that are shown is compared with the fields of its object and of those below."""
+    nearest = Counted(monkeypatch, "podslice.inputs.manifest.unknown_fields.nearest")
+    calls = [0, *(nearest.calls for _ in load_text(text.encode(), "a.yaml", Budget()))]
+    assert nearest.calls == 2 * POD_PROBLEMS_MAX
+    assert max(after - before for before, after in pairwise(calls)) == 2
 
 
 def test_paced():

@@ -383,7 +383,9 @@ def cpus_shared(machine):
         "metadata": {"name": "own"},
         "spec": {"containers": [{"name": "c", "resources": limits}]},
     }
-    make_files(machine.directory, {"own.yaml": json.dumps({"kind": "Pod", **pod})})
+    make_files(
+        machine.directory, {"own.yaml": json.dumps({"apiVersion": "v1", "kind": "Pod", **pod})}
+    )
     by_hand(machine)
     policy = 'admission = false\ncpu-manager-policy = "static"\nreserved-cpus = "0-6"\n'
     make_files(machine.here, {"etc/podslice/podslice.toml": policy})

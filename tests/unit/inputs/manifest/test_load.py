@@ -5,19 +5,21 @@ import pytest
 
 from podslice.errors import InputError, Severity
 from podslice.inputs.budget import LIMITS, Budget, BudgetItem
+from podslice.inputs.manifest.kinds import API_VERSIONS
 from podslice.inputs.manifest.load import format_manifest, load_pods, load_text, parse_manifest
+from podslice.model.config import Validate
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, default_uid
 from podslice.model.resources import Resources
 
 APP = "containers: [{name: app}]"
 
 
-def load(text, *, namespace=None):
-    return load_pods(["-"], namespace=namespace, stdin=text.encode)
+def load(text, *, namespace=None, validate=Validate.STRICT):
+    return load_pods(["-"], namespace=namespace, stdin=text.encode, validate=validate)
 
 
 def load_one(spec, *, metadata="name: web"):
-    loaded = load(f"kind: Pod\nmetadata: {{{metadata}}}\nspec:\n{spec}")
+    loaded = load(f"apiVersion: v1\nkind: Pod\nmetadata: {{{metadata}}}\nspec:\n{spec}")
     assert not loaded.problems
     (pod,) = loaded.pods
     return pod
@@ -58,7 +60,7 @@ terminationGracePeriodSeconds: 5
 volumes:
 - {name: config, configMap: {name: web}}
 - {name: cache, emptyDir: {medium: Memory, sizeLimit: 64Mi}}
-- {name: free, emptyDir: {medium: Memory, stickyBit: true}}
+- {name: free, emptyDir: {medium: Memory, mode: 448}}
 - {name: disk, emptyDir: {sizeLimit: 1Gi}}
 - {name: also-disk, emptyDir: {medium: ""}}
 - {name: nothing, emptyDir: }
@@ -158,7 +160,7 @@ def test_an_amount_that_is_kept_gives_no_warning(text):
 
 def test_json_numbers_are_read_from_their_text():
     text = (
-        '{"kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "app",'
+        '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "app",'
         ' "resources": {"limits": {"cpu": 0.1, "memory": 9223372036854775807}}}]}}'
     )
     (pod,) = load(text).pods
@@ -270,7 +272,7 @@ def test_message_is_that_of_the_design():
             "write terminationGracePeriodSeconds",
         ),
         (f"{APP}, volume: []", "volume", "write volumes"),
-        (f"{APP}, emptyDir: {{}}", "emptyDir", "it belongs under volumes"),
+        (f"{APP}, emptyDir: {{}}", "emptyDir", "it belongs under volumes[…]"),
         (f"{APP}, volumes: [{{name: a, emptydir: {{}}}}]", "volumes[0].emptydir", "write emptyDir"),
         (
             f"{APP}, volumes: [{{name: a, medium: Memory}}]",
@@ -278,31 +280,178 @@ def test_message_is_that_of_the_design():
             "it belongs under emptyDir",
         ),
         (
-            f"{APP}, volumes: [{{name: a, emptyDir: {{size: 1Mi, sizelimit: 1Mi}}}}]",
+            f"{APP}, volumes: [{{name: a, emptyDir: {{sizelimit: 1Mi}}}}]",
             "volumes[0].emptyDir.sizelimit",
             "write sizeLimit",
         ),
     ],
 )
-def test_misspelled_field_gives_a_warning(spec, where, hint):
-    loaded = load(f"kind: Pod\nmetadata: {{name: web}}\nspec: {{{spec}}}\n")
-    assert [(p.where, p.hint) for p in warnings(loaded)] == [(f"stdin: spec.{where}", hint)]
-    assert loaded.pods[0].is_valid
+def test_misspelled_field_is_an_error(spec, where, hint):
+    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{{spec}}}\n"
+    for validate, severity in (
+        (Validate.STRICT, Severity.ERROR),
+        (Validate.WARN, Severity.WARNING),
+    ):
+        loaded = load(text, validate=validate)
+        (problem,) = loaded.all_problems
+        assert (problem.where, problem.hint) == (f"stdin: spec.{where}", hint)
+        assert problem.severity is severity
+        assert loaded.pods[0].is_valid is (validate is Validate.WARN)
+    assert load(text, validate=Validate.IGNORE).all_problems == ()
 
 
 @pytest.mark.parametrize(
     "spec",
     [
-        f"{APP}, nodeName: a, tolerations: 5, somethingNew: {{}}, x: y",
-        f"{APP}, volumes: [{{name: a, iscsi: 5, newSource: {{}}}}, {{name: b, emptyDir: {{new: x}}}}]",
-        "containers: [{name: a, livenessProbe: x, imagePullPolcy: y, newField: z}]",
+        f"{APP}, nodeName: a, tolerations: 5, evictionResponders: [], affinity: {{}}",
+        f"{APP}, volumes: [{{name: a, iscsi: 5, nfs: {{}}}}, {{name: b, emptyDir: {{mode: x}}}}]",
+        "containers: [{name: a, livenessProbe: x, imagePullPolicy: y}]",
         "containers: [{name: a, resources: {limits: {example.com/cpus: 1, hugepages-1Gi: 1Gi}}}]",
-        "containers: [{name: a, resources: {claims: [], something: 1}}]",
+        "containers: [{name: a, resources: {claims: []}}]",
     ],
 )
-def test_other_unknown_fields_are_ignored(spec):
-    loaded = load(f"kind: Pod\nmetadata: {{name: web}}\nspec: {{{spec}}}\nstatus: {{}}\n")
+def test_fields_of_kubernetes_that_podslice_does_not_read_are_silent(spec):
+    status = "status: {anything: 1}"
+    loaded = load(
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{{spec}}}\n{status}\n"
+    )
     assert loaded.all_problems == ()
+
+
+UNKNOWN = """
+apiVersion: apps/v1
+kind: Deployment
+x-common: &common {image: a}
+metadata: {name: web, labels: {any: key}, annotations: {any/key: x}}
+spec:
+  selector: {matchLabels: {any: key}}
+  template:
+    metadata: {label: {a: b}, containers: []}
+    spec:
+      nodeSelector: {any: key}
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms: [{matchExpression: []}]
+      volumes:
+      - {name: d, downwardAPI: {items: [{path: a, fieldRef: {filedPath: b}}]}}
+      - {name: p, projected: {sources: [{secret: {name: a, item: []}}]}}
+      containers:
+      - name: app
+        env: [{name: A, vale: b}]
+        hostNetwork: true
+        emptyDir: {}
+        mem: 64Mi
+        request: {cpu: 1}
+        resources: {request: {cpu: 1}, limits: {memory: 64Mi}, limit: {memory: 64Mi}}
+        frobnicate: 1
+"""
+
+
+def test_unknown_fields_are_found_everywhere_and_all_at_once():
+    """The last resort of kubectl, `--validate=false`, is `--validate=ignore` or `warn`."""
+    found = {p.where.removeprefix("stdin: "): p.hint for p in load(UNKNOWN).all_problems}
+    spec, remove = "spec.template.spec", "remove it, or ignore it with --validate=warn"
+    assert found == {
+        "x-common": remove,
+        "spec.template.metadata.label": "write labels",
+        "spec.template.metadata.containers": "it belongs under spec.template.spec",
+        f"{spec}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+        ".nodeSelectorTerms[0].matchExpression": "write matchExpressions",
+        f"{spec}.volumes[0].downwardAPI.items[0].fieldRef.filedPath": "write fieldPath",
+        f"{spec}.volumes[1].projected.sources[0].secret.item": "write items",
+        f"{spec}.containers[0].env[0].vale": "write value",
+        f"{spec}.containers[0].hostNetwork": f"it belongs under {spec}",
+        f"{spec}.containers[0].emptyDir": f"it belongs under {spec}.volumes[…]",
+        f"{spec}.containers[0].mem": "write memory under resources.limits or resources.requests",
+        f"{spec}.containers[0].request": "write requests under resources",
+        f"{spec}.containers[0].frobnicate": remove,
+        f"{spec}.containers[0].resources.request": "write requests",
+        f"{spec}.containers[0].resources.limit": "merge it into limits",
+    }
+    assert all(p.message.startswith("unknown field '") for p in load(UNKNOWN).all_problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "hint"),
+    [
+        ("kind: List\napiVersion: v1\nitem: []\n", "item", "write items"),
+        ("kind: ConfigMap\napiVersion: v1\ndate: {a: b}\n", "date", "write data"),
+        ("kind: Secret\napiVersion: v1\nstringdata: {a: b}\n", "stringdata", "write stringData"),
+    ],
+)
+def test_unknown_fields_of_lists_and_data(text, where, hint):
+    (problem,) = (p for p in load(text).problems if p.severity is Severity.ERROR)
+    assert (problem.where, problem.hint) == (f"stdin: {where}", hint)
+
+
+@pytest.mark.parametrize("validate", Validate)
+def test_a_duplicate_key_is_an_error_whatever_unknown_fields_are(validate):
+    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a, name: b}}\nspec: {{{APP}}}\n"
+    (problem,) = load(text, validate=validate).all_problems
+    assert (problem.severity, problem.message) == (Severity.ERROR, "duplicate key 'name'")
+
+
+ANNOTATED = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, annotations: {podslice.io/memory-high: 64Mi}}
+spec:
+  template:
+    metadata:
+      annotations:
+        podslice.io/memory-hihg: 64Mi
+        podslice.io/resources: '{"limit": {"memory": "64Mi"}}'
+    spec: {containers: [{name: app}]}
+"""
+
+
+def test_annotations_that_would_have_no_effect_are_errors():
+    at = "spec.template.metadata.annotations"
+    for validate in (Validate.STRICT, Validate.WARN):
+        loaded = load(ANNOTATED, validate=validate)
+        assert {(p.where.removeprefix("stdin: "), p.hint) for p in loaded.all_problems} == {
+            ("metadata.annotations[podslice.io/memory-high]", f"it belongs under {at}"),
+            (f"{at}[podslice.io/memory-hihg]", "write podslice.io/memory-high"),
+            (f"{at}[podslice.io/resources].limit", "write limits"),
+        }
+        assert loaded.pods[0].is_valid is (validate is Validate.WARN)
+    assert load(ANNOTATED, validate=Validate.IGNORE).all_problems == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "problem"),
+    [
+        ("", "Pod", "the apiVersion is missing; add 'apiVersion: v1'"),
+        ("apiVersion: v2", "Pod", "'v2' is not the apiVersion of a Pod; write v1"),
+        ("apiVersion: 1", "Pod", "'1' is not the apiVersion of a Pod; write v1"),
+        ("apiVersion: apps/v1", "Pod", "'apps/v1' is not the apiVersion of a Pod; write v1"),
+        ("", "Deployment", "the apiVersion is missing; add 'apiVersion: apps/v1'"),
+        (
+            "apiVersion: apps/v1beta1",
+            "Deployment",
+            "'apps/v1beta1' is not the apiVersion of a Deployment; write apps/v1",
+        ),
+        ("apiVersion: v1", "Job", "'v1' is not the apiVersion of a Job; write batch/v1"),
+    ],
+)
+def test_the_version_of_a_kind(version, kind, problem):
+    """Source: kubectl, "no matches for kind "Pod" in version "v2"" and "Object 'apiVersion' is missing"."""
+    spec = f"spec: {{{APP}}}" if kind == "Pod" else f"spec: {{template: {{spec: {{{APP}}}}}}}"
+    text = f"kind: {kind}\nmetadata: {{name: web}}\n{spec}\n{version}\n"
+    for validate in Validate:
+        (found,) = load(text, validate=validate).all_problems
+        assert str(found) == f"stdin: apiVersion: {problem}"
+        assert found.severity is Severity.ERROR
+
+
+def test_the_items_of_a_list_have_a_version_of_their_own():
+    pod = f"metadata: {{name: web}}, spec: {{{APP}}}"
+    (found,) = load(f"apiVersion: v1\nkind: List\nitems: [{{kind: Pod, {pod}}}]\n").all_problems
+    assert found.where == "stdin: items[0].apiVersion"
+    assert load(f"apiVersion: v1\nkind: PodList\nitems: [{{{pod}}}]\n").all_problems == ()
+    (found, _) = load(f"kind: PodList\nitems: [{{{pod}}}]\n").all_problems
+    assert str(found) == "stdin: apiVersion: the apiVersion is missing; add 'apiVersion: v1'"
 
 
 @pytest.mark.parametrize(
@@ -330,7 +479,7 @@ def test_unknown_priority_class_gives_a_warning():
 
 def template(kind, fields="", metadata="name: web"):
     return (
-        f"kind: {kind}\nmetadata: {{{metadata}}}\n"
+        f"apiVersion: {API_VERSIONS[kind]}\nkind: {kind}\nmetadata: {{{metadata}}}\n"
         f"spec: {{{fields} template: {{metadata: {{name: other}}, spec: {{{APP}}}}}}}\n"
     )
 
@@ -345,8 +494,7 @@ def template(kind, fields="", metadata="name: web"):
         ("ReplicationController", "replicas: ,", ["web-0"]),
         ("Deployment", "replicas: 0,", []),
         ("Job", "parallelism: 2, completions: 9,", ["web-0", "web-1"]),
-        ("Job", "replicas: 5,", ["web-0"]),
-        ("DaemonSet", "replicas: 5,", ["web"]),
+        ("DaemonSet", "minReadySeconds: 5,", ["web"]),
     ],
 )
 def test_workloads(kind, fields, names):
@@ -360,9 +508,9 @@ def test_workloads(kind, fields, names):
 
 
 def test_cron_job_and_pod_template():
-    cron = f"kind: CronJob\nmetadata: {{name: a}}\nspec: {{jobTemplate: {{spec: {{template: {{spec: {{{APP}}}}}}}}}}}\n"
+    cron = f"kind: CronJob\napiVersion: batch/v1\nmetadata: {{name: a}}\nspec: {{jobTemplate: {{spec: {{template: {{spec: {{{APP}}}}}}}}}}}\n"
     pods = load(
-        f"{cron}---\nkind: PodTemplate\nmetadata: {{name: b}}\ntemplate: {{spec: {{{APP}}}}}\n"
+        f"{cron}---\napiVersion: v1\nkind: PodTemplate\nmetadata: {{name: b}}\ntemplate: {{spec: {{{APP}}}}}\n"
     ).pods
     assert [(pod.name, pod.spec_where) for pod in pods] == [
         ("a", "spec.jobTemplate.spec.template.spec"),
@@ -384,9 +532,10 @@ def test_template_without_replicas_is_checked_too():
 
 @pytest.mark.parametrize("kind", ["List", "PodList"])
 def test_list(kind):
-    pod = f"{{kind: Pod, metadata: {{name: NAME}}, spec: {{{APP}}}}}"
+    pod = f"{{apiVersion: v1, kind: Pod, metadata: {{name: NAME}}, spec: {{{APP}}}}}"
     first, second = pod.replace("NAME", "a"), pod.replace("NAME", "b")
-    loaded = load(f"kind: {kind}\nitems:\n- {first}\n- kind: List\n  items: [{second}]\n")
+    inner = f"{{apiVersion: v1, kind: List, items: [{second}]}}"
+    loaded = load(f"apiVersion: v1\nkind: {kind}\nitems:\n- {first}\n- {inner}\n")
     assert [(pod.name, pod.where, pod.spec_where) for pod in loaded.pods] == [
         ("a", "stdin", "items[0].spec"),
         ("b", "stdin", "items[1].items[0].spec"),
@@ -395,12 +544,14 @@ def test_list(kind):
 
 
 def test_items_of_a_typed_list_need_no_kind():
-    (pod,) = load(f"kind: PodList\nitems: [{{metadata: {{name: a}}, spec: {{{APP}}}}}]\n").pods
+    (pod,) = load(
+        f"apiVersion: v1\nkind: PodList\nitems: [{{metadata: {{name: a}}, spec: {{{APP}}}}}]\n"
+    ).pods
     assert pod.is_valid
 
 
 def test_several_documents_are_numbered():
-    text = f"kind: Pod\nmetadata: {{name: NAME}}\nspec: {{{APP}}}\n"
+    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: NAME}}\nspec: {{{APP}}}\n"
     assert load(text.replace("NAME", "a")).pods[0].where == "stdin"
     both = load(f"---\n---\n{text.replace('NAME', 'a')}---\n{text.replace('NAME', 'b')}")
     assert [pod.where for pod in both.pods] == ["stdin[0]", "stdin[1]"]
@@ -412,7 +563,7 @@ def test_several_documents_are_numbered():
         "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n",
         "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n",
         "apiVersion: cert-manager.io/v1\nkind: Anything\n",
-        "kind: List\nitems: [{kind: Secret}]\n",
+        "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret}]\n",
     ],
 )
 def test_other_kinds_are_ignored_with_a_warning(text):
@@ -423,7 +574,7 @@ def test_other_kinds_are_ignored_with_a_warning(text):
 
 
 def test_one_bad_manifest_does_not_stop_the_rest():
-    text = f"kind: Pod\nmetadata: {{name: a}}\nspec: {{{APP}}}\n"
+    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{{APP}}}\n"
     loaded = load(f"a: b\n---\n{text}---\nkind: Nonsense\n---\n{text.replace('a}', 'b}', 1)}")
     assert [pod.key for pod in loaded.pods if pod.is_valid] == ["default/a", "default/b"]
     assert [p.where for p in loaded.problems] == ["stdin[0]: kind", "stdin[2]: kind"]
@@ -431,7 +582,7 @@ def test_one_bad_manifest_does_not_stop_the_rest():
 
 def test_requested_namespace():
     """Source: kubectl: the namespace of the object does not match the namespace."""
-    pod = f"kind: Pod\nmetadata: {{name: a%s}}\nspec: {{{APP}}}\n"
+    pod = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a%s}}\nspec: {{{APP}}}\n"
     assert load(pod % "", namespace="shop").pods[0].namespace == "shop"
     assert load(pod % ", namespace: shop", namespace="shop").pods[0].is_valid
     assert load(pod % ", namespace: ''", namespace="shop").pods[0].namespace == "shop"
@@ -441,14 +592,16 @@ def test_requested_namespace():
 
 
 def test_same_name_in_two_namespaces_is_not_a_duplicate():
-    text = "kind: Pod\nmetadata: {name: a, namespace: %s}\nspec: {%s}\n"
+    text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: %s}\nspec: {%s}\n"
     loaded = load("---\n".join(text % (n, APP) for n in ("x", "y")))
     assert loaded.all_problems == ()
 
 
 def test_duplicates_across_files_are_errors_of_the_second_file(tmp_path):
     for name in ("b.yaml", "a.yaml"):
-        (tmp_path / name).write_text(f"kind: Pod\nmetadata: {{name: web}}\nspec: {{{APP}}}\n")
+        (tmp_path / name).write_text(
+            f"apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{{APP}}}\n"
+        )
     first, second = load_pods([str(tmp_path)], stdin=lambda: b"").pods
     assert first.is_valid
     (problem,) = second.problems
@@ -464,7 +617,7 @@ def budget(**most):
 
 def workloads(count, replicas, spec=APP):
     return "---\n".join(
-        f"kind: Deployment\nmetadata: {{name: d{n}}}\n"
+        f"kind: Deployment\napiVersion: apps/v1\nmetadata: {{name: d{n}}}\n"
         f"spec: {{replicas: {replicas}, template: {{spec: {{{spec}}}}}}}\n"
         for n in range(count)
     )
@@ -521,7 +674,7 @@ def test_reading_stops_at_a_number_of_problems():
 
 def test_the_first_of_too_many_problems_are_reported():
     text = "---\n".join(
-        f"kind: Pod\nmetadata: {{name: p{n}}}\nspec: {{containers: [{{name: A}}]}}\n"
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p{n}}}\nspec: {{containers: [{{name: A}}]}}\n"
         for n in range(30)
     )
     problems = load_pods(["-"], stdin=text.encode, budget=budget(problems=20)).problems
@@ -536,7 +689,9 @@ def test_the_requests_and_limits_of_a_pod_are_limited():
     amounts = ",".join(f"x/k{n}: 1" for n in range(64))
     container = "{name: c%d, resources: {limits: {" + amounts + "}}}"
     spec = "containers: [" + ",".join(container % n for n in range(65)) + "]"
-    (problem,) = load(f"kind: Pod\nmetadata: {{name: a}}\nspec: {{{spec}}}").pods[0].problems
+    (problem,) = (
+        load(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{{spec}}}").pods[0].problems
+    )
     assert problem.message == "the containers have more than 4,096 requests and limits"
 
 
@@ -546,13 +701,13 @@ def test_replicas_are_created_with_pauses():
 
 
 def test_manifests_of_a_directory_are_read_by_name(tmp_path):
-    pod = f"kind: Pod\nmetadata: {{name: NAME}}\nspec: {{{APP}}}\n"
+    pod = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: NAME}}\nspec: {{{APP}}}\n"
     for name in ("c.yml", "b.yaml", ".hidden.yaml", "notes.txt", "sub/d.yaml"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(pod.replace("NAME", path.stem.strip(".")))
     (tmp_path / "a.json").write_text(
-        '{"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "app"}]}}'
+        '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "app"}]}}'
     )
     (tmp_path / "empty.yaml").write_text("# switched off\n")
     loaded = load_pods([str(tmp_path)], stdin=lambda: b"")
@@ -561,7 +716,7 @@ def test_manifests_of_a_directory_are_read_by_name(tmp_path):
 
 
 def test_standard_input_is_read_once():
-    text = f"kind: Pod\nmetadata: {{name: web}}\nspec: {{{APP}}}\n".encode()
+    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{{APP}}}\n".encode()
     loaded = load_pods(["-", "-"], stdin=lambda: text)
     assert [pod.name for pod in loaded.pods] == ["web"]
     assert len(loaded.problems) == 1
@@ -572,7 +727,7 @@ def test_standard_input_is_read_once():
     [{"cpu": 1}, {"cpu": 1500, "memory": 2**60 * 1000}, {"memory": 1}, {"hugepages-2Mi": 0}]
     + [{"memory": n * 1000} for n in (1, 1023, 1024, 1025, 3 * 2**29, 10**9, 2**63 - 1)]
     + [{"cpu": n} for n in (0, 1, 999, 1000, 1024, (2**63 - 1) * 1000)]
-    + [{"ephemeral-storage": 1023, "example.com/gpu": 2000, "pid": 5000}],
+    + [{"ephemeral-storage": 1023, "example.com/gpu": 2000}],
 )
 def test_manifest_survives_formatting(limits):
     pod = Pod(
@@ -584,7 +739,7 @@ def test_manifest_survives_formatting(limits):
             Container(name="a", kind=ContainerKind.SIDECAR, where="spec.initContainers[0]"),
             Container(name="b", kind=ContainerKind.INIT, where="spec.initContainers[1]"),
         ),
-        resources=Resources(limits=limits),
+        resources=Resources(limits={**limits, "pid": 5000}),
         overhead=limits,
         priority=-1,
         grace_period_sec=0,

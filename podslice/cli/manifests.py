@@ -11,7 +11,7 @@ from podslice.cli.arguments import key_of, nearest_pod, pods_named
 from podslice.cli.output import note
 from podslice.cli.session import load_node
 from podslice.cli.views.problem_lines import problem_lines
-from podslice.errors import InputError, Problem, Severity
+from podslice.errors import InputError, PodsliceError, Problem, Severity, printable
 from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
 from podslice.model.config import Validate
 from podslice.policy.allocatable import check_host, validate_node
@@ -96,6 +96,25 @@ def choose_candidates(
             )
         )
     return valid_only(loaded, decisions, problems)
+
+
+def require_pods(loaded: LoadedPods, sources: Sequence[str]) -> None:
+    """Check that the stated files have an object that podslice runs, if they have any.
+
+    Without files, reservations and applied pods are set again.
+
+    Raises:
+        PodsliceError: there are only others; it names their kinds.
+    """
+    if loaded.has_workload or not loaded.ignored or not sources:
+        return
+    from podslice.inputs.manifest.kinds import WORKLOADS
+
+    found = ", ".join(dict.fromkeys(map(printable, loaded.ignored)))
+    raise PodsliceError(
+        f"{', '.join(map(printable, sources))}: there is no pod in it, only: {found}; podslice"
+        f" applies {', '.join(WORKLOADS)} and lists of them"
+    )
 
 
 def decide_all(loaded: LoadedPods, node: Node, config: Config) -> tuple[PodDecision, ...]:

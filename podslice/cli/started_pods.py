@@ -7,9 +7,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from podslice.cli import interrupts
-from podslice.cli.manifests import choose_candidates, load_candidates
+from podslice.cli.manifests import choose_candidates, load_all, require_pods
 from podslice.cli.output import note
 from podslice.cli.quadlet_presence import may_have_quadlets
+from podslice.cli.wanted import sources_or_default
 from podslice.dataclass import dataclass
 from podslice.errors import invalid
 from podslice.plan import StopUnit
@@ -57,7 +58,7 @@ _NO_PODS = PodsToStart()
 
 def load_pods_to_apply(
     planning: Planning,
-    filename: list[str],
+    filename: list[str] | None,
     namespace: str | None,
     *,
     start: bool,
@@ -66,21 +67,26 @@ def load_pods_to_apply(
 ) -> tuple[tuple[PodDecision, ...], PodsToStart]:
     """Return the pods to apply, and with `start` those to start, if the whole input is valid.
 
-    With `is_for_host` the configuration must not be that of another machine.
+    Without files they are those of the manifest directories. With `is_for_host` the configuration must
+    not be that of another machine.
 
     Raises:
-        InputError, HostError: as `load_candidates`, and with `start` as `_load_started`.
+        InputError, HostError: as `choose_candidates`, and with `start` as `_load_started`.
+        PodsliceError: the stated files have nothing that podslice runs.
     """
     if start:
         return _load_started(planning, filename, namespace, ignored or (), is_for_host=is_for_host)
     if ignored:
         raise invalid("is for quadlets only", "add --start", where="--ignore")
-    return load_candidates(planning, filename, namespace, is_for_host=is_for_host), _NO_PODS
+    _, loaded = load_all(planning, sources_or_default(planning, filename), namespace)
+    candidates = choose_candidates(planning, loaded, is_for_host=is_for_host)
+    require_pods(loaded, filename or ())
+    return candidates, _NO_PODS
 
 
 def _load_started(
     planning: Planning,
-    filename: Sequence[str],
+    filename: list[str] | None,
     namespace: str | None,
     ignored: Collection[str],
     *,
@@ -91,6 +97,7 @@ def _load_started(
     Raises:
         InputError: there is an error in the input, or podman is too old; it has every problem.
         HostError: podman or systemd is not installed.
+        PodsliceError: the stated files have nothing that podslice runs.
     """
     from podslice.cli.quadlets import (
         further_problems,
@@ -100,9 +107,11 @@ def _load_started(
     )
 
     validate = planning.config.validate
-    loaded, workloads = load_with_workloads(filename, namespace, frozenset(ignored), validate)
+    sources = sources_or_default(planning, filename)
+    loaded, workloads = load_with_workloads(sources, namespace, frozenset(ignored), validate)
     further = further_problems(workloads.problems, loaded)
     candidates = choose_candidates(planning, loaded, further, is_for_host=is_for_host)
+    require_pods(loaded, filename or ())
     options = host_options(planning, is_for_host=True)
 
     def make(decisions: Iterable[PodDecision]) -> tuple[Quadlets, ...]:

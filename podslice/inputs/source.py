@@ -24,7 +24,7 @@ from podslice.inputs.limits import FILES_MAX, PIPE_WAIT_SEC, READ_WAIT_SEC
 from podslice.inputs.links import locate_entitled
 from podslice.pausable import Steps, finish, paced
 
-STDIN = "-"
+STDIN, STDIN_NAME = "-", "stdin"
 MANIFESTS = (".json", ".yaml", ".yml")
 """Suffixes of manifests in a directory, as for kubectl's `-f DIRECTORY`."""
 
@@ -149,14 +149,14 @@ def describe_error(error: OSError | ValueError) -> str:
 
 def _read_stdin(stdin: Callable[[], bytes], budget: Budget, *, used: bool) -> InputText:
     if used:
-        return _rejected("stdin", "standard input can be read only once", "write '-' once")
+        return _rejected(STDIN_NAME, "standard input can be read only once", "write '-' once")
     try:
         data = stdin()
     except TooLargeError:
-        return InputText(name="stdin", exhausted=budget.exhausted(BudgetItem.BYTES))
+        return InputText(name=STDIN_NAME, exhausted=budget.exhausted(BudgetItem.BYTES))
     except (OSError, ValueError) as error:
-        return _rejected("stdin", f"cannot be read: {describe_error(error)}")
-    return _charged("stdin", data, budget, named=True)
+        return _rejected(STDIN_NAME, f"cannot be read: {describe_error(error)}")
+    return _charged(STDIN_NAME, data, budget, named=True)
 
 
 def _read_directory(directory: str, budget: Budget) -> Iterator[InputText]:

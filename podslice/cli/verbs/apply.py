@@ -66,7 +66,7 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     _check_confirm(planning, confirm)
     sources = sources_or_default(planning, filename)
     candidates, to_start = load_pods_to_apply(
-        planning, sources, namespace, start=start, ignored=ignore, is_for_host=True
+        planning, filename, namespace, start=start, ignored=ignore, is_for_host=True
     )
     _check_prune(sources, candidates, prune=prune)
     _note_start_at_boot(planning, sources, to_start.quadlets)

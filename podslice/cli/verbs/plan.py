@@ -20,7 +20,6 @@ from podslice.cli.session import in_world_or_offline
 from podslice.cli.started_pods import PlannedServices, StartedPods, load_pods_to_apply
 from podslice.cli.views import change_documents, conditions, documents
 from podslice.cli.views.report_lines import plan_lines
-from podslice.cli.wanted import sources_or_default
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.request import Request
@@ -39,9 +38,8 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     ignore: Ignore = None,
 ) -> int:
     """Show what apply would change, and why."""
-    sources = sources_or_default(planning, filename)
     candidates, to_start = load_pods_to_apply(
-        planning, sources, namespace, start=start, ignored=ignore
+        planning, filename, namespace, start=start, ignored=ignore
     )
     request = Request(candidates=candidates, prune=prune, force=force, by_operator=True)
 

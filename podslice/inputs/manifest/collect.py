@@ -89,6 +89,10 @@ class Collector:
     """Kinds without a pod that the caller uses."""
     documents: dict[str, object] = field(default_factory=dict)
     """Address of a document → its value, where there are such kinds."""
+    ignored: list[str] = field(default_factory=list)
+    """What was found that has no pod: the kinds of objects, and compose projects."""
+    has_workload: bool = False
+    """Whether there is an object that holds pods, even if their number is 0."""
     _drafts: list[_Draft] = field(default_factory=list)
     _first: dict[str, str] = field(default_factory=dict)
     """Name or uid of a pod → the address of the first pod with it."""
@@ -178,8 +182,9 @@ class Collector:
         elif not isinstance(kind, str):
             self.add_error(at, f"must be a string, not {describe(kind)}")
         elif kind in self.used_kinds:
-            pass
+            self.ignored.append(kind)
         elif kind in IGNORED_KINDS or is_foreign(value.get("apiVersion")):
+            self.ignored.append(kind)
             hint = _OF_QUADLETS if kind in DATA_KINDS else ""
             message = f"objects of kind {quote(kind)} have no pod and are ignored"
             self.add_problem(warning(at, message, hint))
@@ -197,6 +202,7 @@ class Collector:
         charged: int,
     ) -> None:
         """Collect the pods of an object, of whose problems the first ones are charged."""
+        self.has_workload = True
         at = extend_path(path, "metadata")
         if workload.template and self.validate is not None:
             _check_misplaced(value.get("metadata"), workload, problems, at)

@@ -16,12 +16,14 @@ from podslice.inputs.manifest.collect import Collector
 from podslice.inputs.manifest.parse import read_documents
 from podslice.inputs.manifest.release import release
 from podslice.inputs.manifest.yaml_builder import Document
-from podslice.inputs.source import read_sources
+from podslice.inputs.source import STDIN_NAME, read_sources
 from podslice.model.annotations import format_annotations
 from podslice.model.config import Validate
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume, Pod
 from podslice.model.resources import MEMORY, Amounts, Resources, format_amount
 from podslice.pausable import Steps, finish
+
+_COMPOSE = "compose project"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,10 @@ class LoadedPods:
     pods: tuple[Pod, ...] = ()
     problems: tuple[Problem, ...] = ()
     """Problems that do not belong to a pod."""
+    ignored: tuple[str, ...] = ()
+    """What was found that has no pod: the kinds of objects, and compose projects."""
+    has_workload: bool = False
+    """Whether there is an object that holds pods, even if their number is 0."""
     documents: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     """Address of a document → its value; empty unless they were to be kept."""
 
@@ -79,7 +85,7 @@ def load_pods(
             if source.problem is not None:
                 collector.add_problem(source.problem)
             else:
-                finish(_collect(collector, source.data, name, may_be_empty=not source.named))
+                finish(_collect(collector, source.data, name, is_named=source.named))
         finish(collector.create_pods())
     except Exhausted as error:
         return _exceeded(collector, error, name)
@@ -107,19 +113,24 @@ def load_text(
         budget=budget,
         used_kinds=used_kinds,
     )
-    yield from _collect(collector, data, name, may_be_empty=False)
+    yield from _collect(collector, data, name, is_named=True)
     yield from collector.create_pods()
     return _loaded(collector)
 
 
-def _collect(collector: Collector, data: bytes, name: str, *, may_be_empty: bool) -> Steps[None]:
+def _collect(collector: Collector, data: bytes, name: str, *, is_named: bool) -> Steps[None]:
+    """Collect the pods of a file; one that a directory has beside manifests need not have any."""
     documents = _numbered(read_documents(data, name, collector.budget), name)
     is_empty = True
     try:
         for document, where in documents:
             if document is not None:
                 is_empty = False
-                yield from collector.add_document(document, where, name)
+                if _is_compose(document.value):
+                    collector.add_problem(_describe_compose(where, name, is_named=is_named))
+                    collector.ignored.append(_COMPOSE)
+                else:
+                    yield from collector.add_document(document, where, name)
                 if collector.used_kinds:
                     collector.documents[where] = document.value
                 else:
@@ -129,8 +140,27 @@ def _collect(collector: Collector, data: bytes, name: str, *, may_be_empty: bool
         for problem in error.problems:
             collector.add_problem(problem.within(name))
     else:
-        if is_empty and not may_be_empty:
+        if is_empty and is_named:
             collector.add_error(name, "there is no manifest in it")
+
+
+def _is_compose(value: object) -> bool:
+    """Return whether a document is a compose project.
+
+    Source: compose-spec, schema/compose-spec.json: `services` and `include` at the top.
+    """
+    if not isinstance(value, dict) or "kind" in value or "apiVersion" in value:
+        return False
+    return isinstance(value.get("services"), dict) or isinstance(value.get("include"), list)
+
+
+def _describe_compose(where: str, name: str, *, is_named: bool) -> Problem:
+    return Problem(
+        where=where,
+        message=f"this is a {_COMPOSE}",
+        hint=f"use podslice compose -f {'FILE' if name == STDIN_NAME else name}",
+        severity=Severity.ERROR if is_named else Severity.WARNING,
+    )
 
 
 def _numbered(
@@ -163,6 +193,8 @@ def _loaded(collector: Collector) -> LoadedPods:
     return LoadedPods(
         pods=tuple(collector.pods),
         problems=tuple(dict.fromkeys(collector.problems)),
+        ignored=tuple(collector.ignored),
+        has_workload=collector.has_workload,
         documents=collector.documents,
     )
 

@@ -33,6 +33,11 @@ _DIRECTIVE = re.compile(rb"(?:[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9])%")
 Source: YAML 1.1, "Line Break Characters": CR, LF, U+0085, U+2028 and U+2029.
 """
 
+# `{{` where a value, an entry or a key begins, which no YAML has outside of a text
+_ACTION = re.compile(r"""[^#'"]*?(?<![^\s,\[{])\{\{""")
+_LINES_OF_ACTION = 3
+"""The line of an error that an action of a template causes is at most the second after it."""
+
 # part of a message of PyYAML, C parser or Python one → a hint
 _HINTS = {
     "tab character": "indent with spaces",
@@ -140,6 +145,8 @@ def _read_yaml(text: str, budget: Budget) -> Iterator[Document | None]:
         message = printable(error.problem or error.context or "not valid YAML")
         at_tab = mark is not None and text[mark.index : mark.index + 1] == "\t"
         hint = "indent with spaces" if at_tab else _hint(message)
+        if mark is not None and _is_template(text, mark.index):
+            message, hint = f"{message}: this is a template", "render it with helm template first"
         where = line_address(mark.line + 1 if mark else None)
         raise invalid(message, hint, where=where) from error
     except yaml.reader.ReaderError as error:
@@ -148,6 +155,15 @@ def _read_yaml(text: str, budget: Budget) -> Iterator[Document | None]:
         line = before.count("\n", 0, error.position) + 1
         reason = str(error.reason)
         raise invalid(reason, _hint(reason), where=line_address(line)) from error
+
+
+def _is_template(text: str, index: int) -> bool:
+    """Return whether an action of a template is at a place, or in the lines before it."""
+    start, end = index, text.find("\n", index)
+    for _ in range(_LINES_OF_ACTION):
+        start = text.rfind("\n", 0, max(start, 0))
+    lines = text[start + 1 : None if end < 0 else end].split("\n")
+    return any(map(_ACTION.match, lines))
 
 
 def _build(feed: _Feed, budget: Budget) -> Iterator[Document | None]:

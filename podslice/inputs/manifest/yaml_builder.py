@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
+from yaml.error import MarkedYAMLError
 from yaml.events import (
     AliasEvent,
     DocumentEndEvent,
@@ -110,6 +111,7 @@ class Builder:
 
         Raises:
             InputError: the text exceeds a limit, or has a construct that manifests must not have.
+            MarkedYAMLError: a key is a mapping or a list.
             Exhausted: the documents or values exceed the budget.
         """
         self._nodes_max = self.budget.left(BudgetItem.VALUES)
@@ -206,7 +208,9 @@ class Builder:
         tags: frozenset[str | None],
     ) -> None:
         if self._key is _NEXT:
-            raise InputError(_problem(event, "a key must be a string, not a mapping or a list"))
+            message = "a key must be a string, not a mapping or a list"
+            # the marks of the C parser have no common type with those of the Python one
+            raise MarkedYAMLError(problem=message, problem_mark=cast("Any", event.start_mark))
         if event.tag not in tags:
             self._reject_tag(event)
         if len(self._stack) >= DEPTH_MAX:

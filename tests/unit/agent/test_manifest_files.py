@@ -394,6 +394,15 @@ def test_a_pod_with_an_unknown_field(place, validate, found, is_broken, count):
     assert lost(contents, "typo", file) is False
 
 
+def test_a_compose_project_in_place_of_a_manifest_loses_no_pod(place, manifests):
+    assert names(manifests.read()) == ["web"]
+    make_files(place, {"web.yaml": "services: {web: {image: a}}\n"})
+    contents = manifests.read()
+    (problem,) = contents.problems
+    assert problem.message == "this is a compose project"
+    assert not lost(contents, "web", place / "web.yaml")
+
+
 # All directories have one budget.
 
 

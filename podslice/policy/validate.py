@@ -63,8 +63,9 @@ def validate(
         found += _validate_resources(pod_level, level(pod), by, page_size, capacity, is_pod=True)
     found += compare_levels(pod, stated, config.rules)
     found += check_process_ids(pod, config, level(pod))
-    for name in (MEMORY, EPHEMERAL_STORAGE):
-        found += _validate_fraction(pod.overhead, name, f"{pod.spec_where}.overhead")
+    overhead = f"{pod.spec_where}.overhead"
+    found += _validate_memory(pod.overhead, overhead, page_size)
+    found += _validate_fraction(pod.overhead, EPHEMERAL_STORAGE, overhead)
     found += _validate_helpers(pod)
     found += _validate_volumes(pod, page_size)
     return [_at(pod, problem) for problem in found]
@@ -101,10 +102,10 @@ def _validate_helpers(pod: Pod) -> Iterator[Problem]:
 def _validate_volumes(pod: Pod, page_size: int) -> Iterator[Problem]:
     for volume in pod.volumes:
         if volume.size_bytes and volume.size_bytes < page_size:
-            yield warning(
-                f"{volume.where}.emptyDir.sizeLimit",
-                f"{volume.size_bytes} bytes are less than a page of memory",
-                f"write {volume.size_bytes}Mi if that is meant",
+            yield Problem(
+                where=f"{volume.where}.emptyDir.sizeLimit",
+                message=f"{volume.size_bytes} bytes are less than a page of memory",
+                hint=f"write {volume.size_bytes}Mi if that is meant",
             )
 
 
@@ -239,7 +240,7 @@ def _validate_kernel(
 def _validate_typos(
     stated: Resources, where: str, page_size: int, capacity: Amounts
 ) -> Iterator[Problem]:
-    """Warn of amounts that are valid but unlikely: 512 bytes, 500 CPUs."""
+    """Report memory below a page, and warn of other amounts that are unlikely, such as 500 CPUs."""
     new = {name: n for name, n in stated.requests.items() if n != stated.limits.get(name)}
     for amounts, at in ((stated.limits, f"{where}.limits"), (new, f"{where}.requests")):
         yield from _validate_memory(amounts, at, page_size)
@@ -248,14 +249,18 @@ def _validate_typos(
 
 
 def _validate_memory(amounts: Amounts, where: str, page_size: int) -> Iterator[Problem]:
+    """Report memory below a page, which the kernel would round down to none.
+
+    Source: Linux, mm/page_counter.c, page_counter_memparse: bytes / PAGE_SIZE.
+    """
     milli = amounts.get(MEMORY, 0)
     if 0 < milli < page_size * 1000:
         what = "thousandths of a byte" if milli % 1000 else "bytes"
         number = milli if milli % 1000 else milli // 1000
-        yield warning(
-            f"{where}[{MEMORY}]",
-            f"{format_amount(MEMORY, milli)} is {number} {what}, less than a page of memory",
-            f"write {number}Mi if that is meant",
+        yield Problem(
+            where=f"{where}[{MEMORY}]",
+            message=f"{format_amount(MEMORY, milli)} is {number} {what}, less than a page of memory",
+            hint=f"write {number}Mi if that is meant",
         )
     else:
         yield from _validate_fraction(amounts, MEMORY, where)

@@ -82,6 +82,9 @@ def _read_size(
         return None
     if milli % 1000:
         at, text = f"{path}.emptyDir.sizeLimit", str(raw["sizeLimit"])
-        hint = f"write {text[:-1]}Mi for mebibytes" if text.endswith("m") else ""
-        problems.warn(at, f"{quote(text)} is not a whole number of bytes", hint)
+        message = f"{quote(text)} is not a whole number of bytes"
+        if text.endswith("m"):
+            problems.error(at, message, f"write {text[:-1]}Mi for mebibytes")
+            return None
+        problems.warn(at, message)
     return -(-milli // 1000)

@@ -36,6 +36,8 @@ _COUNT = re.compile("[0-9]{1,9}", re.ASCII)
 _WEIGHT = "write 200, for example"
 _WEIGHT_MAX = 10_000
 """Source: systemd, src/basic/cgroup-util.h, CGROUP_WEIGHT_MAX."""
+_PAGE_BYTES = 4096
+"""The smallest page of memory of Linux; the kernel rounds less down to none."""
 _DEVICES_MAX = 64
 _CPUS = "write 0-3,8, for example"
 
@@ -161,6 +163,15 @@ def _read_bytes(text: str) -> int:
     return milli // 1000
 
 
+def _read_memory(text: str) -> int:
+    found = _read_bytes(text)
+    if 0 < found < _PAGE_BYTES:
+        raise invalid(
+            f"{quote(text)} is less than a page of memory", f"write {found}Mi, for example"
+        )
+    return found
+
+
 def _read_count(text: str) -> int:
     if text == "infinity":
         return INFINITY
@@ -208,7 +219,7 @@ def _read_cpus(text: str) -> str:
 
 _READERS: Mapping[AnnotationKind, Callable[[str], int | str]] = {
     AnnotationKind.PERIOD: read_period,
-    AnnotationKind.BYTES: _read_bytes,
+    AnnotationKind.BYTES: _read_memory,
     AnnotationKind.COUNT: _read_count,
     AnnotationKind.WEIGHT: _read_weight,
     AnnotationKind.BANDWIDTHS: partial(_read_devices, read=_read_bytes, example="10Mi"),

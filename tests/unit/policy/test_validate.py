@@ -50,31 +50,52 @@ def test_a_request_above_its_limit_is_an_error_at_its_address():
 
 
 @pytest.mark.parametrize(
-    ("requests", "limits", "message"),
+    ("requests", "limits", "message", "severity"),
     [
         (
             {},
             {"memory": 512_000},
             "limits[memory]: 512 is 512 bytes, {}; write 512Mi if that is meant",
+            Severity.ERROR,
+        ),
+        (
+            {"memory": 0},
+            {"memory": 512},
+            "limits[memory]: 512m is 512 thousandths of a byte, {}; write 512Mi if that is meant",
+            Severity.ERROR,
         ),
         (
             {"memory": 400},
             {},
             "requests[memory]: 400m is 400 thousandths of a byte, {}; write 400Mi if that is meant",
+            Severity.ERROR,
         ),
         (
             {},
             {"cpu": 500_000},
             "limits[cpu]: 500 is 500 CPUs, and the node has 8; write 500m for half a CPU",
+            Severity.WARNING,
         ),
     ],
 )
-def test_unlikely_amounts_are_warned_of(requests, limits, message):
-    each = pod(container(Resources(requests=requests, limits=limits)))
-    found = validate(each, Config(), capacity={"cpu": 8000})
+def test_unlikely_amounts_are_reported(requests, limits, message, severity):
+    """Memory below a page would be a limit of 0 for the kernel."""
+    stated = Resources(requests=requests, limits=limits)
     text = message.format("less than a page of memory")
-    assert [str(one) for one in found] == [f"spec.containers[0].resources.{text}"]
-    assert errors(found) == set()
+    for each, where in (
+        (pod(container(stated)), "spec.containers[0].resources"),
+        (pod(container(Resources()), resources=stated), "spec.resources"),
+    ):
+        found = validate(each, Config(), capacity={"cpu": 8000})
+        assert [str(one) for one in found] == [f"{where}.{text}"]
+        assert [one.severity for one in found] == [severity]
+
+
+@pytest.mark.parametrize("rules", Rules)
+def test_memory_of_nothing_or_a_page_is_valid(rules):
+    """Source: Kubernetes' own tests request memory of "0", which asks for nothing."""
+    each = pod(container(Resources(requests={"memory": 0}, limits={"memory": 4096_000})))
+    assert validate(each, Config(rules=rules)) == []
 
 
 def test_many_cpus_are_valid_if_the_node_has_them_or_is_unknown():
@@ -141,11 +162,11 @@ def test_the_page_is_the_node_s(page_size):
 
 
 @pytest.mark.parametrize(("size_bytes", "is_odd"), [(None, False), (4095, True), (4096, False)])
-def test_a_volume_smaller_than_a_page_is_warned_of(size_bytes, is_odd):
+def test_a_volume_smaller_than_a_page_is_an_error(size_bytes, is_odd):
     volume = MemoryVolume(name="v", size_bytes=size_bytes, where="spec.volumes[0]")
     found = validate(pod(container(Resources()), volumes=(volume,)), Config())
     assert [each.where for each in found] == ["spec.volumes[0].emptyDir.sizeLimit"] * is_odd
-    assert errors(found) == set()
+    assert len(errors(found)) == is_odd
 
 
 def test_a_hundred_cpus_are_many():

@@ -768,11 +768,6 @@ def test_manifest_survives_formatting(limits):
             "huge page volumes are not supported",
         ),
         (
-            "{name: a, emptyDir: {medium: Memory, sizeLimit: 64m}}",
-            "emptyDir.sizeLimit",
-            "'64m' is not a whole number of bytes; write 64Mi for mebibytes",
-        ),
-        (
             "{name: a, emptyDir: {medium: Memory, sizeLimit: 0.5}}",
             "emptyDir.sizeLimit",
             "'0.5' is not a whole number of bytes",
@@ -784,6 +779,20 @@ def test_odd_volumes_give_warnings(volume, where, message):
     (problem,) = pod.problems
     assert problem.severity is Severity.WARNING
     assert str(problem).startswith(f"stdin: spec.volumes[0].{where}: {message}")
+
+
+@pytest.mark.parametrize("medium", ["Memory", ""])
+def test_a_volume_of_thousandths_of_a_byte_is_an_error(medium):
+    pod = load_one(
+        "  containers: [{name: app}]\n"
+        f"  volumes: [{{name: a, emptyDir: {{medium: '{medium}', sizeLimit: 64m}}}}]\n"
+    )
+    (problem,) = pod.problems
+    assert str(problem) == (
+        "stdin: spec.volumes[0].emptyDir.sizeLimit: '64m' is not a whole number of bytes; write"
+        " 64Mi for mebibytes"
+    )
+    assert not pod.is_valid
 
 
 @pytest.mark.parametrize(

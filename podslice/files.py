@@ -18,6 +18,7 @@ Locate = Callable[[Path], int]
 _FLAGS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CHUNK = 2**18
 _KINDS = {
+    stat.S_IFREG: "a regular file",
     stat.S_IFDIR: "a directory",
     stat.S_IFLNK: "a link",
     stat.S_IFIFO: "a pipe",
@@ -139,7 +140,12 @@ def _create(path: Path, flags: int, mode: int) -> int:
 def _check(descriptor: int, *, allow_pipe: bool) -> None:
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG and not (allow_pipe and kind == stat.S_IFIFO):
-        raise NotRegularError(f"is {_KINDS.get(kind, 'of an unknown type')}, not a regular file")
+        raise NotRegularError(f"is {describe_kind(kind)}, not a regular file")
+
+
+def describe_kind(mode: int) -> str:
+    """Return what a file with this mode is: `a link`."""
+    return _KINDS.get(stat.S_IFMT(mode), "of an unknown type")
 
 
 def read_present(path: Path, *, limit_bytes: int) -> bytes | None:

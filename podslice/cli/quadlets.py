@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import DONE, code_of
+from podslice.cli.arguments import DONE, FAILED, code_of
 from podslice.cli.manifests import all_problems, decide_all, read_stdin
 from podslice.cli.output import note, write
 from podslice.cli.own_program import PROGRAM, own_program
@@ -27,7 +27,7 @@ from podslice.processes.quadlet_files import Directories, installed, write_quadl
 from podslice.programs import NoAnswerError, run_program
 from podslice.quadlet.generate import generate
 from podslice.quadlet.probes import program_problem
-from podslice.quadlet.result import Options, Quadlets
+from podslice.quadlet.result import ARCHIVE_SUFFIX, Options, Quadlets
 
 if TYPE_CHECKING:
     from podslice.cli.options import Planning
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from podslice.model.manager import Manager
 
 _VERSION_WAIT_SEC = 30.0
+_EXTRACT = "tar --extract --preserve-permissions --directory=/ --file=FILE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,27 +88,51 @@ def render_quadlets(
     made = make_quadlets(decisions, workloads, options)
     for text in chain.from_iterable(each.notes for each in made):
         note(text)
-    _write(made, planning.manager, target)
+    code = _write(made, planning.manager, target)
     if target.install:
         from podslice.cli.start_at_boot import note_start_at_boot
 
         note_start_at_boot(planning, filename)
-    return DONE
+    return code
 
 
-def _write(made: tuple[Quadlets, ...], manager: Manager, target: Target) -> None:
+def _write(made: tuple[Quadlets, ...], manager: Manager, target: Target) -> int:
+    top = manager.own_state_directory
     if target.install:
         directories = installed(manager)
     elif target.directory is not None:
+        from podslice.quadlet.archive import with_archive
+
         directories = Directories(generator=target.directory, units=target.directory)
+        made = tuple(with_archive(each, top) for each in made)
     else:
-        write(chain.from_iterable(map(quadlet_lines, made)))
-        return
+        write(chain.from_iterable(quadlet_lines(each, top) for each in made))
+        return DONE
     interrupts.begin(f"not all files are in {directories.generator}")
     done = write_quadlets(made, directories)
     for path in done.removed:
         note(f"removed {printable(str(path))}, which the pod no longer has")
     write(map(printable, done.written))
+    if target.directory is not None:
+        _note_places(done.written, manager)
+    for line in problem_lines(done.problems):
+        note(line)
+    return FAILED if done.problems else DONE
+
+
+def _note_places(paths: Iterable[str], manager: Manager) -> None:
+    """Say where files belong on the host for which they are."""
+    suffixes = {Path(each).suffix for each in paths}
+    host = installed(manager)
+    if suffixes & {".pod", ".container", ".volume"}:
+        note(f"on the host, .pod, .container and .volume files belong in {host.generator}")
+    if ".service" in suffixes:
+        note(f"on the host, .service files belong in {host.units}")
+    if ".tar" in suffixes:
+        note(
+            f"on the host, extract each {ARCHIVE_SUFFIX} file, which has the data of a pod:"
+            f" {_EXTRACT}; it belongs in no directory of units"
+        )
 
 
 def load_with_workloads(

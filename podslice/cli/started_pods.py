@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from podslice.cli.options import Planning
     from podslice.cli.views.documents import Document
     from podslice.cli.views.style import Display
+    from podslice.errors import Problem
     from podslice.model.desired import Desired, PodDecision
     from podslice.processes.quadlet_plan import QuadletPlanner
     from podslice.processes.quadlet_services import QuadletResult, QuadletServices
@@ -129,6 +130,8 @@ class PlannedServices:
 
     steps: tuple[tuple[QuadletStep, str], ...] = ()
     """Each with the path of its file; empty if it is on a service."""
+    problems: tuple[Problem, ...] = ()
+    """Why the files of some pods would not be written."""
 
     def __bool__(self) -> bool:
         """Return whether there are steps."""
@@ -173,6 +176,8 @@ class StartedPods:
         self._planner: QuadletPlanner | None = None
         self._services: QuadletServices | None = None
         self._starts: tuple[QuadletStep, ...] = ()
+        self._obstacles: Mapping[str, Sequence[Problem]] = {}
+        """Why the files of pods cannot be written."""
         self.removed_pods: frozenset[str] = frozenset()
         """The pods whose files were removed."""
         if wanted.quadlets or may_have_quadlets(world.manager):
@@ -210,10 +215,13 @@ class StartedPods:
         if self._planner is None:
             return PlannedServices()
         self._planner.wanted = self._wanted.with_cpus(state.desired)
-        self._planner.check()
-        refused = {each.pod for each in state.plan.refused}
+        obstacles = self._planner.check()
+        refused = {*obstacles, *(each.pod for each in state.plan.refused)}
         steps = await self._planner.plan(self._unwanted(state), refused)
-        return PlannedServices(steps=tuple((each, self._planner.path_of(each)) for each in steps))
+        return PlannedServices(
+            steps=tuple((each, self._planner.path_of(each)) for each in steps),
+            problems=tuple(chain.from_iterable(obstacles.values())),
+        )
 
     async def prepare(self, state: Assessment) -> bool:
         """Stop and remove the services of the pods that are removed; return whether there were some.
@@ -224,7 +232,7 @@ class StartedPods:
         if self._planner is None or self._services is None:
             return False
         self._planner.wanted = self._wanted.with_cpus(state.desired)
-        self._planner.check()
+        self._obstacles = self._planner.check()
         steps = await self._planner.plan_removal(self._unwanted(state))
         await self._services.remove(steps)
         failed = {each.step.pod for each in self.removals if each.outcome is not Outcome.DONE}
@@ -232,10 +240,14 @@ class StartedPods:
         return bool(steps)
 
     async def write(self, report: Report) -> None:
-        """Write the files of the pods whose slices are as they should be, and stop what changes."""
+        """Write the files of the pods whose slices are as they should be, and stop what changes.
+
+        A pod with an obstacle among its files is a failure, and keeps the files that it has.
+        """
         if self._planner is None or self._services is None:
             return
-        steps = await self._planner.plan_start(_failed_pods(report))
+        self._services.refuse(self._obstacles)
+        steps = await self._planner.plan_start({*self._obstacles, *_failed_pods(report)})
         self._starts = await self._services.change(steps)
 
     async def start(self) -> None:

@@ -49,6 +49,11 @@ class Manager:
         return f"{self.config_directory}/containers/systemd"
 
     @property
+    def own_state_directory(self) -> str:
+        """Return the directory of podslice's own files that outlast a reboot."""
+        return f"{self.state_directory}/podslice"
+
+    @property
     def flag(self) -> str:
         """Return the option that selects it on a command line, after a space: ` --user`."""
         return " --user" if self.is_user else ""

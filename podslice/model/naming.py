@@ -15,6 +15,12 @@ OVERHEAD = "overhead"
 """The name of a pod's helpers, as if they were one of its containers."""
 VOLUMES_ROOT = "/run/podslice/pods"
 """The directory of volumes in memory, which the system manager shares with the records."""
+DATA = "volumes"
+"""The directory of all pods' data, below that of podslice's own files.
+
+No generator reads it: systemd and podman's generator take the names of files below their own
+directories as those of units and drop-ins, and a manifest states the names of files in volumes.
+"""
 POD_LABEL = "io.podslice.pod"
 """The label of podman's and docker's containers with their pod, `namespace/name`."""
 CONTAINER_LABEL = "io.podslice.container"
@@ -93,6 +99,16 @@ def podman_pod(key: str) -> str:
     """Return the name of podman's pod for `namespace/name`: files and services begin with it."""
     namespace, _, name = key.partition("/")
     return name if namespace == _DEFAULT_NAMESPACE else f"{namespace}-{name}"
+
+
+def data_directory(pod: str) -> str:
+    """Return the directory of the data of a pod, `namespace/name`; its path is below that of podslice's own files."""
+    return f"{DATA}/{pod.replace('/', '_')}"
+
+
+def pod_of_data(name: str) -> str:
+    """Return the pod of a directory in that of all pods' data: a namespace has no `_`."""
+    return name.replace("_", "/", 1)
 
 
 def podman_service(key: str) -> UnitName:

@@ -1,25 +1,26 @@
-"""Files of quadlets on disk: in the directories of podman's generator and of systemd."""
+"""Files of quadlets on disk: in the directories of podman's generator, of systemd and of podslice."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+import stat
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
 from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem
-from podslice.files import read_present, read_regular
+from podslice.files import describe_kind, read_present
 from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX
 from podslice.model.unit import GENERATED
-from podslice.quadlet.result import File, Quadlets
+from podslice.processes.volume_data import NAME_BYTES_MAX, VolumeData, replace_file
+from podslice.quadlet.result import ARCHIVE_SUFFIX, File, Quadlets, is_data
+from podslice.quadlet.transition import is_unit
 
 _BYTES_MAX = 2**20
 _OWNER = re.compile(rb"^Description=.*\b[Pp]od (\S+)$", re.MULTILINE)
-_NEW = ".podslice-new"
 _SUFFIXES = frozenset({".pod", ".container", ".volume", ".service"})
 _OWN_UNITS = f"{SCOPE_PREFIX}-*.service"
 
@@ -29,9 +30,30 @@ class Directories:
     """Where the files of quadlets are."""
 
     generator: Path
-    """Of podman's generator, with the files that its units refer to."""
+    """Of podman's generator."""
     units: Path
     """Of systemd, for units that podman's generator does not make."""
+    own: Path | None = None
+    """Of podslice's own files, with the data that units refer to; None if that is in archives."""
+
+    @property
+    def data(self) -> VolumeData:
+        """Return the data of pods."""
+        return VolumeData(self.own)
+
+    def is_data(self, path: Path) -> bool:
+        """Return whether a path is that of data of pods."""
+        return self.own is not None and path.is_relative_to(self.own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledPod:
+    """The files that exist of a pod."""
+
+    files: dict[str, bytes]
+    """The contents by path, as in `File`."""
+    has_data: bool
+    """Whether it has a directory of data."""
 
 
 def installed(manager: Manager) -> Directories:
@@ -43,6 +65,7 @@ def installed(manager: Manager) -> Directories:
     return Directories(
         generator=Path(manager.generator_directory),
         units=Path(manager.config_directory, "systemd", kind),
+        own=Path(manager.own_state_directory),
     )
 
 
@@ -52,10 +75,14 @@ class WrittenQuadlets:
 
     written: list[str]
     removed: list[str]
+    problems: list[Problem]
+    """Why the files of some pods were not written."""
 
 
 def write_quadlets(pods: Iterable[Quadlets], directories: Directories) -> WrittenQuadlets:
     """Write the files of pods, and remove those that an earlier manifest of the same pod had.
+
+    Nothing is written of a pod whose files have obstacles; the other pods are written.
 
     Raises:
         InputError: a unit exists that podslice did not write, or two pods have the same file;
@@ -64,21 +91,39 @@ def write_quadlets(pods: Iterable[Quadlets], directories: Directories) -> Writte
     """
     pods = tuple(pods)
     check_quadlets(pods, directories)
+    obstacles = find_obstacles(pods, directories)
+    pods = tuple(each for each in pods if each.pod not in obstacles)
     present = read_installed(directories)
-    wanted = {each.path for pod in pods for each in pod.files}
-    stale = sorted(name for pod in pods for name in present.get(pod.pod, ()) if name not in wanted)
+    stale = sorted(chain.from_iterable(_stale(pod, present.get(pod.pod)) for pod in pods))
     try:
         for pod in pods:
-            _write_pod(pod, directories)
+            make_directories(pod, directories)
+            for file in pod.files:
+                write_file(file, directories)
+        kept = {each.path for pod in pods for each in pod.directories}
         for name in stale:
-            remove_file(name, directories)
+            remove_file(name, directories, kept)
     except OSError as error:
         where = error.filename or directories.generator
         raise HostError(f"{where}: {error.strerror}") from error
     return WrittenQuadlets(
         written=[str(path_of(each, directories)) for pod in pods for each in pod.files],
         removed=[str(place(name, directories)) for name in stale],
+        problems=list(chain.from_iterable(obstacles.values())),
     )
+
+
+def _stale(pod: Quadlets, present: InstalledPod | None) -> Iterator[str]:
+    """Yield the files of a pod that it no longer has, or the directory of all its data."""
+    if present is None:
+        return
+    wanted = {each.path for each in pod.files}
+    is_whole = present.has_data and not pod.directories
+    if is_whole:
+        yield pod.data
+    for name in present.files:
+        if name not in wanted and not (is_whole and is_data(name)):
+            yield name
 
 
 def path_of(file: File, directories: Directories) -> Path:
@@ -88,8 +133,9 @@ def path_of(file: File, directories: Directories) -> Path:
 
 def place(name: str, directories: Directories) -> Path:
     """Return the path of a file from its path in `File`: only systemd's own units are services."""
-    is_unit = name.endswith(".service") and "/" not in name
-    return (directories.units if is_unit else directories.generator) / name
+    if is_data(name) and directories.own is not None:
+        return directories.own / name
+    return (directories.units if name.endswith(".service") else directories.generator) / name
 
 
 def check_quadlets(pods: Iterable[Quadlets], directories: Directories) -> None:
@@ -105,80 +151,111 @@ def check_quadlets(pods: Iterable[Quadlets], directories: Directories) -> None:
         raise InputError(problems)
 
 
-def read_installed(directories: Directories) -> dict[str, dict[str, bytes]]:
-    """Return the contents of all pods' files by pod, `namespace/name`, and path as in `File`.
+def find_obstacles(
+    pods: Iterable[Quadlets], directories: Directories
+) -> dict[str, Sequence[Problem]]:
+    """Return why the files of pods cannot be written, by pod; others have no entry.
+
+    Raises:
+        HostError: a directory cannot be read.
+    """
+    found: dict[str, Sequence[Problem]] = {}
+    for pod in pods:
+        problems = list(_unusable(pod, directories))
+        if pod.directories:
+            try:
+                problems += directories.data.read(pod.pod).problems
+            except OSError as error:
+                raise HostError(f"{error.filename}: {error.strerror}") from error
+        if problems:
+            found[pod.pod] = problems
+    return found
+
+
+def _unusable(pod: Quadlets, directories: Directories) -> Iterator[Problem]:
+    for file in pod.files:
+        path = path_of(file, directories)
+        for name in file.path.split("/"):
+            if name in ("", ".", "..") or "\0" in name:
+                hint = "rename the container or the volume"
+                yield Problem(where=str(path), message="is not the path of a file", hint=hint)
+            elif len(name.encode(errors="surrogatepass")) > NAME_BYTES_MAX:
+                message = f"a name in it is longer than {NAME_BYTES_MAX} bytes"
+                hint = "shorten the name of the pod, or that of its container or volume"
+                yield Problem(where=str(path), message=message, hint=hint)
+        if path.name.endswith(ARCHIVE_SUFFIX) and (path.is_symlink() or path.exists()):
+            mode = path.lstat().st_mode
+            if not stat.S_ISREG(mode):
+                message = f"is {describe_kind(mode)}, not a regular file"
+                yield Problem(where=str(path), message=message, hint="remove it")
+
+
+def read_installed(directories: Directories) -> dict[str, InstalledPod]:
+    """Return the files of all pods by pod, `namespace/name`.
+
+    Links among the data, and what is not a regular file, are left out.
 
     Raises:
         HostError: a file cannot be read.
     """
-    found: dict[str, dict[str, bytes]] = {}
-    for path in _list_units(directories):
-        owner = _read_owner(path)
-        if not owner:
-            continue
-        files = found.setdefault(owner, {})
-        data = directories.generator / f"{path.stem}.data"
-        for each in (path, *(_list_files(data) if path.suffix == ".pod" else ())):
-            name = path.name if each is path else str(each.relative_to(directories.generator))
-            try:
-                files[name] = read_regular(each, limit_bytes=_BYTES_MAX)
-            except OSError as error:
-                raise HostError(f"{each}: {error.strerror}") from error
-    return found
+    units: dict[str, dict[str, bytes]] = {}
+    try:
+        for path in _list_units(directories):
+            if owner := _read_owner(path):
+                found = units.setdefault(owner, {})
+                archive = path.with_name(f"{path.stem}{ARCHIVE_SUFFIX}")
+                for each in (path, archive) if path.suffix == ".pod" else (path,):
+                    content = read_present(each, limit_bytes=_BYTES_MAX)
+                    if content is not None:
+                        found[each.name] = content
+        keys = {*units, *directories.data.pods()}
+        data = {key: directories.data.read(key) for key in sorted(keys)}
+    except OSError as error:
+        where = error.filename or directories.generator
+        raise HostError(f"{where}: {error.strerror}") from error
+    return {
+        key: InstalledPod(files=units.get(key, {}) | each.files, has_data=each.exists)
+        for key, each in data.items()
+    }
 
 
 def make_directories(pod: Quadlets, directories: Directories) -> None:
     """Create the directories of a pod's data."""
     for each in pod.directories:
-        path = directories.generator / each.path
-        path.mkdir(parents=True, exist_ok=True)
-        path.chmod(each.mode)
+        directories.data.make(each)
 
 
 def write_file(file: File, directories: Directories) -> None:
     """Write one file, whole or not at all."""
+    if is_data(file.path):
+        directories.data.write(file)
+        return
     path = path_of(file, directories)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _replace(path, file)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        replace_file(file, path.name, directory)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        os.close(directory)
 
 
-def remove_file(name: str, directories: Directories) -> None:
-    """Remove one file, and the directories of data that are empty then."""
-    path = place(name, directories)
-    path.unlink(missing_ok=True)
-    for parent in path.parents:
-        if parent in {directories.generator, directories.units}:
-            break
-        with suppress(OSError):  # something else is in it
-            parent.rmdir()
+def remove_file(name: str, directories: Directories, kept: Collection[str] = ()) -> None:
+    """Remove one file, or all data of a pod.
 
-
-def _write_pod(pod: Quadlets, directories: Directories) -> None:
-    make_directories(pod, directories)
-    for file in pod.files:
-        write_file(file, directories)
-
-
-def _replace(path: Path, file: File) -> None:
-    """Write a file whole or not at all; other users cannot read it before it has its mode."""
-    new = path.with_name(f".{path.name}{_NEW}")
-    new.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    descriptor = os.open(new, flags, 0o600)
-    with os.fdopen(descriptor, "wb") as stream:
-        os.fchmod(descriptor, file.mode)
-        stream.write(file.content)
-    new.replace(path)
+    Directories of data that are empty then are removed, too, without those that are `kept`.
+    """
+    if is_data(name):
+        directories.data.remove(name, kept)
+    else:
+        place(name, directories).unlink(missing_ok=True)
 
 
 def _list_units(directories: Directories) -> list[Path]:
     """Return the units that may be of pods, in order."""
     places = (directories.generator.glob("*"), directories.units.glob(_OWN_UNITS))
     return [each for each in sorted(chain.from_iterable(places)) if each.suffix in _SUFFIXES]
-
-
-def _list_files(top: Path) -> list[Path]:
-    return sorted(each for each in top.rglob("*") if not each.is_dir())
 
 
 def _doubles(files: Iterable[File]) -> Iterator[Problem]:
@@ -193,18 +270,13 @@ def _doubles(files: Iterable[File]) -> Iterator[Problem]:
 def _foreign(pods: Iterable[Quadlets], directories: Directories) -> Iterator[Problem]:
     """Yield a problem for each unit that exists and is not of the same pod."""
     for pod in pods:
-        for each in filter(_is_named, pod.files):
+        for each in (file for file in pod.files if is_unit(file.path)):
             path = path_of(each, directories)
             owner = _read_owner(path)
             if owner not in (None, pod.pod):
                 known = f"of pod {owner}" if owner else "not generated by podslice"
                 message = f"the file exists and is {known}"
                 yield Problem(where=str(path), message=message, hint="remove it, or rename the pod")
-
-
-def _is_named(file: File) -> bool:
-    """Return whether a file names its pod, as units do; others are in a directory of the pod."""
-    return file.content.startswith(GENERATED.encode())
 
 
 def _read_owner(path: Path) -> str | None:

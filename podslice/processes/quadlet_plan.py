@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
+from podslice.errors import Problem
 from podslice.model.manager import Manager
 from podslice.model.unit import ListedUnit
-from podslice.processes.quadlet_files import check_quadlets, installed, place, read_installed
+from podslice.processes.quadlet_files import (
+    InstalledPod,
+    check_quadlets,
+    find_obstacles,
+    installed,
+    place,
+    read_installed,
+)
 from podslice.quadlet.result import Quadlets
 from podslice.quadlet.transition import (
     PresentPod,
@@ -42,13 +50,14 @@ class QuadletPlanner:
         self.directories = installed(manager)
         """Where the files are."""
 
-    def check(self) -> None:
-        """Check that the files of all pods can be written.
+    def check(self) -> Mapping[str, Sequence[Problem]]:
+        """Check that the files of all pods can be written; return the obstacles of single pods.
 
         Raises:
             InputError, HostError: they cannot; nothing was changed.
         """
         check_quadlets(self.wanted, self.directories)
+        return find_obstacles(self.wanted, self.directories)
 
     def path_of(self, step: QuadletStep) -> str:
         """Return the absolute path of a step on a file; empty for others."""
@@ -89,7 +98,7 @@ class QuadletPlanner:
     async def _observe(self) -> Mapping[str, PresentPod]:
         """Return what exists of each pod."""
         files = read_installed(self.directories)
-        found = {key: PresentPod(files=each, states={}) for key, each in files.items()}
+        found = {key: PresentPod(files=each.files, states={}) for key, each in files.items()}
         services = {each for pod in found.values() for each in pod.services.values()}
         services |= {
             service_of(each.path, each.text)
@@ -100,7 +109,12 @@ class QuadletPlanner:
         listed = await self._list_units(sorted(services)) if services else ()
         states = {each.name: each.active_state for each in listed}
         keys = {*found, *(each.pod for each in self.wanted)}
-        return {key: PresentPod(files=files.get(key, {}), states=states) for key in keys}
+        none = InstalledPod(files={}, has_data=False)
+        return {
+            key: PresentPod(files=each.files, states=states, has_data=each.has_data)
+            for key in keys
+            for each in (files.get(key, none),)
+        }
 
 
 def _steps_to_remove(

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from podslice.dataclass import dataclass
-from podslice.errors import CallTimeout, HostError, JobFailed, NoSuchUnit, SystemdError, excerpt
+from podslice.errors import (
+    CallTimeout,
+    HostError,
+    JobFailed,
+    NoSuchUnit,
+    Problem,
+    SystemdError,
+    excerpt,
+)
 from podslice.model.manager import Manager
 from podslice.model.unit import UnitName
 from podslice.processes.quadlet_files import make_directories, remove_file, write_file
@@ -95,10 +104,11 @@ class QuadletServices:
     async def change(self, steps: Sequence[QuadletStep]) -> tuple[QuadletStep, ...]:
         """Take the steps before the starts, and let systemd read the files; return the starts.
 
-        A pod of which a service could not be stopped keeps its files.
+        A pod of which a service could not be stopped keeps its files. A pod whose data cannot be
+        written is not started; the other pods are.
 
         Raises:
-            HostError: a file cannot be written or removed.
+            HostError: a unit cannot be written or removed.
             SystemdError: systemd could not read the files.
         """
         self.results += await self._take_all(steps)
@@ -106,6 +116,16 @@ class QuadletServices:
         return tuple(
             each for each in steps if each.action is QuadletAction.START and each.pod not in failed
         )
+
+    def refuse(self, obstacles: Mapping[str, Sequence[Problem]]) -> None:
+        """Add the results of pods whose files cannot be written."""
+        for pod, problems in obstacles.items():
+            for each in problems:
+                step = QuadletStep(action=QuadletAction.WRITE, pod=pod, name=each.where)
+                error = f"{each.message}; {each.hint}" if each.hint else each.message
+                self.results.append(
+                    QuadletResult(step=step, path=each.where, outcome=Outcome.FAILED, error=error)
+                )
 
     async def _take_all(self, steps: Sequence[QuadletStep]) -> list[QuadletResult]:
         """Take all steps but starts, in the order of the actions; reload if a file has changed."""
@@ -136,21 +156,32 @@ class QuadletServices:
             return await run_concurrently(map(self._stop, steps))
         if action is QuadletAction.REMOVE_VOLUME:
             return [await self._remove_volume(each) for each in steps]
-        try:
-            for step in steps:
+        failed: set[str] = set()
+        results: list[QuadletResult] = []
+        for step in steps:
+            if step.pod in failed:
+                continue
+            try:
                 self._change_file(step)
-        except OSError as error:
-            where = error.filename or self._directories.generator
-            raise HostError(f"{where}: {error.strerror}") from error
-        return [self._result(each) for each in steps]
+            except OSError as error:
+                where = error.filename or self._directories.generator
+                text = f"{where}: {error.strerror}"
+                if not self._directories.is_data(Path(where)):
+                    raise HostError(text) from error
+                failed.add(step.pod)
+                results.append(self._result(step, text))
+            else:
+                results.append(self._result(step))
+        return results
 
     def _change_file(self, step: QuadletStep) -> None:
+        pod = next((each for each in self._planner.wanted if each.pod == step.pod), None)
         if step.file is None:
-            remove_file(step.name, self._directories)
+            kept = {each.path for each in pod.directories} if pod else ()
+            remove_file(step.name, self._directories, kept)
             return
-        for pod in self._planner.wanted:
-            if pod.pod == step.pod:
-                make_directories(pod, self._directories)
+        if pod is not None:
+            make_directories(pod, self._directories)
         write_file(step.file, self._directories)
 
     async def _stop(self, step: QuadletStep) -> QuadletResult:

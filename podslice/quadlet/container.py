@@ -147,7 +147,9 @@ class ContainerUnit:
             if name not in secret:
                 body.add("Environment", argument(f"{name}={each.text}"))
         if secret:
-            body.add("EnvironmentFile", f"./{self.names.environment(self.container.name)}")
+            top = self.options.manager.own_state_directory
+            path = f"{top}/{self.names.environment(self.container.name)}"
+            body.add("EnvironmentFile", argument(path))
 
     def _service(self) -> Section:
         body = section("Service")

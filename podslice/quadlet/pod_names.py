@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from podslice.dataclass import dataclass
 from podslice.model.desired import ContainerDecision, PodDecision
-from podslice.model.naming import SCOPE_PREFIX, podman_pod, podman_service, service_name
+from podslice.model.naming import (
+    SCOPE_PREFIX,
+    data_directory,
+    podman_pod,
+    podman_service,
+    service_name,
+)
 from podslice.model.unit import UnitName
 from podslice.model.workload import Claim, EmptyDir
 
@@ -37,8 +43,8 @@ class Names:
 
     @property
     def data(self) -> str:
-        """Return the directory of files that are not units."""
-        return f"{self.pod}.data"
+        """Return the directory of the files that are not units."""
+        return data_directory(self.decision.pod.key)
 
     def container(self, name: str) -> str:
         """Return podman's name of a container; that of its file begins with it."""

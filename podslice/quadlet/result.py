@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field
 
 from podslice.dataclass import dataclass
@@ -15,6 +16,11 @@ UNIT_MODE = 0o644
 OWN_SECTION = "X-Podslice"
 """A section that systemd and podman's generator ignore. Source: systemd.unit(5), "Description"."""
 KEPT = "KeptByAgent"
+ARCHIVE_SUFFIX = ".volumes.tar"
+"""The end of the name of an archive with the data of one pod."""
+PRIVATE_MODE = 0o700
+"""Of directories that hold all data of pods: they protect the files, which containers may all read."""
+_NOT_IN_MOUNT = re.compile(r"[:\x00-\x1f\x7f]")
 PODMAN_MIN = (5, 4)
 """The first version that mounts a part of a volume; 5.3 has the other keys of the units.
 
@@ -39,6 +45,11 @@ class Options:
     @property
     def problem(self) -> Problem | None:
         """Return why podman cannot read the units; None if it can."""
+        state = self.manager.own_state_directory
+        if _NOT_IN_MOUNT.search(state):
+            message = f"podman cannot mount files below {state!r}: the path has ':' or a control character"
+            hint = "set XDG_STATE_HOME to another directory"
+            return Problem(where="XDG_STATE_HOME", message=message, hint=hint)
         if self.podman_version >= PODMAN_MIN:
             return None
         version, first = (".".join(map(str, each)) for each in (self.podman_version, PODMAN_MIN))
@@ -51,11 +62,17 @@ class Options:
         return Problem(where="podman", message=message, hint=hint)
 
 
+def is_data(path: str) -> bool:
+    """Return whether a path in `File` is that of data, not of a unit."""
+    return "/" in path
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """One file, whose path is relative to the directory of podman's generator."""
+    """One file: a unit, or data of a pod."""
 
     path: str
+    """The name of a unit; the path of data below the directory of podslice's own files."""
     content: bytes = field(repr=False)
     mode: int = UNIT_MODE
     is_secret: bool = False
@@ -74,6 +91,7 @@ class Directory:
     """One directory of files that are not units."""
 
     path: str
+    """The path below the directory of podslice's own files."""
     mode: int
 
 
@@ -89,6 +107,6 @@ class Quadlets:
     directories: tuple[Directory, ...] = ()
     """Parents first."""
     data: str = ""
-    """The directory of all files that are not units, whether the pod has some or not."""
+    """The directory of all files that are not units, whether the pod has some or not; as in `File`."""
     notes: tuple[str, ...] = ()
     """What differs from Kubernetes, where no field of the manifest is lost."""

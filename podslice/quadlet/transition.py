@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 
 from podslice.dataclass import dataclass
-from podslice.model.naming import POD_LABEL
+from podslice.model.naming import POD_LABEL, data_directory
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitName
-from podslice.quadlet.result import KEPT, OWN_SECTION, File, Quadlets
+from podslice.quadlet.result import KEPT, OWN_SECTION, File, Quadlets, is_data
 
 REMOVED = "the pod is removed"
 CHANGED = "its files change"
@@ -42,7 +42,7 @@ class QuadletStep:
     pod: str
     """`namespace/name`."""
     name: str
-    """The service; the path of the file below the directory of its kind; or the volume."""
+    """The service; the file, or the directory of all data, as in `File`; or the volume."""
     why: str = ""
     file: File | None = None
     """The file to write, or that of the service to start."""
@@ -56,6 +56,8 @@ class PresentPod:
     """The contents of its files, by their paths as in `File`."""
     states: Mapping[UnitName, str]
     """The active states of its services; those that are not loaded may be left out."""
+    has_data: bool = False
+    """Whether it has a directory of data."""
 
     @property
     def services(self) -> dict[str, UnitName]:
@@ -78,7 +80,7 @@ class PresentPod:
 
 def is_unit(path: str) -> bool:
     """Return whether a file makes a service; other files are the data of containers."""
-    return "/" not in path and path.endswith((*_SUFFIXES, ".service"))
+    return not is_data(path) and path.endswith((*_SUFFIXES, ".service"))
 
 
 def service_of(path: str, text: str) -> UnitName:
@@ -101,10 +103,18 @@ def steps_to_keep(pod: Quadlets, present: PresentPod) -> tuple[QuadletStep, ...]
 
 
 def steps_to_remove(pod: str, present: PresentPod) -> tuple[QuadletStep, ...]:
-    """Return the steps that stop the services of a pod, and remove its files and empty directories."""
+    """Return the steps that stop the services of a pod, and remove its files and empty directories.
+
+    The file of the pod is the last one, so that an interrupted removal can be repeated.
+    """
+    units = [path for path in present.files if not is_data(path)]
     return (
         *_stops(pod, present),
-        *(_remove(pod, path) for path in sorted(present.files)),
+        *([_remove(pod, data_directory(pod))] if present.has_data else []),
+        *(
+            _remove(pod, path)
+            for path in sorted(units, key=lambda each: (each.endswith(".pod"), each))
+        ),
         *_remove_volumes(pod, present.files),
     )
 
@@ -140,6 +150,8 @@ class _Keeping:
         """Yield the steps: what stops, the files, what starts."""
         wanted = {each.path: each for each in self.pod.files}
         stale = [path for path in sorted(self.present.files) if path not in wanted]
+        if self.present.has_data and not self.pod.directories:
+            stale = [*(path for path in stale if not is_data(path)), self.pod.data]
         touched = self._touched()
         for path, service in self.present.services.items():
             if path in stale and (self.present.is_up(service) or self.present.is_failed(service)):
@@ -152,7 +164,7 @@ class _Keeping:
                     action=QuadletAction.WRITE, pod=self.pod.pod, name=file.path, file=file
                 )
         yield from (_remove(self.pod.pod, path) for path in stale)
-        gone = {path: self.present.files[path] for path in stale}
+        gone = {path: self.present.files[path] for path in stale if not is_data(path)}
         yield from _remove_volumes(self.pod.pod, gone)
         for path, text in self._texts().items():
             if not path.endswith(".volume") and self._starts(path, text, touched):
@@ -172,19 +184,22 @@ class _Keeping:
     def _touched(self) -> Collection[str]:
         """Return the units whose services restart; volumes do not."""
         before, texts = _units(self.present.files), self._texts()
-        stem = self.pod.data.removesuffix(".data")
         touched = {
             path
             for path, text in texts.items()
             if not path.endswith(".volume") and _lasting(text) != _lasting(before.get(path, ""))
         }
-        prefix, end = f"{self.pod.data}/", ".env"
-        for file in self.pod.files:
-            name = file.path.removeprefix(prefix)
-            is_variables = name != file.path and "/" not in name and name.endswith(end)
-            if is_variables and self.present.files.get(file.path) != file.content:
-                touched.add(f"{stem}-{name.removesuffix(end)}.container")
-        if any(path == f"{stem}.pod" or _is_init(texts[path]) for path in touched):
+        changed = [
+            f"/{each.path}"
+            for each in self.pod.files
+            if is_data(each.path) and self.present.files.get(each.path) != each.content
+        ]
+        touched |= {
+            path
+            for path, text in texts.items()
+            if _value(text, "EnvironmentFile").strip('"').endswith(tuple(changed))
+        }
+        if any(path.endswith(".pod") or _is_init(texts[path]) for path in touched):
             return {path for path in texts if not path.endswith(".volume")}
         return touched
 

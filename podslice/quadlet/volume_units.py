@@ -12,7 +12,7 @@ from podslice.model.naming import POD_LABEL
 from podslice.model.unit import GENERATED
 from podslice.model.workload import Claim, DataFiles, EmptyDir, HostPath, Volume, VolumeMount
 from podslice.quadlet.pod_names import Names
-from podslice.quadlet.result import PODMAN, Directory, File, Options
+from podslice.quadlet.result import PODMAN, PRIVATE_MODE, Directory, File, Options
 from podslice.quadlet.unit_text import argument, double, section, unit, word, words
 
 _PROPAGATION = {"None": "", "HostToContainer": "rslave", "Bidirectional": "rshared"}
@@ -41,8 +41,6 @@ _MAKE_BELOW_VOLUME = (
 )
 _OPEN = f'chmod 0777 "$({PODMAN} volume inspect --format {{{{.Mountpoint}}}} "$1")"'
 _DIRECTORY_MODE = 0o755
-_PRIVATE_MODE = 0o700
-"""Of the directory that holds all data: it protects the files, which containers may all read."""
 
 
 def volume_file(volume: Volume, names: Names) -> Iterator[File]:
@@ -84,7 +82,7 @@ def data_files(volume: Volume, names: Names) -> Iterator[File]:
 
 def data_directories(volumes: tuple[Volume, ...], names: Names) -> Iterator[Directory]:
     """Yield the directories of data, parents first."""
-    yield Directory(path=names.data, mode=_PRIVATE_MODE)
+    yield Directory(path=names.data, mode=PRIVATE_MODE)
     for volume in volumes:
         if isinstance(volume, DataFiles):
             top = f"{names.data}/{volume.name}"
@@ -139,7 +137,8 @@ class Mounter:
     def _source(self, volume: Volume, sub_path: str) -> str:
         below = f"/{double(sub_path)}" if sub_path else ""
         if isinstance(volume, DataFiles):
-            return f"./{self.names.data}/{volume.name}{below}"
+            top = double(self.options.manager.own_state_directory)
+            return f"{top}/{self.names.data}/{volume.name}{below}"
         if isinstance(volume, HostPath):
             return f"{double(volume.path)}{below}"
         if _is_in_memory(volume):

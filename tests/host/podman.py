@@ -5,6 +5,7 @@ from pathlib import Path
 from tests.lab import extras, state
 from tests.lab.demo import PROGRAM
 from tests.lab.deps import run_tool
+from tests.lab.machine import Machine
 from tests.lab.recipe import DEFAULT_SUITE
 from tests.lab.vm import Vm
 
@@ -71,12 +72,17 @@ def set_up(machine: Vm) -> None:
 
 def install(machine: Vm, image: str) -> None:
     """Install podman in a machine, with a root directory, and an image of this name."""
-    extras.unpack(machine, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
+    unpack(machine)
     machine.put("/etc/containers/containers.conf", CONFIGURATION.format(image=image))
     # the units of users wait for it, 90 s where nothing starts it
     machine.run("systemctl", "start", "network-online.target")
     make = f"{MAKE_ROOTFS}{MAKE_IMAGE} {image}"
     machine.run("sh", "-ec", make, timeout_sec=LONG_SEC)
+
+
+def unpack(machine: Machine) -> None:
+    """Install the files of podman in a machine, with its generator."""
+    extras.unpack(machine, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
 
 
 def extract_generator(directory: Path) -> Path:

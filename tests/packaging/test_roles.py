@@ -320,7 +320,10 @@ def test_admins_write_manifests_and_the_other_group_reads_them(machine):
 
 @pytest.mark.parametrize("user", ROLES)
 def test_no_role_but_root_writes_anything_else_that_podslice_reads(machine, user):
-    places = ("/etc/podslice", "/etc/podslice/podslice.toml.d", "/run", "/run/podslice/pods")
+    places = (
+        *("/etc/podslice", "/etc/podslice/podslice.toml.d", "/run", "/run/podslice/pods"),
+        *("/var/lib/podslice", "/var/lib/podslice/volumes"),
+    )
     machine.run("mkdir", "-p", "/etc/podslice/podslice.toml.d")
     calls = {place: ("touch", f"{place}/evil.toml") for place in places}
     calls["replace the directory"] = ("mv", MANIFESTS, f"{MANIFESTS}.old")

@@ -123,6 +123,27 @@ def test_the_services_are_exposed_to_little(machine, service):
     machine.run("systemd-analyze", "security", "--threshold=15", service)
 
 
+@pytest.mark.parametrize("service", [SERVICE, AGENT])
+def test_the_services_do_not_see_the_data_of_pods(host, service):
+    """The service of the agent that writes it, `podslice-containers-*`, has no sandbox."""
+    host.put("/var/lib/podslice/volumes/default_web/login/password", "hunter2\n")
+    host.put(
+        f"/etc/systemd/system/{service}.d/test.conf",
+        "[Service]\nExecStartPre=/bin/sh -c 'find /var/lib/podslice/volumes; cat"
+        " /var/lib/podslice/volumes/default_web/login/password; :'\n",
+    )
+    host.run("systemctl", "daemon-reload")
+    put_pod(host, "web")
+    host.run("systemctl", "start", service)
+    said = host.run("journalctl", "--no-pager", "--output=cat", "-u", service).stdout
+    host.run(
+        "rm", "-r", "/var/lib/podslice/volumes/default_web", f"/etc/systemd/system/{service}.d"
+    )
+    assert "/var/lib/podslice/volumes" in said
+    assert "default_web:" not in said
+    assert "hunter2" not in said
+
+
 def test_an_agent_that_keeps_failing_is_restarted_with_increasing_delays(trixie):
     assert show(trixie, AGENT, "RestartSteps") == {"RestartSteps": "8"}
 

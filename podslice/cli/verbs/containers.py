@@ -20,7 +20,7 @@ from podslice.cli.views.quadlet_steps import result_lines
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import manifest_directories
 from podslice.dataclass import dataclass
-from podslice.errors import HostError, InputError, Severity, printable
+from podslice.errors import HostError, InputError, Problem, Severity, printable
 from podslice.files import NotRegularError, read_with_status
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import BYTES_MAX
@@ -211,11 +211,14 @@ def _checked(pods: Iterable[Quadlets], world: LiveWorld, log: ContainerLog) -> t
     """Return the pods whose files can be written, and report the others."""
     valid: list[Quadlets] = []
     for pod in pods:
+        planner = QuadletPlanner(world.client.list_units, world.manager, (*valid, pod))
+        problems: Iterable[Problem]
         try:
-            QuadletPlanner(world.client.list_units, world.manager, (*valid, pod)).check()
+            problems = planner.check().get(pod.pod, ())
         except InputError as error:
-            for problem in error.problems:
-                log.add_problem(problem, pod=pod.pod)
-        else:
+            problems = error.problems
+        for problem in problems:
+            log.add_problem(problem, pod=pod.pod)
+        if not problems:
             valid.append(pod)
     return tuple(valid)

@@ -19,6 +19,7 @@ from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import in_world_or_offline
 from podslice.cli.started_pods import PlannedServices, StartedPods, load_pods_to_apply
 from podslice.cli.views import change_documents, conditions, documents
+from podslice.cli.views.problem_lines import problem_lines
 from podslice.cli.views.report_lines import plan_lines
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
@@ -59,8 +60,10 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         lines=lambda display: plan_lines(made, display, services.lines(display)),
         names=lambda: [step.name for step in made.steps] + services.names,
     )
+    for line in problem_lines(services.problems):
+        note(line)
     if state.foreign:
         note(f"apply would be refused: {state.foreign}")
-    if made.refused or made.is_blocked or state.foreign:
+    if made.refused or made.is_blocked or state.foreign or services.problems:
         return FAILED
     return DIFFERENCES if made or services else DONE

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from podslice.errors import printable
+from podslice.quadlet.result import is_data
+
 if TYPE_CHECKING:
     from podslice.quadlet.result import File, Quadlets
 
 
-def quadlet_lines(quadlets: Quadlets) -> Iterator[str]:
-    """Yield the files of a pod, each below its name; contents of Secrets are not among them."""
+def quadlet_lines(quadlets: Quadlets, top: str) -> Iterator[str]:
+    """Yield the files of a pod, each below its name; contents of Secrets are not among them.
+
+    `top` is the directory of podslice's own files on the host.
+    """
     for file in quadlets.files:
-        yield f"### {file.path} (mode {file.mode:04o})"
+        path = f"{top}/{file.path}" if is_data(file.path) else file.path
+        yield f"### {printable(path)} (mode {file.mode:04o})"
         yield from _content(file)
         yield ""
 

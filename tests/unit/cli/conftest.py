@@ -56,7 +56,11 @@ def _kubelets(root):
 
 def _find_manager(root, *, user=False):
     """Leave the files of this host alone."""
-    return replace(find_manager(user=user), config_directory=str(root / f"etc-{user}"))
+    return replace(
+        find_manager(user=user),
+        config_directory=str(root / f"etc-{user}"),
+        state_directory=str(root / f"lib-{user}"),
+    )
 
 
 @pytest.fixture

@@ -1,12 +1,27 @@
 """Files of quadlets on disk."""
 
+import os
+from contextlib import suppress
+
 import pytest
 
 from podslice.errors import HostError, InputError
 from podslice.model.manager import SYSTEM, user_manager
 from podslice.model.unit import GENERATED, UnitName
-from podslice.processes.quadlet_files import Directories, installed, path_of, write_quadlets
+from podslice.processes.quadlet_files import (
+    Directories,
+    installed,
+    make_directories,
+    path_of,
+    read_installed,
+    remove_file,
+    write_file,
+    write_quadlets,
+)
 from podslice.quadlet.result import Directory, File, Quadlets
+
+DATA = "volumes/default_web"
+OWN = Directory(path=DATA, mode=0o700)
 
 
 def unit_file(path, pod="default/web", **options):
@@ -20,13 +35,15 @@ def quadlets(*files, pod="default/web", directories=()):
         service=UnitName("web-pod.service"),
         files=files,
         directories=directories,
-        data="web.data",
+        data=DATA,
     )
 
 
 @pytest.fixture
 def directories(tmp_path):
-    return Directories(generator=tmp_path / "containers", units=tmp_path / "units")
+    return Directories(
+        generator=tmp_path / "containers", units=tmp_path / "units", own=tmp_path / "own"
+    )
 
 
 def mode_of(path):
@@ -38,12 +55,9 @@ def test_files_have_their_places_and_modes(directories):
         [
             quadlets(
                 unit_file("web-app.container", mode=0o600),
-                File(path="web.data/c/conf", content=b"\xff", mode=0o440),
+                File(path=f"{DATA}/c/conf", content=b"\xff", mode=0o440),
                 unit_file("podslice-probe.service", is_unit=True),
-                directories=(
-                    Directory(path="web.data", mode=0o700),
-                    Directory(path="web.data/c", mode=0o755),
-                ),
+                directories=(OWN, Directory(path=f"{DATA}/c", mode=0o755)),
             )
         ],
         directories,
@@ -51,18 +65,17 @@ def test_files_have_their_places_and_modes(directories):
     assert done.removed == []
     assert done.written == [
         str(directories.generator / "web-app.container"),
-        str(directories.generator / "web.data/c/conf"),
+        str(directories.own / DATA / "c/conf"),
         str(directories.units / "podslice-probe.service"),
     ]
     assert mode_of(directories.generator / "web-app.container") == 0o600
-    assert mode_of(directories.generator / "web.data") == 0o700
-    assert mode_of(directories.generator / "web.data/c") == 0o755
-    assert (directories.generator / "web.data/c/conf").read_bytes() == b"\xff"
-    assert mode_of(directories.generator / "web.data/c/conf") == 0o440
-    assert sorted(each.name for each in directories.generator.iterdir()) == [
-        "web-app.container",
-        "web.data",
-    ]
+    assert mode_of(directories.own / "volumes") == 0o700
+    assert mode_of(directories.own / DATA) == 0o700
+    assert mode_of(directories.own / DATA / "c") == 0o755
+    assert (directories.own / DATA / "c/conf").read_bytes() == b"\xff"
+    assert mode_of(directories.own / DATA / "c/conf") == 0o440
+    assert [each.name for each in directories.generator.iterdir()] == ["web-app.container"]
+    assert [each.name for each in (directories.own / DATA / "c").iterdir()] == ["conf"]
 
 
 def test_the_same_pod_is_written_again(directories):
@@ -73,7 +86,7 @@ def test_the_same_pod_is_written_again(directories):
 
 def test_what_the_pod_no_longer_has_is_removed(directories):
     """Otherwise podman would continue to run a container that was taken out of the manifest."""
-    log = File(path="web.data/log.env", content=b"A=b\n", is_secret=True)
+    log = File(path=f"{DATA}/log.env", content=b"A=b\n", is_secret=True)
     before = [
         unit_file("web-log.container"),
         unit_file("web-data.volume"),
@@ -81,8 +94,8 @@ def test_what_the_pod_no_longer_has_is_removed(directories):
         log,
     ]
     kept = [unit_file("web.pod"), unit_file("web-app.container")]
-    own = Directory(path="web.data", mode=0o700)
-    write_quadlets([quadlets(*kept, *before, directories=(own,))], directories)
+    app = File(path=f"{DATA}/app.env", content=b"A=b\n", is_secret=True)
+    write_quadlets([quadlets(*kept, *before, app, directories=(OWN,))], directories)
     others = {
         directories.generator / "other.container": unit_file("x", pod="default/other").content,
         directories.generator / "web-notes.txt": unit_file("x").content,
@@ -91,11 +104,150 @@ def test_what_the_pod_no_longer_has_is_removed(directories):
     }
     for path, content in others.items():
         path.write_bytes(content)
-    done = write_quadlets([quadlets(*kept)], directories)
+    done = write_quadlets([quadlets(*kept, app, directories=(OWN,))], directories)
     assert sorted(done.removed) == sorted(str(path_of(each, directories)) for each in before)
     assert not any(path_of(each, directories).exists() for each in before)
     assert all(path_of(each, directories).exists() for each in kept)
     assert {path: path.read_bytes() for path in others} == others
+    done = write_quadlets([quadlets(*kept)], directories)
+    assert done.removed == [str(directories.own / DATA)]
+    assert list((directories.own / "volumes").iterdir()) == []
+
+
+def make_link(path, target):
+    target.mkdir(exist_ok=True)
+    (target / "kept").write_text("kept")
+    path.symlink_to(target)
+
+
+OBSTACLES = {
+    "a link instead of the directory of all pods": ("volumes", "is a link, not a directory"),
+    "a link instead of the directory of the pod": (DATA, "is a link, not a directory"),
+    "a link instead of a volume": (f"{DATA}/c", "is a link, not a regular file"),
+    "a link instead of a file": (f"{DATA}/c/conf", "is a link, not a regular file"),
+    "a link beside the files": (f"{DATA}/c/other", "is a link, not a regular file"),
+}
+
+
+def with_conf(content=b"new"):
+    conf = File(path=f"{DATA}/c/conf", content=content)
+    below = Directory(path=f"{DATA}/c", mode=0o755)
+    return quadlets(unit_file("web.pod"), conf, directories=(OWN, below))
+
+
+@pytest.mark.parametrize(("path", "message"), OBSTACLES.values(), ids=OBSTACLES)
+def test_a_link_among_the_data_is_refused_and_never_followed(directories, tmp_path, path, message):
+    target, place = tmp_path / "target", directories.own / path
+    place.parent.mkdir(parents=True)
+    make_link(place, target)
+    other = quadlets(unit_file("other.pod", pod="default/other"), pod="default/other")
+    done = write_quadlets([with_conf(), other], directories)
+    (problem,) = done.problems
+    assert (problem.where, problem.message) == (str(place), message)
+    assert problem.hint == "podslice did not create it: move it elsewhere, or remove it"
+    # nothing of the pod was written, and the other one is there
+    assert done.written == [str(directories.generator / "other.pod")]
+    assert [each.name for each in directories.generator.iterdir()] == ["other.pod"]
+    assert [each.name for each in target.iterdir()] == ["kept"]
+    # the link is removed with the pod, and what it leads to stays
+    remove_file(DATA, directories)
+    assert place.is_symlink() is (path == "volumes")
+    assert (target / "kept").read_text() == "kept"
+
+
+@pytest.mark.parametrize("path", [DATA, f"{DATA}/c/conf"])
+def test_a_pipe_among_the_data_is_refused_and_does_not_block(directories, path):
+    place = directories.own / path
+    place.parent.mkdir(parents=True)
+    os.mkfifo(place)
+    done = write_quadlets([with_conf()], directories)
+    assert [each.where for each in done.problems] == [str(place)]
+    assert "is a pipe, not a" in done.problems[0].message
+    remove_file(DATA, directories)
+    assert list((directories.own / "volumes").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "x" * 256, "a\0b"])
+def test_a_name_that_no_file_can_have_is_refused(directories, name):
+    """Whatever has let it through: a volume of this name would be outside of the pod's directory."""
+    bad = File(path=f"{DATA}/{name}/conf", content=b"")
+    done = write_quadlets([quadlets(unit_file("web.pod"), bad, directories=(OWN,))], directories)
+    assert done.written == []
+    assert len(done.problems) == 1
+    assert not directories.generator.exists()
+    assert not directories.own.exists()
+
+
+def test_a_link_that_is_put_there_meanwhile_is_not_followed(directories, tmp_path):
+    """Between the check and the write."""
+    write_quadlets([with_conf()], directories)
+    target = tmp_path / "target"
+    volume = directories.own / DATA / "c"
+    (volume / "conf").unlink()
+    make_link(volume / "conf", target)
+    write_file(with_conf(b"newer").files[1], directories)
+    assert (volume / "conf").read_bytes() == b"newer"
+    assert not (volume / "conf").is_symlink()
+    (volume / "conf").unlink()
+    volume.rmdir()
+    make_link(volume, target)
+    for change in (write_file, lambda file, where: remove_file(file.path, where)):
+        with suppress(OSError):
+            change(File(path=f"{DATA}/c/kept", content=b"x"), directories)
+        assert (target / "kept").read_text() == "kept"
+    with pytest.raises(NotADirectoryError) as refused:
+        make_directories(with_conf(), directories)
+    assert refused.value.filename == str(volume)
+
+
+def test_podslices_own_directory_may_be_a_link(directories, tmp_path):
+    """An administrator may keep it on another disk."""
+    (tmp_path / "disk").mkdir()
+    directories.own.symlink_to(tmp_path / "disk")
+    assert write_quadlets([with_conf()], directories).problems == []
+    assert (tmp_path / "disk" / DATA / "c/conf").read_bytes() == b"new"
+
+
+def test_a_file_becomes_a_directory_and_a_directory_a_file(directories):
+    def pod(*paths):
+        files = (File(path=f"{DATA}/{each}", content=each.encode()) for each in paths)
+        below = sorted({f"{DATA}/{each}".rpartition("/")[0] for each in paths} - {DATA})
+        made = (Directory(path=each, mode=0o755) for each in below)
+        return quadlets(unit_file("web.pod"), *files, directories=(OWN, *made))
+
+    for paths in (["c/a"], ["c/a/b"], ["c/a"]):
+        done = write_quadlets([pod("c/x", *paths)], directories)
+        assert done.problems == []
+        files = [each for each in (directories.own / DATA).rglob("*") if each.is_file()]
+        found = sorted(str(each.relative_to(directories.own / DATA)) for each in files)
+        assert found == [*paths, "c/x"]
+
+
+def test_data_may_have_the_text_of_a_unit(directories):
+    """The first line of a unit, and the name of another pod, do not make it one of that pod."""
+    pod = with_conf(unit_file("x", pod="default/other").content)
+    for _ in range(2):
+        assert write_quadlets([pod], directories).problems == []
+    assert list(read_installed(directories)) == ["default/web"]
+
+
+def test_data_without_units_is_found(directories):
+    """As after a removal of the units by hand."""
+    write_quadlets([with_conf()], directories)
+    (directories.generator / "web.pod").unlink()
+    present = read_installed(directories)["default/web"]
+    assert (present.has_data, list(present.files)) == (True, [f"{DATA}/c/conf"])
+    remove_file(DATA, directories)
+    assert read_installed(directories) == {}
+
+
+def test_an_empty_volume_remains(directories):
+    """A ConfigMap without keys is mounted, too."""
+    write_quadlets([with_conf()], directories)
+    below = Directory(path=f"{DATA}/c", mode=0o755)
+    done = write_quadlets([quadlets(unit_file("web.pod"), directories=(OWN, below))], directories)
+    assert done.removed == [str(directories.own / DATA / "c/conf")]
+    assert (directories.own / DATA / "c").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -146,5 +298,7 @@ def test_the_directories_that_are_read():
     own = user_manager(1000, {"HOME": "/home/ada"})
     assert str(installed(SYSTEM).generator) == "/etc/containers/systemd"
     assert str(installed(SYSTEM).units) == "/etc/systemd/system"
+    assert str(installed(SYSTEM).own) == "/var/lib/podslice"
+    assert str(installed(own).own) == "/home/ada/.local/state/podslice"
     assert str(installed(own).generator) == "/home/ada/.config/containers/systemd"
     assert str(installed(own).units) == "/home/ada/.config/systemd/user"

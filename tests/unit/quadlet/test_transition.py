@@ -55,6 +55,7 @@ POD, PREPARE, APP, LOG = (
     "podslice-podu1-log.service",
 )
 PROBER = "podslice-probe-podu1-log.service"
+DATA = "volumes/default_web"
 VOLUMES = ("web-data-volume.service", "web-kept-volume.service")
 UP = dict.fromkeys((POD, PREPARE, APP, LOG, PROBER, *VOLUMES), "active")
 
@@ -69,7 +70,7 @@ def made(text=MANIFEST, **options):
 
 def present(text=MANIFEST, states=UP, **changes):
     files = {each.path: each.content for each in made(text).files}
-    return PresentPod(files=files, states={**states, **changes})
+    return PresentPod(files=files, states={**states, **changes}, has_data=True)
 
 
 def keep(text, before):
@@ -155,16 +156,26 @@ def test_the_pod_restarts_with_its_own_file_and_its_init_containers(old, new):
 def test_other_variables_from_secrets_restart_their_container():
     services, files = keep(MANIFEST.replace("s3cret", "other"), present())
     assert services == [("stop", APP), ("start", APP)]
-    assert files == [("write", "web.data/app.env"), ("write", "web.data/login/password")]
+    assert files == [("write", f"{DATA}/app.env"), ("write", f"{DATA}/login/password")]
 
 
 def test_other_files_of_secrets_restart_nothing():
-    files = {**present().files, "web.data/login/password": b"x", "web.data/login/a.env": b""}
+    files = {**present().files, f"{DATA}/login/password": b"x", f"{DATA}/login/a.env": b""}
     steps = steps_to_keep(made(), PresentPod(files=files, states=UP))
     assert [(str(each.action), each.name) for each in steps] == [
-        ("write", "web.data/login/password"),
-        ("remove", "web.data/login/a.env"),
+        ("write", f"{DATA}/login/password"),
+        ("remove", f"{DATA}/login/a.env"),
     ]
+
+
+def test_a_pod_without_data_leaves_no_directory():
+    text = MANIFEST.replace("    env: [{name: PASSWORD", "    tty: false #").replace(
+        "  - {name: login, secret", "  #"
+    )
+    steps = steps_to_keep(made(text), present())
+    assert [each.name for each in steps if each.action == "remove"] == [DATA]
+    nothing = PresentPod(files={}, states={}, has_data=True)
+    assert [each.name for each in steps_to_remove("default/web", nothing)] == [DATA]
 
 
 def test_another_probe_restarts_its_prober_only():
@@ -211,7 +222,10 @@ def test_a_pod_is_removed_with_its_empty_directories_and_without_its_claims():
     steps = steps_to_remove("default/web", present(**{LOG: "failed", PROBER: "inactive"}))
     units = (POD, PREPARE, APP, LOG, *VOLUMES)
     assert [(each.name, each.why) for each in steps[:6]] == [(each, REMOVED) for each in units]
-    assert [each.name for each in steps if each.action == "remove"] == sorted(present().files)
+    removed = [each.name for each in steps if each.action == "remove"]
+    units = sorted(path for path in present().files if is_unit(path) and path != "web.pod")
+    # that of the pod is the last one, so that an interrupted removal can be repeated
+    assert removed == [DATA, *units, "web.pod"]
     assert [each.name for each in steps if each.action == "remove-volume"] == ["emptyDir-web-data"]
     assert {each.pod for each in steps} == {"default/web"}
 
@@ -240,10 +254,10 @@ def test_a_pod_that_the_agent_keeps_has_a_mark_which_restarts_nothing():
 
 def test_only_units_make_services():
     assert [path for path in present().files if not is_unit(path)] == [
-        "web.data/app.env",
-        "web.data/login/password",
+        f"{DATA}/app.env",
+        f"{DATA}/login/password",
     ]
-    assert not is_unit("web.data/x.service")
+    assert not is_unit(f"{DATA}/x.service")
     assert service_of("a.pod", "") == "a-pod.service"
     assert service_of("a.b.volume", "x\nServiceName=c.d\nServiceName=e\n") == "c.d.service"
     assert service_of("a.service", "ServiceName=b") == "a.service"

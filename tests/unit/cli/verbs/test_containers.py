@@ -16,6 +16,20 @@ from podslice.store.container_failures import ContainerFailures
 from tests.unit.builders import make_files
 from tests.unit.cli.podman import APP, FILES, LOG, POD, WEB, active
 
+WITH_DATA = """
+apiVersion: v1
+kind: Pod
+metadata: {name: other, uid: u2}
+spec:
+  containers: [{name: app, image: app, volumeMounts: [{name: it, mountPath: /it}]}]
+  volumes: [{name: it, configMap: {name: it}}]
+"""
+CONFIG_MAP = """---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: it}
+data: {a: b}
+"""
 OTHER = WEB.replace("name: web, uid: u1", "name: other, uid: u2")
 
 
@@ -204,6 +218,19 @@ def test_a_unit_of_another_program_is_reported_and_concerns_its_pod_only(machine
     assert "web.pod: its containers are not updated: the file exists and is not generated" in err
     assert "started other-pod.service (default/other)" in lines
     assert code == 0
+
+
+def test_a_link_among_the_data_is_reported_and_concerns_its_pod_only(machine, here):
+    machine.put("other", f"{WITH_DATA}{CONFIG_MAP}")
+    machine.applied()
+    place = here / "lib-False/podslice/volumes/default_other"
+    place.parent.mkdir(parents=True)
+    place.symlink_to(here)
+    ((pod, _, text),) = failures(machine)
+    assert pod == "default/other"
+    assert f"{place}: its containers are not updated: is a link, not a directory" in text
+    assert active(machine.memory) == sorted([POD, APP, LOG])
+    assert not (machine.directory / "other.pod").exists()
 
 
 def test_an_old_podman_is_reported(machine, monkeypatch):

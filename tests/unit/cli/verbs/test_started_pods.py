@@ -1,5 +1,6 @@
 """`apply --start`, `plan --start` and `delete`, with a systemd that has podman's generator."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from podslice.cli import quadlets
 from podslice.errors import CallTimeout, JobFailed, Refused
 from podslice.model.event import Kind
-from podslice.processes import quadlet_services
+from podslice.processes import quadlet_services, volume_data
 from podslice.programs import NoAnswerError
 from tests.unit.builders import manifest
 from tests.unit.cli.podman import APP, FILES, LOG, POD, SLICE, WEB, active
@@ -386,6 +387,92 @@ def test_a_directory_that_cannot_be_written(podslice, web, memory, directory):
     ended = podslice("apply", "-f", web, "--start")
     assert ended.code == 1
     assert f"error: {directory}" in ended.err
+
+
+DATA = """
+apiVersion: v1
+kind: Pod
+metadata: {name: data, uid: u2}
+spec:
+  containers: [{name: app, image: app, volumeMounts: [{name: it, mountPath: /it}]}]
+  volumes: [{name: it, configMap: {name: it}}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: it}
+data: {nginx.container: "[Container]"}
+"""
+
+
+def test_data_is_not_below_the_directory_of_the_generator(podslice, files, memory, directory, here):
+    files({"data.yaml": DATA})
+    volumes = here / "lib-False/podslice/volumes"
+    assert podslice("apply", "-f", "data.yaml", "--start").code == 0
+    assert sorted(each.name for each in directory.rglob("*")) == ["data-app.container", "data.pod"]
+    assert (volumes / "default_data/it/nginx.container").read_text() == "[Container]"
+    mount = f"\nVolume={volumes}/default_data/it:/it:ro,z\n"
+    assert mount in (directory / "data-app.container").read_text()
+    assert podslice("plan", "-f", "data.yaml", "--start").out == "nothing to do\n"
+    ended = podslice("delete", "data")
+    assert ended.code == 0
+    assert f"removed {volumes}/default_data (default/data)" in ended.out.splitlines()
+    assert list(volumes.iterdir()) == []
+
+
+def test_data_without_units_is_deleted(podslice, files, memory, directory, here):
+    files({"data.yaml": DATA})
+    podslice("render", "-f", "data.yaml", "--format", "quadlet", "--install")
+    for each in directory.iterdir():
+        each.unlink()
+    assert podslice("delete", "data").code == 0
+    assert list((here / "lib-False/podslice/volumes").iterdir()) == []
+    assert podslice("delete", "data").code == 1
+
+
+def test_a_link_among_the_data_concerns_its_pod_only(
+    podslice, files, memory, directory, here, tmp_path
+):
+    files({"data.yaml": DATA, "web.yaml": WEB})
+    place = here / "lib-False/podslice/volumes/default_data"
+    place.parent.mkdir(parents=True)
+    target = tmp_path / "target"
+    target.mkdir()
+    place.symlink_to(target)
+    problem = f"{place}: is a link, not a directory; podslice did not create it: move it elsewhere,"
+    both = ("-f", "data.yaml", "-f", "web.yaml", "--start")
+    planned = podslice("plan", *both)
+    assert planned.code == 1
+    assert f"error: {problem}" in planned.err
+    assert "data.pod" not in planned.out
+    ended = podslice("apply", *both)
+    assert ended.code == 1
+    assert f"failed to write {place} (default/data): is a link, not a directory;" in ended.out
+    assert active(memory) == sorted([POD, APP, LOG])
+    assert sorted(each.name for each in directory.iterdir()) == FILES
+    report = json.loads(podslice("apply", *both, "-o", "json").out)
+    (failed,) = [each for each in report["quadlets"] if each["outcome"] != "done"]
+    assert (failed["pod"], failed["name"]) == ("default/data", str(place))
+    assert list(target.iterdir()) == []
+    place.unlink()
+    assert podslice("apply", *both).code == 0
+
+
+def test_data_that_cannot_be_written_concerns_its_pod_only(
+    podslice, files, memory, directory, here, monkeypatch
+):
+    """As on a full disk."""
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "x")
+
+    files({"data.yaml": DATA, "web.yaml": WEB})
+    monkeypatch.setattr(volume_data, "replace_file", fail)
+    ended = podslice("apply", "-f", "data.yaml", "-f", "web.yaml", "--start")
+    assert ended.code == 1
+    volume = here / "lib-False/podslice/volumes/default_data/it"
+    text = f"failed to write {volume}/nginx.container (default/data): {volume}: No space left on"
+    assert text in ended.out
+    assert active(memory) == sorted([POD, APP, LOG])
 
 
 def test_ignore_is_for_quadlets(podslice, web, memory):

@@ -1,17 +1,21 @@
 """Quadlets and podman: its generator reads the cases; pods of a user, and one of kube play."""
 
+import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from podslice.model.manager import user_manager
 from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
 from podslice.model.workload import Exec, Sleep
-from podslice.processes.quadlet_files import Directories, write_quadlets
+from podslice.processes.quadlet_files import Directories, installed, write_quadlets
 from podslice.quadlet.hooks import stop_line
-from podslice.quadlet.result import PODMAN
+from podslice.quadlet.result import PODMAN, is_data
 from podslice.quadlet.volume_units import MAKE_BELOW
+from tests.cases import quadlets
 from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
 from tests.host import mail, podman, users
 from tests.host.mail import MailPod
@@ -89,10 +93,12 @@ def generator(tmp_path_factory):
 @pytest.mark.parametrize("name", RENDERED)
 def test_the_generator_of_podman_reads_each_case(generator, tmp_path, monkeypatch, name):
     monkeypatch.chdir(QUADLETS / name)
-    _, quadlets = made_of(QUADLETS / name)
-    directories = Directories(generator=tmp_path / "quadlets", units=tmp_path / "units")
+    _, pods = made_of(QUADLETS / name)
+    directories = Directories(
+        generator=tmp_path / "quadlets", units=tmp_path / "units", own=tmp_path / "own"
+    )
     directories.generator.mkdir()
-    write_quadlets(quadlets, directories)
+    write_quadlets(pods, directories)
     user = ("-user",) if settings_of(QUADLETS / name).get("user") else ()
     result = subprocess.run(
         [*generator, "-dryrun", "-no-kmsg-log", *user],
@@ -107,14 +113,58 @@ def test_the_generator_of_podman_reads_each_case(generator, tmp_path, monkeypatc
     assert complaints == []
     assert result.returncode == 0
     made = [line.strip("-") for line in result.stdout.splitlines() if line.startswith("---")]
-    assert sorted(made) == sorted(service for pod in quadlets for service in services_of(pod))
+    assert sorted(made) == sorted(service for pod in pods for service in services_of(pod))
+
+
+@pytest.fixture(params=["home", 'a "home", %h $x'])
+def generate_for_user(generator, tmp_path, monkeypatch, request):
+    """A function that writes a case for a user, and returns the state directory and the units."""
+    home = tmp_path / request.param
+    manager = user_manager(1000, {"HOME": str(home)})
+    monkeypatch.setattr(quadlets, "USER", manager)
+    monkeypatch.setattr(quadlets, "settings_of", lambda _: {"user": True})
+
+    def generate(name):
+        monkeypatch.chdir(QUADLETS / name)
+        _, pods = made_of(QUADLETS / name)
+        write_quadlets(pods, installed(manager))
+        result = subprocess.run(
+            [*generator, "-user", "-dryrun", "-no-kmsg-log"],
+            env={"HOME": str(home), "XDG_CONFIG_HOME": f"{home}/.config"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return f"{home}/.local/state/podslice", result.stdout
+
+    return generate
+
+
+def test_units_of_a_user_refer_to_data_in_the_state_directory(generate_for_user):
+    """Whatever characters its path has."""
+    state, units = generate_for_user("configmaps-and-secrets")
+    (command,) = re.findall(r"^ExecStart=(.* --name=?\s?web-app .*)$", units, re.MULTILINE)
+    words = shlex.split(command.replace("%%", "%").replace("$$", "$"))
+    assert f"{state}/volumes/default_web/settings:/etc/app:ro,z" in words
+    variables = words[words.index("--env-file") + 1]
+    assert variables == f"{state}/volumes/default_web/app.env"
+    assert Path(variables).read_text().startswith("LOGIN_password=")
+
+
+def test_names_of_files_add_nothing_to_units_of_a_user(generate_for_user):
+    state, units = generate_for_user("names-of-units-in-volumes")
+    data = Path(state, "volumes/default_web/etc")
+    assert (data / "container.d/10.conf").is_file()
+    assert "/run/any" not in units
+    services = {line.strip("-") for line in units.splitlines() if line.startswith("---")}
+    assert services == {"web-pod.service", "podslice-pod0a1b_2c-app.service"}
 
 
 def services_of(pod):
     """Yield the services that the generator makes of a pod's files."""
     for file in pod.files:
         stem, dot, suffix = file.path.rpartition(".")
-        if f".{suffix}" in SUFFIXES:
+        if f".{suffix}" in SUFFIXES and not is_data(file.path):
             named = [
                 line.removeprefix("ServiceName=")
                 for line in file.text.splitlines()
@@ -265,4 +315,6 @@ def test_pods_of_a_user(box):
         with pytest.raises(FileNotFoundError):
             kernel(box, group, "cgroup.events")
         left = users.command(box, "find", f"{home}/.config", "-type", "f").stdout
+        data = f"{home}/.local/state/podslice/volumes"
+        left += users.command(box, "find", data, "-mindepth", "1").stdout
         assert left == ""

@@ -28,8 +28,11 @@ _TYPES = ("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket"
 HOST_PATH_TYPES = frozenset((*_TYPES, "CharDevice", "BlockDevice"))
 _MODE = 0o644
 """Source: Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_SecretVolumeSource."""
-# podman's generator searches directories below its own for files with these names
-_UNIT_SUFFIXES = (".container", ".pod", ".volume", ".network", ".kube", ".image", ".build")
+_NAME_BYTES_MAX = 255
+"""Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
+_PATH_BYTES_MAX = 1024
+_PARTS_MAX = 32
+_EXAMPLE = "write a/b, for example"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +71,9 @@ class VolumeReader:
             return self._claim(name, entry.persistent_volume_claim, f"{path}.persistentVolumeClaim")
         sources = list(_sources(entry, path))
         if sources:
-            files = tuple(each for source in sources for each in self._files(source))
-            return DataFiles(name=name, files=files)
+            placed = [each for source in sources for each in self._files(source)]
+            self._check_directories(placed)
+            return DataFiles(name=name, files=tuple(file for file, _ in placed))
         return self._empty_dir(name, entry.empty_dir or EmptyDirSourceFields(), f"{path}.emptyDir")
 
     def _empty_dir(self, name: str, fields: EmptyDirSourceFields, path: str) -> EmptyDir:
@@ -101,8 +105,8 @@ class VolumeReader:
             return None
         return Claim(name=name, claim=fields.claim_name, read_only=bool(fields.read_only))
 
-    def _files(self, source: _Source) -> Iterator[DataFile]:
-        """Yield the files of one ConfigMap or Secret: all keys, or its items."""
+    def _files(self, source: _Source) -> Iterator[tuple[DataFile, str]]:
+        """Yield the files of one ConfigMap or Secret, all keys or its items, with their places."""
         found = self.objects.get((source.kind, self.namespace, source.name))
         if found is None:
             if not source.is_optional:
@@ -112,9 +116,10 @@ class VolumeReader:
         if source.items is None:
             for key, content in sorted(found.values.items()):
                 if self._is_usable(key, source.path):
-                    yield DataFile(
+                    file = DataFile(
                         path=key, content=content, mode=source.mode, is_secret=found.is_secret
                     )
+                    yield file, source.path
             return
         for index, item in enumerate(source.items):
             at = f"{source.path}.items[{index}]"
@@ -124,20 +129,52 @@ class VolumeReader:
                     self.refusals.error(f"{at}.key", f"there is no key {quote(key)} in it")
             elif self._is_usable(target, f"{at}.path"):
                 mode = source.mode if item.mode is None else item.mode
-                yield DataFile(
+                file = DataFile(
                     path=target, content=found.values[key], mode=mode, is_secret=found.is_secret
                 )
+                yield file, f"{at}.path"
 
     def _is_usable(self, target: str, path: str) -> bool:
-        """Return whether a relative path may be that of a file."""
-        if not target or target.startswith("/") or ".." in target.split("/"):
-            self.refusals.error(path, f"{quote(target)} must be a relative path without '..'")
-            return False
-        if target.endswith(_UNIT_SUFFIXES):
-            reason = f"podman's generator would read {quote(target)} as a unit"
-            self.refusals.refuse(path, reason, "choose another name")
-            return False
-        return True
+        """Return whether a relative path may be that of a file.
+
+        Source: Kubernetes, pkg/apis/core/validation/validation.go, validateLocalNonReservedPath,
+        which lets the kubelet find names that no file can have.
+        """
+        parts = target.split("/")
+        if not target or target.startswith("/") or ".." in parts:
+            message = f"{quote(target)} must be a relative path without '..'"
+            self.refusals.error(path, message, _EXAMPLE)
+        elif {"", "."}.intersection(parts):
+            message = f"{quote(target)} must be the path of a file, without '.' and empty parts"
+            self.refusals.error(path, message, _EXAMPLE)
+        elif any(each.startswith("..") for each in parts):
+            message = f"{quote(target)}: no part of the path may begin with '..'"
+            self.refusals.error(path, message, "choose another name")
+        elif not target.isprintable():
+            if not self.refusals.has_error(path):
+                message = f"{quote(target)} must have printable characters only"
+                self.refusals.error(path, message, "choose another name")
+        elif any(len(each.encode()) > _NAME_BYTES_MAX for each in parts):
+            message = f"{quote(target)}: a name may have at most {_NAME_BYTES_MAX} bytes"
+            self.refusals.error(path, message, "shorten it")
+        elif len(target.encode()) > _PATH_BYTES_MAX or len(parts) > _PARTS_MAX:
+            message = (
+                f"{quote(target)} may have at most {_PATH_BYTES_MAX:,} bytes and {_PARTS_MAX} parts"
+            )
+            self.refusals.error(path, message, "shorten it")
+        else:
+            return True
+        return False
+
+    def _check_directories(self, placed: Sequence[tuple[DataFile, str]]) -> None:
+        """Check that no file of a volume is the directory of another."""
+        files = {file.path for file, _ in placed}
+        for file, where in placed:
+            above = file.path
+            while above := posixpath.dirname(above):
+                if above in files:
+                    message = f"{quote(file.path)} would be below {quote(above)}, which is a file"
+                    self.refusals.error(where, message, "choose another path for one of the two")
 
 
 def _sources(entry: VolumeSourceFields, path: str) -> Iterator[_Source]:

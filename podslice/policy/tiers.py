@@ -11,7 +11,9 @@ from podslice.model.pod import Qos
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, format_amount, memory_bytes
 from podslice.model.unit import PropertyValue
+from podslice.policy.allocatable import threshold_amount
 from podslice.policy.convert import MIN_SHARES, shares_from_milli
+from podslice.policy.eviction.thresholds import is_critical
 from podslice.policy.unit_properties import PROTECTION_PROPERTIES, settle, weight
 
 _CAP_STEP_BYTES = 2**20
@@ -58,7 +60,8 @@ def tier_properties(
     )
     if config.qos_reserved.get(MEMORY) is not None:
         target, why = _tier_memory(qos, pods, available_bytes, config.qos_reserved[MEMORY])
-        properties += [_held(max(target, page_size), why, used_bytes)]
+        limit = _held(max(target, page_size), why, used_bytes)
+        properties += [limit, *_throttle(qos, pods, int(limit.value), config, page_size)]
     if qos in config.oomd_tiers:
         properties += _oomd(config)
     return settle(properties)
@@ -139,3 +142,30 @@ def _held(target: int, why: str, used_bytes: int | None) -> PropertyValue:
         why += f" = {format_bytes(target)}, kept at the current usage until usage falls"
         target = capped
     return PropertyValue(name="MemoryMax", value=target, why=why)
+
+
+def _throttle(
+    qos: Qos, pods: tuple[PodDecision, ...], limit_bytes: int, config: Config, page_size: int
+) -> Iterator[PropertyValue]:
+    """Yield MemoryHigh of a tier with an eviction threshold and a pod that may be evicted.
+
+    Above it the kernel slows processes down the more, the closer the tier is to its limit, so that
+    the agent has time to evict a pod before the OOM killer acts. It is above the usage at which
+    eviction begins: at that usage the kernel would hold the tier just above its threshold, by
+    reclaiming file pages that are in use, and no pod would be evicted. Critical pods alone are not
+    throttled, since no eviction would end it.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, memory.high: "should be used in scenarios
+    where an external process monitors the limited cgroup to alleviate heavy reclaim pressure";
+    mm/memcontrol.c, mem_cgroup_handle_over_high.
+    """
+    threshold = config.eviction_tier.get(qos)
+    if threshold is None or all(is_critical(pod.pod) for pod in pods if pod.qos is qos):
+        return
+    threshold_bytes = threshold_amount(threshold, limit_bytes * 1000) // 1000
+    high = limit_bytes - min(threshold_bytes, limit_bytes) // 2
+    yield PropertyValue(
+        name="MemoryHigh",
+        value=max(high // page_size * page_size, page_size),
+        why=f"MemoryMax - half of the eviction-tier threshold {format_bytes(threshold_bytes)}",
+    )

@@ -133,6 +133,9 @@ def to_config(row):
         )
     if "oomd_tiers" in fields:
         known["oomd_tiers"] = frozenset(map(Qos, fields.pop("oomd_tiers")))
+    if "eviction_tier" in fields:
+        stated = fields.pop("eviction_tier").items()
+        known["eviction_tier"] = {Qos(tier): to_threshold(value) for tier, value in stated}
     return Config(**known, **fields)
 
 

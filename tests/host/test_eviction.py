@@ -40,13 +40,16 @@ while True:
         passed = time.monotonic()
 """
 TIER = "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice"
+# grows as fast as the kernel lets it, once there is a file to wait for
 TIER_EATER = """
+import os, sys, time
 held = []
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
 while True:
     held.append(bytearray(2**20))
-    for _ in range(8000):
-        pass
 """
+MAY_EAT = "/run/may-eat"
 HOLDER = "import time; block = bytearray({} * 2**20); time.sleep(1e6)"
 EATEN = "/run/eaten"
 # With one processor, a busy host delays everything in the machine alike. With two, it may let the eater
@@ -188,9 +191,12 @@ def test_a_growing_pod_is_evicted_before_the_kernel_kills(tight_node):
     )
 
 
-def test_a_tier_near_its_limit_evicts_its_own_pod_before_the_kernel_kills(single_cpu_node):
-    """The limit of the tier is 256 MiB: the rest is reserved, or requested by the Guaranteed pod."""
-    node = single_cpu_node
+@pytest.fixture
+def tier_node(node):
+    """The same with a Burstable tier of 256 MiB, in which one pod waits for a file before it grows.
+
+    The rest is reserved, or requested by the Guaranteed pod.
+    """
     (total,) = (
         int(line.split()[1]) * 1024
         for line in node.get("/proc/meminfo").decode().splitlines()
@@ -208,22 +214,68 @@ def test_a_tier_near_its_limit_evicts_its_own_pod_before_the_kernel_kills(single
     agent.put(node, "guard", guaranteed("guard"))
     agent.put(node, "batch", besteffort("batch"))
     agent.until(lambda: len(records(node)) == 4)
-    limit = {"MemoryMax": str(256 * 2**20)}
-    agent.until(lambda: show(node, "kubepods-burstable.slice", "MemoryMax") == limit)
+    # 10 % below it, in whole pages
+    high = 256 * 2**20 * 9 // 10 // 4096 * 4096
+    limits = {"MemoryMax": str(256 * 2**20), "MemoryHigh": str(high)}
+    agent.until(lambda: show(node, "kubepods-burstable.slice", *limits) == limits)
     for pod, size_mib in (("calm", 20), ("guard", 40), ("batch", 20)):
         run_in(node, pod, "python3", "-c", HOLDER.format(size_mib))
-    before = kills(node)
-    run_in(node, "eater", "python3", "-c", TIER_EATER)
+    run_in(node, "eater", "python3", "-c", TIER_EATER, MAY_EAT)
+    yield node
+    node.run("rm", "-f", MAY_EAT, f"{agent.MANIFESTS}/eater.yaml")
+    node.podslice("readmit", "eater", check=False)
+
+
+def check_that_only_the_eater_ended(node, kills_before):
     (event,) = agent.until(lambda: agent.events(node, "pod-evicted"))
     assert event["PODSLICE_POD"] == "default/eater"
     assert event["PODSLICE_SIGNAL"] == "burstable.memory.available"
     agent.until(lambda: len(records(node)) == 3)
     (began,) = agent.events(node, "pressure-began")
     assert began["PODSLICE_CONDITION"] == "BurstableMemoryPressure"
-    assert "oom_kill 0\n" in node.get(f"{TIER}/memory.events").decode()
-    assert kills(node) == before
+    assert tier_events(node)["oom_kill"] == 0
+    assert kills(node) == kills_before
     services = ("systemctl", "is-active", "podslice-pod*-main.service")
     assert node.run(*services, check=False).stdout.split() == ["active"] * 3
+
+
+def tier_events(node):
+    lines = node.get(f"{TIER}/memory.events").decode().splitlines()
+    return {name: int(count) for name, count in map(str.split, lines)}
+
+
+def test_a_tier_near_its_limit_evicts_its_own_pod_before_the_kernel_kills(tier_node):
+    """It grows as fast as it can, and the agent may have to wait for a processor."""
+    before = kills(tier_node)
+    tier_node.put(MAY_EAT, "")
+    check_that_only_the_eater_ended(tier_node, before)
+
+
+def test_a_tier_that_outruns_the_agent_is_slowed_down_until_it_has_evicted(tier_node):
+    """The agent is stopped until the kernel has throttled the tier for seconds."""
+    before, throttled_before_sec = kills(tier_node), throttled_sec(tier_node)
+    agent.until_quiet(tier_node)
+    signal_agent(tier_node, "STOP")
+    try:
+        tier_node.put(MAY_EAT, "")
+        enough_sec = throttled_before_sec + 3
+        agent.until(lambda: throttled_sec(tier_node) > enough_sec or kills(tier_node) > before)
+        assert kills(tier_node) == before
+        assert tier_events(tier_node)["high"]
+        assert not agent.events(tier_node, "pod-evicted")
+    finally:
+        signal_agent(tier_node, "CONT")
+    check_that_only_the_eater_ended(tier_node, before)
+
+
+def throttled_sec(node):
+    """Return for how long some process of the tier has waited for memory."""
+    some = node.get(f"{TIER}/memory.pressure").decode().splitlines()[0]
+    return int(some.rpartition("total=")[2]) / 1e6
+
+
+def signal_agent(node, name):
+    node.run("systemctl", "kill", "--kill-whom=main", f"--signal={name}", agent.UNIT)
 
 
 def test_the_pod_that_fills_the_disk_is_evicted(node):

@@ -227,6 +227,19 @@ def test_a_tier_s_limit_is_kept_at_a_usage_above_it(used_bytes, value, is_kept):
     assert ("kept at the current usage" in limit.why) == is_kept
 
 
+def test_the_throttling_of_a_tier_names_the_threshold_that_it_is_half_of():
+    made = decide(pod(container(Resources())), NODE, PLAIN)
+    config = Config(
+        eviction_hard={},
+        qos_reserved={"memory": 100},
+        eviction_tier={Qos.BESTEFFORT: Threshold(percent_milli=10_000)},
+    )
+    properties = tier_properties(Qos.BESTEFFORT, (made,), 2**30, config, page_size=4096)
+    high = next(each for each in properties if each.name == "MemoryHigh")
+    # 2^30 / 10, rounded down
+    assert high.why == "MemoryMax - half of the eviction-tier threshold 107374182"
+
+
 def test_huge_pages_of_higher_classes_are_named_in_a_tier_s_limit():
     pages = {"hugepages-2Mi": 2**22 * 1000}
     each = pod(container(Resources(limits={"cpu": 100, "memory": 2**20 * 1000, **pages})))

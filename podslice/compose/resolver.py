@@ -153,7 +153,9 @@ def parse_resolved(data: bytes, name: str) -> object:
         raise InputError(each.within(name) for each in error.problems) from error
     except Exhausted as error:
         raise InputError(error.at(name)) from error
-    problems = [problem.within(name) for each in found for problem in each.problems]
+    problems = [
+        problem.within(name) for each in found for problem in (*each.problems, *each.invalid_texts)
+    ]
     if len(found) != 1:
         problems.append(Problem(where=name, message="there is not exactly one project in it"))
     if problems:

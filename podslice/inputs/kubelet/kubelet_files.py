@@ -51,9 +51,11 @@ def read_document(data: bytes, where: str) -> object:
         InputError: it is not YAML, or exceeds the limits.
     """
     try:
-        values = [each.value for each in read_documents(data, where, Budget()) if each]
+        found = [each for each in read_documents(data, where, Budget()) if each]
     except InputError as error:
         raise InputError(each.within(where) for each in error.problems) from error
     except Exhausted as error:
         raise InputError(error.at(where)) from error
-    return values[0] if len(values) == 1 else None
+    if problems := [each.within(where) for one in found for each in one.invalid_texts]:
+        raise InputError(problems)
+    return found[0].value if len(found) == 1 else None

@@ -104,11 +104,9 @@ class Collector:
             Exhausted: the pods, containers, volumes or problems exceed the budget.
         """
         before = len(self._drafts)
-        problems = Problems(
-            where,
-            [each.within(file) for each in document.problems],
-            self.validate or Validate.STRICT,
-        )
+        found = [each.within(file) for each in document.problems]
+        found += [each.within(where) for each in document.invalid_texts]
+        problems = Problems(where, found, self.validate or Validate.STRICT)
         self.budget.charge(BudgetItem.PROBLEMS, len(problems.found))
         yield from self._add(document.value, problems, "", depth=0)
         if len(self._drafts) == before:

@@ -12,6 +12,7 @@ import json
 import re
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import yaml
 
@@ -20,6 +21,7 @@ from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import DIRECTIVES_MAX, TEXT_BYTES_MAX
 from podslice.inputs.manifest.json_builder import JsonReader
 from podslice.inputs.manifest.release import release
+from podslice.inputs.manifest.surrogates import may_have_surrogates, replace_surrogates
 from podslice.inputs.manifest.yaml_builder import Builder, Document, line_address
 
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -52,6 +54,7 @@ _HINTS = {
     "found unexpected end of stream": "close the quotes",
     "special characters are not allowed": "remove the control character, or write it as an escape",
     "control characters are not allowed": "remove the control character, or write it as an escape",
+    "invalid Unicode character escape": "write the whole character",
 }
 
 
@@ -69,6 +72,19 @@ def read_documents(data: bytes, name: str, budget: Budget) -> Iterator[Document 
         Exhausted: the text exceeds the budget.
     """
     text = _decode(data)
+    documents = _read(text, name, budget)
+    if not may_have_surrogates(text):
+        yield from documents
+        return
+    for document in documents:
+        if document is None:
+            yield None
+            continue
+        value, problems = yield from replace_surrogates(document.value)
+        yield replace(document, value=value, invalid_texts=problems)
+
+
+def _read(text: str, name: str, budget: Budget) -> Iterator[Document | None]:
     is_json = name.endswith(".json")
     if is_json or text.lstrip(_SPACE)[:1] in ("{", "["):
         try:

@@ -41,6 +41,8 @@ class Document:
     value: object
     problems: tuple[Problem, ...] = ()
     """Problems after which the rest of the text was read; their addresses are lines."""
+    invalid_texts: tuple[Problem, ...] = ()
+    """Problems of single texts; their addresses are paths."""
 
 
 class EventSource(Protocol):

@@ -20,6 +20,7 @@ def test_yaml_and_json_are_the_same():
         (b'{"a": [' + b"1," * VALUES_MAX + b"1]}", "x: there are more than 350,000 values"),
         (b"a: 1\na: 2\n", "x: line 2: "),
         (b"\xff", "x: line 1: the byte 0xff is not UTF-8"),
+        (b'{"name": "\\ud800"}', "x: name: '\\ud800' has an unpaired surrogate"),
     ],
 )
 def test_what_is_not_read(data, error):

@@ -18,6 +18,11 @@ def read(text, **more):
     return read_settings((HEAD + text).encode(), "config.yaml", **more)
 
 
+def test_an_unpaired_surrogate_is_an_error():
+    with pytest.raises(InputError, match=r"config.yaml: a: '\\ud800' has an unpaired surrogate"):
+        read_settings(b'{"kind": "KubeletConfiguration", "a": "\\ud800"}', "config.yaml")
+
+
 def test_an_empty_configuration_has_the_defaults_of_a_kubelet():
     settings = read("")
     assert settings.config.enforce_node_allocatable == {Enforce.PODS}

@@ -159,15 +159,24 @@ def make_quadlets(
     """Return the units of pods.
 
     Raises:
-        InputError: podman is too old for them, or their services cannot execute podslice.
+        InputError: podman is too old for them, a file cannot have its name, or their services cannot
+            execute podslice.
     """
     if options.problem is not None:
         raise InputError(options.problem)
-    pods = [(each, workloads.workloads[each.pod.key]) for each in decisions]
-    found = [program_problem(each.pod.key, workload, options) for each, workload in pods]
-    if problems := [each for each in found if each is not None]:
+    made: list[Quadlets] = []
+    problems: list[Problem] = []
+    for each in decisions:
+        workload = workloads.workloads[each.pod.key]
+        if (found := program_problem(each.pod.key, workload, options)) is not None:
+            problems.append(found)
+        try:
+            made.append(generate(each, workload, options))
+        except InputError as error:
+            problems += [problem.within(f"pod {each.pod.key}") for problem in error.problems]
+    if problems:
         raise InputError(problems)
-    return tuple(generate(each, workload, options) for each, workload in pods)
+    return tuple(made)
 
 
 def host_options(planning: Planning, *, is_for_host: bool, is_kept: bool = False) -> Options:

@@ -96,9 +96,23 @@ def volume_path(uid: str, volume: str) -> str:
 
 
 def podman_pod(key: str) -> str:
-    """Return the name of podman's pod for `namespace/name`: files and services begin with it."""
+    """Return the name of podman's pod for `namespace/name`: files and services begin with it.
+
+    Pods and containers of podman have their names in one space. No name of Kubernetes has an
+    underscore: `NAME`, `NAMESPACE__NAME` and, of a container, `POD_CONTAINER` are never equal.
+    """
     namespace, _, name = key.partition("/")
-    return name if namespace == _DEFAULT_NAMESPACE else f"{namespace}-{name}"
+    return name if namespace == _DEFAULT_NAMESPACE else f"{namespace}__{name}"
+
+
+def podman_part(pod: str, name: str) -> str:
+    """Return the name of a container or volume in podman's pod, with which its file begins."""
+    return f"{pod}_{name}"
+
+
+def is_reserved(key: str) -> bool:
+    """Return whether the service of podman's pod could have the name of a container's unit."""
+    return podman_pod(key).startswith(f"{SCOPE_PREFIX}-pod")
 
 
 def data_directory(pod: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from podslice.errors import invalid
 from podslice.model.desired import PodDecision
 from podslice.model.naming import POD_LABEL, SANDBOX_SLICE
 from podslice.model.unit import GENERATED
@@ -16,6 +17,10 @@ from podslice.quadlet.result import KEPT, OWN_SECTION, File, Options, Quadlets
 from podslice.quadlet.unit_text import Section, argument, double, section, unit
 from podslice.quadlet.volume_units import Mounter, data_directories, data_files, volume_file
 
+_NAME_MAX = 255 - len("..podslice-new")
+"""Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
+_SHOWN = 64
+_HOST_NAME_MAX = 63
 _USER_SERVICES = ("podslice-agent.service",)
 _SERVICES = ("podslice-apply.service", *_USER_SERVICES)
 _SHARED = "--share=ipc,net,uts,pid"
@@ -30,9 +35,13 @@ def generate(decision: PodDecision, workload: PodWorkload, options: Options) -> 
         decision: what policy has decided on it; its slice and the properties of its containers.
         workload: its containers and volumes.
         options: the service manager, and the versions of systemd and podman.
+
+    Raises:
+        InputError: a file cannot have its name.
     """
     names = Names(decision=decision)
     files = list(_files(workload, names, options))
+    _check_lengths(files)
     has_data = any(each.path.startswith(f"{names.data}/") for each in files)
     has_data = has_data or any(isinstance(each, DataFiles) for each in workload.volumes)
     return Quadlets(
@@ -43,6 +52,16 @@ def generate(decision: PodDecision, workload: PodWorkload, options: Options) -> 
         data=names.data,
         notes=tuple(_notes(files, workload, names, options)),
     )
+
+
+def _check_lengths(files: Iterable[File]) -> None:
+    """Check that files can have their names, also the one under which a file is written at first."""
+    for each in files:
+        name = each.path.rpartition("/")[2]
+        if len(name) > _NAME_MAX:
+            message = f"the file {name[:_SHOWN]}… has a name of {len(name)} characters"
+            hint = f"shorten the names of pod and container: the maximum is {_NAME_MAX}"
+            raise invalid(message, hint)
 
 
 def _files(workload: PodWorkload, names: Names, options: Options) -> Iterator[File]:
@@ -114,7 +133,7 @@ def _pod(workload: PodWorkload, names: Names) -> Section:
     body.add("PodmanArgs", "--exit-policy=continue")
     body.add("PodmanArgs", f"--cgroup-parent={SANDBOX_SLICE}")
     body.add("PodmanArgs", argument(f"--label={POD_LABEL}={names.decision.pod.key}"))
-    _add_network(body, workload)
+    _add_network(body, workload, names)
     for name, value in workload.sysctls.items():
         body.add("PodmanArgs", argument(f"--sysctl={name}={value}"))
     if workload.host_pid:
@@ -126,18 +145,30 @@ def _pod(workload: PodWorkload, names: Names) -> Section:
     return body
 
 
-def _add_network(body: Section, workload: PodWorkload) -> None:
+def _add_network(body: Section, workload: PodWorkload, names: Names) -> None:
     """Add network, ports and names; the host's network has no ports to publish."""
     if workload.host_network:
         body.add("Network", "host")
     else:
         body.add("PublishPort", *_published(workload))
-    if workload.hostname:
-        body.add("PodmanArgs", argument(f"--hostname={workload.hostname}"))
+    if hostname := _hostname(workload, names):
+        body.add("PodmanArgs", argument(f"--hostname={hostname}"))
     body.add("DNS", *map(double, workload.dns.servers))
     body.add("DNSSearch", *map(double, workload.dns.searches))
     body.add("DNSOption", *map(double, workload.dns.options))
     body.add("AddHost", *(double(f"{name}:{ip}") for name, ip in workload.hosts.items()))
+
+
+def _hostname(workload: PodWorkload, names: Names) -> str:
+    """Return the host name of a pod; empty for the name of podman's pod, or of the host.
+
+    Source: Kubernetes, pkg/kubelet/kubelet_pods.go, GeneratePodHostNameAndDomain and
+    truncatePodHostnameIfNeeded.
+    """
+    if workload.hostname:
+        return workload.hostname
+    own = names.decision.pod.name[:_HOST_NAME_MAX].rstrip("-.")
+    return "" if workload.host_network or own == names.pod else own
 
 
 def _published(workload: PodWorkload) -> Iterator[str]:

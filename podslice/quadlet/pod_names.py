@@ -7,6 +7,7 @@ from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.naming import (
     SCOPE_PREFIX,
     data_directory,
+    podman_part,
     podman_pod,
     podman_service,
     service_name,
@@ -48,7 +49,7 @@ class Names:
 
     def container(self, name: str) -> str:
         """Return podman's name of a container; that of its file begins with it."""
-        return f"{self.pod}-{name}"
+        return podman_part(self.pod, name)
 
     def service(self, container: str) -> UnitName:
         """Return the service of a container: that which `status` finds as the container's own."""
@@ -72,16 +73,17 @@ class Names:
 
     def volume_file(self, name: str) -> str:
         """Return the file of a volume that podman holds."""
-        return f"{self.pod}-{name}.volume"
+        return f"{podman_part(self.pod, name)}.volume"
 
     def volume(self, volume: Claim | EmptyDir) -> str:
         """Return podman's name of a volume.
 
-        That of an empty directory, which is removed with the pod, cannot be that of a claim.
+        The name of an empty directory, which is removed with the pod, has an underscore and a capital,
+        which no claim has.
         """
         if isinstance(volume, Claim):
             return volume.claim
-        return f"emptyDir-{self.pod}-{volume.name}"
+        return f"emptyDir-{podman_part(self.pod, volume.name)}"
 
     def environment(self, container: str) -> str:
         """Return the file with the secret variables of a container."""

@@ -62,7 +62,7 @@ class MailPod:
         """`manager` is the control group of a user's service manager."""
         self._machine = machine
         self._group = f"{manager}{GROUP}"
-        self._volumes = f"{storage}/volumes/emptyDir-shop-mail-0"
+        self._volumes = f"{storage}/volumes/emptyDir-shop__mail-0"
         self._files = files
 
     def check(self):
@@ -82,7 +82,7 @@ class MailPod:
         assert order == LETTER
 
     def _adjustment(self, container):
-        text = self._machine.get(f"{self._files}/shop-mail-0-{container}.container").decode()
+        text = self._machine.get(f"{self._files}/shop__mail-0_{container}.container").decode()
         (found,) = re.findall(r"--oom-score-adj=(\d+)", text)
         return found
 

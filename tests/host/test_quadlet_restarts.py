@@ -65,11 +65,11 @@ esac
 FILES = {
     "/usr/bin/podman": FAKE_PODMAN,
     "/usr/bin/podslice": PROGRAM,
-    f"{WORK}/web-prepare": "#!/bin/sh\n",
-    f"{WORK}/web-crashes": "#!/bin/sh\nexit 1\n",
-    f"{WORK}/web-probed": "#!/bin/sh\nexit 1\n",
-    f"{WORK}/web-waits": "#!/bin/sh\nexit 1\n",
-    f"{WORK}/web-runs": "#!/bin/sh\nexec sleep 100000\n",
+    f"{WORK}/web_prepare": "#!/bin/sh\n",
+    f"{WORK}/web_crashes": "#!/bin/sh\nexit 1\n",
+    f"{WORK}/web_probed": "#!/bin/sh\nexit 1\n",
+    f"{WORK}/web_waits": "#!/bin/sh\nexit 1\n",
+    f"{WORK}/web_runs": "#!/bin/sh\nexec sleep 100000\n",
     "/etc/podslice/podslice.toml": "capacity = 'cpu=8,memory=32Gi'\n",
     # not of the probing services, which start the containers that they are bound to
     f"/run/systemd/system/podslice-{POD_ID}-.service.d/faster.conf": FASTER,

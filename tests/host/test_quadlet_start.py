@@ -18,7 +18,7 @@ POD = "web-pod.service"
 APP, PREPARE, BROKEN, SIDE = (
     f"podslice-{POD_ID}-{name}.service" for name in ("app", "prepare", "broken", "side")
 )
-DATA = "/var/lib/containers/storage/volumes/emptyDir-web-data/_data"
+DATA = "/var/lib/containers/storage/volumes/emptyDir-web_data/_data"
 MANIFEST = f"""
 apiVersion: v1
 kind: ConfigMap
@@ -101,7 +101,7 @@ eviction-pressure-transition-period = "1s"
 """
 ENOUGH, SHORT = "1", "1000000"
 """Thresholds with and without a shortage of process ids."""
-FILE = "/etc/containers/systemd/web-side.container"
+FILE = "/etc/containers/systemd/web_side.container"
 
 
 @pytest.fixture

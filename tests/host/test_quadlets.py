@@ -307,7 +307,7 @@ def test_pods_of_a_user(box):
         pod.check()
 
         # its prober has joined the namespaces of the user
-        dead = ("podman", "exec", "shop-mail-0-mail", "touch", "/tmp/dead")
+        dead = ("podman", "exec", "shop__mail-0_mail", "touch", "/tmp/dead")
         users.command(box, *IN_HOME, *dead, timeout_sec=LONG_SEC)
         pod.wait_for_log(mail.RESTARTED)
 

@@ -124,7 +124,7 @@ def test_a_pod_of_the_shop_is_started(host):
 
 @with_podman
 def test_a_container_that_is_not_alive_is_killed_and_starts_again(host):
-    host.run("podman", "exec", "shop-mail-0-mail", "touch", "/tmp/dead", timeout_sec=LONG_SEC)
+    host.run("podman", "exec", "shop__mail-0_mail", "touch", "/tmp/dead", timeout_sec=LONG_SEC)
     mail.MailPod(host.machine).wait_for_log(mail.RESTARTED)
     assert show(host.machine, mail.MAIL, "NRestarts") == {"NRestarts": "1"}
     host.run(
@@ -159,7 +159,7 @@ def test_after_a_reboot_containers_start_within_their_limits(host):
         int(show(host.machine, unit, name)[name])
         for unit, name in (
             ("podslice-apply.service", "ActiveEnterTimestampMonotonic"),
-            ("shop-mail-0-pod.service", "InactiveExitTimestampMonotonic"),
+            ("shop__mail-0-pod.service", "InactiveExitTimestampMonotonic"),
         )
     )
     assert 0 < applied <= started

@@ -111,15 +111,19 @@ def _wanted_quadlets(
         return
     try:
         options = host_options(planning, is_for_host=True, is_kept=True)
-        made = [
-            (each.source, make_quadlets(_with_cpus(each, desired), each.workloads, options))
-            for each in files
-        ]
-    except (InputError, HostError) as error:
+    except HostError as error:
         log.add_error(error)
         return
-    for source, pods in made:
-        yield from (each for each in pods if applied.get(each.pod) == source)
+    if options.problem is not None:
+        log.add_error(InputError(options.problem))
+        return
+    for file in files:
+        try:
+            made = make_quadlets(_with_cpus(file, desired), file.workloads, options)
+        except InputError as error:
+            log.add_error(error, file.source)
+        else:
+            yield from (each for each in made if applied.get(each.pod) == file.source)
 
 
 def _with_cpus(file: _ManifestFile, desired: Desired | None) -> Iterable[PodDecision]:

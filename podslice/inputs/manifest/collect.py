@@ -32,6 +32,7 @@ from podslice.inputs.readers import read_int
 from podslice.inputs.scalars import describe, extend_path, quote
 from podslice.model.annotations import PREFIX
 from podslice.model.config import Validate
+from podslice.model.naming import is_reserved
 from podslice.model.pod import Pod, default_uid, is_uid
 from podslice.pausable import Steps, paced
 
@@ -210,6 +211,9 @@ class Collector:
         count = _read_count(value, workload, problems, path) if workload.count else None
         self._charge(template, 1 if count is None else count)
         names = _name_pods(metadata, count, problems, at)
+        if any(is_reserved(f"{namespace}/{each}") for each in names[:1]):
+            message = f"{quote(names[0])} is reserved for units of podslice"
+            problems.error(extend_path(at, "name"), message, "choose another name")
         uid = metadata.uid if not workload.template and is_uid(metadata.uid) else None
         found = problems.bounded()
         self.budget.charge(BudgetItem.PROBLEMS, len(found) - charged)

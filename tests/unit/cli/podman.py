@@ -19,7 +19,7 @@ spec:
 """
 SLICE = "kubepods-besteffort-podu1.slice"
 POD, APP, LOG = "web-pod.service", "podslice-podu1-app.service", "podslice-podu1-log.service"
-FILES = ["web-app.container", "web-data.volume", "web-log.container", "web.pod"]
+FILES = ["web.pod", "web_app.container", "web_data.volume", "web_log.container"]
 
 
 class WithPodman(FakeSystemd):

@@ -1,4 +1,4 @@
-from podslice.model.naming import podman_pod, podman_service, scope_name, service_name
+from podslice.model.naming import podman_part, podman_pod, podman_service, scope_name, service_name
 from podslice.model.unit import UnitName
 
 
@@ -7,6 +7,14 @@ def test_the_service_of_a_container_has_the_name_of_its_scope():
     assert service_name(UnitName("podslice-pod12_34-app.scope")) == "podslice-pod12_34-app.service"
 
 
+def test_pods_and_containers_of_podman_never_have_the_same_name():
+    names = ("a", "b", "a-b", "b-a", "a.b", "a--b")
+    pods = {f"{each}/{name}" for each in (*names, "default") for name in names}
+    found = [podman_pod(key) for key in pods]
+    found += [podman_part(podman_pod(key), name) for key in pods for name in names]
+    assert len(found) == len(set(found)) == len(pods) * (1 + len(names))
+
+
 def test_objects_of_podman_have_the_namespace_unless_it_is_the_default():
-    assert (podman_pod("default/web"), podman_pod("shop/web")) == ("web", "shop-web")
-    assert podman_service("shop/web") == "shop-web-pod.service"
+    assert (podman_pod("default/web"), podman_pod("shop/web")) == ("web", "shop__web")
+    assert podman_service("shop/web") == "shop__web-pod.service"

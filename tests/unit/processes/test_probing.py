@@ -103,7 +103,7 @@ def case_units(request):
 
     def find(container):
         (quoted,) = re.findall(
-            rf'^ExecStart=.* __probe web-{container} "(.*)"$', text, re.MULTILINE
+            rf'^ExecStart=.* __probe web_{container} "(.*)"$', text, re.MULTILINE
         )
         plain = quoted.replace("%%", "%").replace("$$", "$")
         return re.sub(r"\\(.)", r"\1", plain)

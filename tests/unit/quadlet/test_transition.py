@@ -56,7 +56,7 @@ POD, PREPARE, APP, LOG = (
 )
 PROBER = "podslice-probe-podu1-log.service"
 DATA = "volumes/default_web"
-VOLUMES = ("web-data-volume.service", "web-kept-volume.service")
+VOLUMES = ("web_data-volume.service", "web_kept-volume.service")
 UP = dict.fromkeys((POD, PREPARE, APP, LOG, PROBER, *VOLUMES), "active")
 
 
@@ -95,9 +95,9 @@ def test_a_new_pod_is_written_and_started():
     assert [each.name for each in starts] == [POD, PREPARE, APP, LOG]
     assert [each.file.path for each in starts] == [
         "web.pod",
-        "web-prepare.container",
-        "web-app.container",
-        "web-log.container",
+        "web_prepare.container",
+        "web_app.container",
+        "web_log.container",
     ]
     assert steps == (*written, *starts)
 
@@ -124,7 +124,7 @@ def test_a_changed_container_is_started_again_and_no_other():
     text = MANIFEST.replace("name: log\n    image: app", "name: log\n    image: app:2")
     services, files = keep(text, present())
     assert services == [("stop", LOG), ("start", LOG)]
-    assert files == [("write", "web-log.container")]
+    assert files == [("write", "web_log.container")]
     (stop, *_) = steps_to_keep(made(text), present())
     assert stop.why == CHANGED
     services, _ = keep(text, present(**{LOG: "inactive"}))
@@ -135,7 +135,7 @@ def test_other_limits_restart_nothing():
     text = MANIFEST.replace("cpu: 100m", "cpu: 200m, memory: 64Mi")
     services, files = keep(text, present())
     assert services == []
-    assert files == [("write", "web-app.container")]
+    assert files == [("write", "web_app.container")]
 
 
 @pytest.mark.parametrize(
@@ -196,12 +196,12 @@ def test_what_the_pod_no_longer_has_is_stopped_and_removed():
         ("stop", LOG, LEFT_OUT),
         ("stop", PROBER, LEFT_OUT),
         ("stop", VOLUMES[0], LEFT_OUT),
-        ("write", "web-app.container", ""),
-        ("write", "web-cache.volume", ""),
+        ("write", "web_app.container", ""),
+        ("write", "web_cache.volume", ""),
         ("remove", PROBER, ""),
-        ("remove", "web-data.volume", ""),
-        ("remove", "web-log.container", ""),
-        ("remove-volume", "emptyDir-web-data", ""),
+        ("remove", "web_data.volume", ""),
+        ("remove", "web_log.container", ""),
+        ("remove-volume", "emptyDir-web_data", ""),
         ("start", APP, ""),
     ]
     down = [each.name for each in steps_to_keep(made(text), present(states={POD: "active"}))]
@@ -226,7 +226,7 @@ def test_a_pod_is_removed_with_its_empty_directories_and_without_its_claims():
     units = sorted(path for path in present().files if is_unit(path) and path != "web.pod")
     # that of the pod is the last one, so that an interrupted removal can be repeated
     assert removed == [DATA, *units, "web.pod"]
-    assert [each.name for each in steps if each.action == "remove-volume"] == ["emptyDir-web-data"]
+    assert [each.name for each in steps if each.action == "remove-volume"] == ["emptyDir-web_data"]
     assert {each.pod for each in steps} == {"default/web"}
 
 
@@ -238,7 +238,7 @@ def test_the_service_of_a_pod_is_the_first_to_stop():
 
 
 def test_a_unit_that_is_not_text_is_of_an_earlier_version():
-    files = {**present().files, "web-app.container": b"\xff"}
+    files = {**present().files, "web_app.container": b"\xff"}
     services, _ = keep(MANIFEST, PresentPod(files=files, states=UP))
     assert services == [("start", APP)]
 

@@ -98,3 +98,10 @@ def test_the_list_of_files_may_come_from_stdin(podslice, monkeypatch, tmp_path):
     with (tmp_path / "stdin").open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         assert podslice("check", "-f", "-").out == "1 pod, 0 errors, 0 warnings\n"
+
+
+def test_a_name_of_the_units_of_podslice_is_reserved(podslice, files):
+    files({"web.yaml": manifest("podslice-pod0a1b")})
+    assert podslice("check", "-f", "web.yaml").out.startswith(
+        "error: web.yaml: metadata.name: 'podslice-pod0a1b' is reserved for units of podslice"
+    )

@@ -94,7 +94,7 @@ def test_containers_start_with_their_own_cpus(machine, files):
     machine.record("web")
     assert machine.podslice("__containers", "--config=config.toml").code == 0
     for name, cpu in (("app", 1), ("log", 2)):
-        assert f"\nAllowedCPUs={cpu}\n" in (machine.directory / f"web-{name}.container").read_text()
+        assert f"\nAllowedCPUs={cpu}\n" in (machine.directory / f"web_{name}.container").read_text()
 
 
 def test_pods_are_started_and_left_alone(machine):
@@ -112,7 +112,7 @@ def test_a_changed_manifest_takes_effect(machine):
         0,
         [
             f"stopped {LOG} (default/web): its files change",
-            f"wrote {machine.directory}/web-log.container (default/web)",
+            f"wrote {machine.directory}/web_log.container (default/web)",
             f"started {LOG} (default/web)",
         ],
         "",

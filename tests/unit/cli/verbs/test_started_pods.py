@@ -89,10 +89,10 @@ def test_a_container_starts_with_its_own_cpus(podslice, files, memory, directory
         return [each for each in lines if each.startswith("Allowed")]
 
     assert podslice("apply", "-f", "web.yaml", "--start", *STATIC).code == 0
-    assert stated("web-app.container") == ["AllowedCPUs=1-2"]
-    assert stated("web-log.container") == []
+    assert stated("web_app.container") == ["AllowedCPUs=1-2"]
+    assert stated("web_log.container") == []
     lines = podslice("plan", "-f", "web.yaml", "--start").out.splitlines()
-    path = directory / "web-app.container"
+    path = directory / "web_app.container"
     assert [each for each in lines if "would write" in each] == [
         f"would write {path} (default/web)"
     ]
@@ -149,7 +149,7 @@ def test_what_has_changed_is_started_again(podslice, web, memory, files):
     ended = podslice("apply", "-f", web, "--start")
     assert ended.out.splitlines() == [
         f"stopped {LOG} (default/web): its files change",
-        f"wrote {memory.directory}/web-log.container (default/web)",
+        f"wrote {memory.directory}/web_log.container (default/web)",
         f"started {LOG} (default/web)",
         "3 done",
     ]
@@ -209,12 +209,12 @@ def test_prune_stops_and_removes_what_is_not_wanted(
     assert ended.code == 0
     lines = ended.out.splitlines()
     assert lines[0] == f"stopped {POD} (default/web): the pod is removed"
-    assert lines.index("removed volume emptyDir-web-data (default/web)") < lines.index(
+    assert lines.index("removed volume emptyDir-web_data (default/web)") < lines.index(
         f"stopped {SLICE}: pod default/web is removed"
     )
     assert list(directory.iterdir()) == []
     assert active(memory) == []
-    assert ("/usr/bin/podman", "volume", "rm", "--force", "emptyDir-web-data") in commands
+    assert ("/usr/bin/podman", "volume", "rm", "--force", "emptyDir-web_data") in commands
 
 
 def test_delete_stops_and_removes(podslice, web, memory, directory):
@@ -261,8 +261,8 @@ def test_an_empty_directory_that_podman_keeps_is_reported(podslice, web, memory,
     ended = podslice("delete", "web")
     assert ended.code == 1
     assert (
-        "failed to remove volume emptyDir-web-data (default/web): podman: volume is in use; to remove it:"
-        " podman volume rm emptyDir-web-data" in ended.out
+        "failed to remove volume emptyDir-web_data (default/web): podman: volume is in use; to remove it:"
+        " podman volume rm emptyDir-web_data" in ended.out
     )
 
 
@@ -348,17 +348,17 @@ def test_a_file_that_the_generator_refuses_is_reported(
     script = tmp_path / "generator"
     script.write_text(
         "#!/bin/sh\n"
-        "echo 'Loading source unit file /x/web-app.container' >&2\n"
-        "echo 'converting \"web-app.container\": unsupported key' >&2\n"
-        "echo 'converting \"web-log.container\": other' >&2\n"
+        "echo 'Loading source unit file /x/web_app.container' >&2\n"
+        "echo 'converting \"web_app.container\": unsupported key' >&2\n"
+        "echo 'converting \"web_log.container\": other' >&2\n"
         "exit 1\n"
     )
     script.chmod(0o755)
     monkeypatch.setattr(quadlet_services, "_GENERATORS", str(script))
-    memory.refused_files.add("web-app.container")
+    memory.refused_files.add("web_app.container")
     ended = podslice("apply", "-f", web, "--start")
     assert ended.code == 1
-    why = 'podman\'s generator: converting "web-app.container": unsupported key'
+    why = 'podman\'s generator: converting "web_app.container": unsupported key'
     assert f"failed to start {APP} (default/web): {why}" in ended.out.splitlines()
     script.unlink()
     ended = podslice("apply", "-f", web, "--start")

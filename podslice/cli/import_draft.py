@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from podslice.cli.views.import_text import ImportDraft, ImportSource, Mover
 from podslice.cli.views.new_manifest import NewContainer, NewPod
 from podslice.dataclass import dataclass
-from podslice.inputs.manifest.names import LABEL_MAX, to_label
+from podslice.inputs.manifest.names import to_label
 from podslice.model.config import Config
+from podslice.model.grammar import LABEL_MAX
 from podslice.policy.present_settings import PresentSettings, import_pod
 
 _DEFAULT_NAME = "main"

@@ -159,7 +159,7 @@ def make_quadlets(
     """Return the units of pods.
 
     Raises:
-        InputError: podman is too old for them, a file cannot have its name, or their services cannot
+        InputError: podman is too old for them, a text does not fit in a unit, or their services cannot
             execute podslice.
     """
     if options.problem is not None:

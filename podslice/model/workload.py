@@ -16,6 +16,12 @@ from enum import StrEnum
 from podslice.dataclass import dataclass
 from podslice.model.pod import ContainerKind
 
+SECCOMP_ROOT = "/var/lib/kubelet/seccomp"
+"""Where a profile of type Localhost is, as for `podman kube play`.
+
+Source: podman-kube-play(1), --seccomp-profile-root; Kubernetes, "Seccomp and Kubernetes".
+"""
+
 
 class Pull(StrEnum):
     """When an image is pulled: `imagePullPolicy`."""

@@ -5,16 +5,16 @@ Source: podman 5.4, podman-systemd.unit(5); pkg/systemd/quadlet/quadlet.go, Conv
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import cached_property
 
 from podslice.dataclass import dataclass
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import ContainerKind
+from podslice.model.pod_texts import checked
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import GENERATED, INFINITY
-from podslice.model.workload import ContainerWorkload, PodWorkload, Pull, Security
+from podslice.model.workload import SECCOMP_ROOT, ContainerWorkload, PodWorkload, Pull, Security
 from podslice.quadlet.expansion import Expanded, expand, expand_variables
 from podslice.quadlet.hooks import hook_line, stop_line, stop_timeout_sec
 from podslice.quadlet.order import add_order, add_restart, is_last_init
@@ -27,6 +27,7 @@ from podslice.quadlet.unit_text import (
     argument,
     arguments,
     double,
+    json_words,
     needs_empty_variable,
     section,
     unit,
@@ -36,6 +37,7 @@ from podslice.quadlet.unit_text import (
 from podslice.quadlet.volume_units import Mounter
 
 _PULL = {Pull.ALWAYS: "always", Pull.IF_NOT_PRESENT: "missing", Pull.NEVER: "never"}
+_SECURITY = "containers[].securityContext"
 _STOP_MARGIN_SEC = 15
 """The time in which podman removes a container after its grace period."""
 
@@ -109,7 +111,7 @@ class ContainerUnit:
         body.add("Pod", names.pod_file)
         body.add("Label", word(f"{POD_LABEL}={names.decision.pod.key}"))
         body.add("Label", word(f"{CONTAINER_LABEL}={container.name}"))
-        body.add("Image", double(container.image))
+        body.add_text("containers[].image", container.image)
         body.add("Pull", _PULL[container.pull])
         self._add_command(body)
         self._add_environment(body)
@@ -120,7 +122,8 @@ class ContainerUnit:
         body.add("GroupAdd", *map(str, self.workload.groups))
         grace_sec = names.decision.pod.grace_period_sec
         body.add("StopTimeout", str(stop_timeout_sec(grace_sec)))
-        body.add_text("StopSignal", "--stop-signal", container.stop_signal)
+        if container.stop_signal:
+            body.add_text("containers[].lifecycle.stopSignal", container.stop_signal)
         # podman's own limit would be 2048, whatever the slice has
         body.add("PidsLimit", "-1")
         adjustment = names.decided(container.name).oom_score_adj
@@ -135,16 +138,17 @@ class ContainerUnit:
         Source: podman 5.4, pkg/specgen/generate/oci_linux.go, makeCommand.
         """
         if self.command:
-            entry = json.dumps([each.text for each in self.command])
-            body.add("Entrypoint", double(entry))
+            body.add("Entrypoint", json_words(each.text for each in self.command))
         if self.arguments:
             body.add("Exec", arguments(each.text for each in self.arguments))
-        body.add_text("WorkingDir", "--workdir", self.container.working_dir)
+        if self.container.working_dir:
+            body.add_text("containers[].workingDir", self.container.working_dir)
 
     def _add_environment(self, body: Section) -> None:
         secret = self._secret_variables()
         for name, each in self.variables.items():
             if name not in secret:
+                checked("containers[].env[].name", name)
                 body.add("Environment", argument(f"{name}={each.text}"))
         if secret:
             top = self.options.manager.own_state_directory
@@ -203,21 +207,25 @@ def _add_security(body: Section, security: Security) -> None:
         body.add("User", str(security.user))
     if security.group is not None:
         body.add("Group", str(security.group))
-    body.add("DropCapability", *map(double, security.dropped))
-    body.add("AddCapability", *map(double, security.added))
+    body.add_text(f"{_SECURITY}.capabilities.drop[]", *security.dropped)
+    body.add_text(f"{_SECURITY}.capabilities.add[]", *security.added)
     if security.read_only_root:
         body.add("ReadOnly", "true")
         # podman would mount writable directories in memory
         body.add("ReadOnlyTmpfs", "false")
     body.add_flag("NoNewPrivileges", value=security.no_new_privileges)
     if security.seccomp is not None:
-        body.add_text("SeccompProfile", "--security-opt=seccomp", security.seccomp)
+        path = security.seccomp.removeprefix(f"{SECCOMP_ROOT}/")
+        checked(f"{_SECURITY}.seccompProfile.localhostProfile", path)
+        body.add("SeccompProfile", double(security.seccomp))
     if security.unmasked:
         body.add("Unmask", "ALL")
     if security.is_privileged:
         body.add("PodmanArgs", "--privileged")
     if security.apparmor is not None:
-        body.add("PodmanArgs", argument(f"--security-opt=apparmor={security.apparmor}"))
+        profile = checked(f"{_SECURITY}.appArmorProfile.localhostProfile", security.apparmor)
+        body.add("PodmanArgs", argument(f"--security-opt=apparmor={profile}"))
     for part in ("user", "role", "type", "level"):
         if label := getattr(security.selinux, part):
+            checked(f"{_SECURITY}.seLinuxOptions.{part}", label)
             body.add("PodmanArgs", argument(f"--security-opt=label={part}:{label}"))

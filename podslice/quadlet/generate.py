@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from podslice.errors import invalid
 from podslice.model.desired import PodDecision
+from podslice.model.grammar import LABEL_MAX
 from podslice.model.naming import POD_LABEL, SANDBOX_SLICE
+from podslice.model.pod_texts import checked
 from podslice.model.unit import GENERATED
 from podslice.model.workload import DataFiles, EmptyDir, PodWorkload, Protocol, Volume
 from podslice.quadlet import order
@@ -14,13 +16,12 @@ from podslice.quadlet.container import ContainerUnit
 from podslice.quadlet.pod_names import Names, stem
 from podslice.quadlet.probes import needs_prober, prober_files
 from podslice.quadlet.result import KEPT, OWN_SECTION, File, Options, Quadlets
-from podslice.quadlet.unit_text import Section, argument, double, section, unit
+from podslice.quadlet.unit_text import Section, argument, csv_field, double, plain, section, unit
 from podslice.quadlet.volume_units import Mounter, data_directories, data_files, volume_file
 
 _NAME_MAX = 255 - len("..podslice-new")
 """Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
 _SHOWN = 64
-_HOST_NAME_MAX = 63
 _USER_SERVICES = ("podslice-agent.service",)
 _SERVICES = ("podslice-apply.service", *_USER_SERVICES)
 _SHARED = "--share=ipc,net,uts,pid"
@@ -37,8 +38,9 @@ def generate(decision: PodDecision, workload: PodWorkload, options: Options) -> 
         options: the service manager, and the versions of systemd and podman.
 
     Raises:
-        InputError: a file cannot have its name.
+        InputError: a text of the pod does not match its grammar, or does not fit in a unit.
     """
+    _check_names(decision, workload)
     names = Names(decision=decision)
     files = list(_files(workload, names, options))
     _check_lengths(files)
@@ -52,6 +54,17 @@ def generate(decision: PodDecision, workload: PodWorkload, options: Options) -> 
         data=names.data,
         notes=tuple(_notes(files, workload, names, options)),
     )
+
+
+def _check_names(decision: PodDecision, workload: PodWorkload) -> None:
+    pod = decision.pod
+    checked("metadata.name", pod.name)
+    checked("metadata.namespace", pod.namespace)
+    checked("metadata.uid", pod.uid)
+    for container in workload.containers:
+        checked("containers[].name", container.name)
+    for volume in workload.volumes:
+        checked("volumes[].name", volume.name)
 
 
 def _check_lengths(files: Iterable[File]) -> None:
@@ -135,7 +148,9 @@ def _pod(workload: PodWorkload, names: Names) -> Section:
     body.add("PodmanArgs", argument(f"--label={POD_LABEL}={names.decision.pod.key}"))
     _add_network(body, workload, names)
     for name, value in workload.sysctls.items():
-        body.add("PodmanArgs", argument(f"--sysctl={name}={value}"))
+        checked("securityContext.sysctls[].name", name)
+        checked("securityContext.sysctls[].value", value)
+        body.add("PodmanArgs", argument(f"--sysctl={csv_field(f'{name}={value}')}"))
     if workload.host_pid:
         body.add("PodmanArgs", "--pid=host")
     elif workload.shares_processes:
@@ -153,10 +168,13 @@ def _add_network(body: Section, workload: PodWorkload, names: Names) -> None:
         body.add("PublishPort", *_published(workload))
     if hostname := _hostname(workload, names):
         body.add("PodmanArgs", argument(f"--hostname={hostname}"))
-    body.add("DNS", *map(double, workload.dns.servers))
-    body.add("DNSSearch", *map(double, workload.dns.searches))
-    body.add("DNSOption", *map(double, workload.dns.options))
-    body.add("AddHost", *(double(f"{name}:{ip}") for name, ip in workload.hosts.items()))
+    dns = workload.dns
+    body.add_text("dnsConfig.nameservers[]", *dns.servers)
+    body.add_text("dnsConfig.searches[]", *dns.searches)
+    body.add("DNSOption", *map(_resolver_option, dns.options))
+    for name, ip in workload.hosts.items():
+        host = plain("hostAliases[].hostnames[]", name)
+        body.add("AddHost", f"{host}:{plain('hostAliases[].ip', ip)}")
 
 
 def _hostname(workload: PodWorkload, names: Names) -> str:
@@ -166,9 +184,15 @@ def _hostname(workload: PodWorkload, names: Names) -> str:
     truncatePodHostnameIfNeeded.
     """
     if workload.hostname:
-        return workload.hostname
-    own = names.decision.pod.name[:_HOST_NAME_MAX].rstrip("-.")
+        return checked("hostname", workload.hostname)
+    own = names.decision.pod.name[:LABEL_MAX].rstrip("-.")
     return "" if workload.host_network or own == names.pod else own
+
+
+def _resolver_option(text: str) -> str:
+    name, colon, value = text.partition(":")
+    found = plain("dnsConfig.options[].name", name)
+    return f"{found}:{plain('dnsConfig.options[].value', value)}" if colon else found
 
 
 def _published(workload: PodWorkload) -> Iterator[str]:
@@ -179,7 +203,8 @@ def _published(workload: PodWorkload) -> Iterator[str]:
     for container in workload.containers:
         for port in container.ports:
             if port.host_port is not None:
-                address = f"[{port.host_ip}]" if ":" in port.host_ip else port.host_ip
+                address = port.host_ip and checked("containers[].ports[].hostIP", port.host_ip)
+                address = f"[{address}]" if ":" in address else address
                 start = f"{address}:" if address else ""
                 end = "" if port.protocol is Protocol.TCP else f"/{port.protocol.lower()}"
                 yield f"{start}{port.host_port}:{port.container_port}{end}"

@@ -12,6 +12,7 @@ from podslice.model.naming import (
     podman_service,
     service_name,
 )
+from podslice.model.pod_texts import checked
 from podslice.model.unit import UnitName
 from podslice.model.workload import Claim, EmptyDir
 
@@ -82,7 +83,7 @@ class Names:
         which no claim has.
         """
         if isinstance(volume, Claim):
-            return volume.claim
+            return checked("volumes[].persistentVolumeClaim.claimName", volume.claim)
         return f"emptyDir-{podman_part(self.pod, volume.name)}"
 
     def environment(self, container: str) -> str:

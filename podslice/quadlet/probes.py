@@ -21,6 +21,7 @@ from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.pod import ContainerKind
+from podslice.model.pod_texts import checked
 from podslice.model.unit import GENERATED, UnitName, control_group_of
 from podslice.model.workload import (
     Action,
@@ -34,7 +35,7 @@ from podslice.model.workload import (
 )
 from podslice.quadlet.pod_names import Names
 from podslice.quadlet.result import PODMAN, File, Options
-from podslice.quadlet.unit_text import Section, double, section, unit, words
+from podslice.quadlet.unit_text import Section, double, json_words, section, unit, words
 
 _NOT_ALIVE = 3
 """The exit status of `__probe` if the container is not alive."""
@@ -87,6 +88,8 @@ _PROTECTED = ("/home/", "/root/", "/run/user/")
 _USER_SANDBOX = """
 RestrictNamespaces=user net
 """
+_PROBE = "containers[].livenessProbe"
+"""The three probes have the same grammars."""
 _KEYWORDS = ("CMD", "CMD-SHELL", "NONE")
 _TIMEOUT_SINCE = (5, 6)
 """The podman that ends a command after its time. Source: podman, RELEASE_NOTES.md, 5.6.0."""
@@ -160,7 +163,7 @@ def add_health(body: Section, container: ContainerWorkload, options: Options) ->
     if probe is None or not isinstance(probe.action, Exec):
         body.add("PodmanArgs", "--no-healthcheck")
         return
-    body.add("HealthCmd", double(json.dumps(probe.action.command, ensure_ascii=True)))
+    body.add("HealthCmd", json_words(probe.action.command))
     body.add("HealthInterval", f"{probe.period_sec}s")
     body.add("HealthTimeout", f"{probe.timeout_sec}s")
     body.add("HealthRetries", str(probe.failure_threshold))
@@ -351,7 +354,9 @@ def _probe_document(probe: Probe) -> dict[str, object]:
 
 def _action_document(action: Action) -> dict[str, object]:
     if isinstance(action, Exec):
-        return {"exec": list(action.command)}
+        return {"exec": [checked(f"{_PROBE}.exec.command[]", each) for each in action.command]}
+    if action.host:
+        checked(f"{_PROBE}.httpGet.host", action.host)
     if isinstance(action, TcpSocket):
         return {"tcp": {"host": action.host, "port": action.port}}
     assert isinstance(action, HttpGet)  # noqa: S101 (the last of the three)
@@ -360,7 +365,12 @@ def _action_document(action: Action) -> dict[str, object]:
             "scheme": action.scheme,
             "host": action.host,
             "port": action.port,
-            "path": action.path,
-            "headers": [list(each) for each in action.headers],
+            "path": checked(f"{_PROBE}.httpGet.path", action.path),
+            "headers": [_header(*each) for each in action.headers],
         }
     }
+
+
+def _header(name: str, value: str) -> list[str]:
+    place = f"{_PROBE}.httpGet.httpHeaders[]"
+    return [checked(f"{place}.name", name), checked(f"{place}.value", value)]

@@ -1,5 +1,8 @@
 """Texts in units: podman's generator reads them first, and systemd what it has written.
 
+A text of a manifest is either in quotes, with `word`, `argument` and `json_words`, or matches the
+grammar of its field in `model.pod_texts`, with `plain`.
+
 The generator splits words and resolves quotes and C escapes in some keys, and takes others as they
 are. It copies `%` and `$`, which systemd then interprets; so both are doubled in every key. It drops
 empty words with all that follow, and writes a `;` of its own without quotes, which systemd takes for
@@ -12,10 +15,14 @@ Lookup, LookupAllArgs, LookupAllKeyVal; systemd.service(5), "Command lines"; sys
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 
 from podslice.dataclass import dataclass
+from podslice.errors import invalid
+from podslice.model.grammar import ARGUMENT
+from podslice.model.pod_texts import POD_TEXTS, checked
 
 EMPTY_VARIABLE = "PODSLICE_EMPTY"
 """A variable of the service, not of the container, that is set to nothing."""
@@ -24,7 +31,9 @@ _EMPTY = f"${{{EMPTY_VARIABLE}}}"
 _PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./%$-]+")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _TO_ESCAPE = re.compile(r'[\x00-\x1f\x7f"\\]')
-_NOT_AS_IT_IS = re.compile(r"[\x00-\x1f\x7f]|^[\s\"']|[\s\"'\\]$")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_LINE_BYTES_MAX = 2**20 - 1
+"""Source: systemd, src/basic/constants.h, LONG_LINE_MAX."""
 
 
 def double(text: str) -> str:
@@ -32,9 +41,37 @@ def double(text: str) -> str:
     return text.replace("%", "%%").replace("$", "$$")
 
 
+def plain(field: str, text: str) -> str:
+    """Return a text of a manifest that the generator takes without quotes.
+
+    Raises:
+        InputError: it does not match the grammar of its field.
+    """
+    return double(checked(field, text))
+
+
+def json_words(texts: Iterable[str]) -> str:
+    """Return words as a list in JSON, which podman reads.
+
+    Raises:
+        InputError: a program cannot have one of them as an argument.
+    """
+    return double(_to_argument(json.dumps([_to_argument(each) for each in texts])))
+
+
+def _to_argument(text: str) -> str:
+    if ARGUMENT.matches(text):
+        return text
+    raise invalid(f"a text is not {ARGUMENT.name}", ARGUMENT.form)
+
+
 def word(text: str) -> str:
-    """Return one word of a command line or assignment."""
-    doubled = double(text)
+    """Return one word of a command line or assignment.
+
+    Raises:
+        InputError: a program cannot have it as an argument.
+    """
+    doubled = double(_to_argument(text))
     if _PLAIN.fullmatch(doubled):
         return doubled
     return f'"{_TO_ESCAPE.sub(_escape, doubled)}"'
@@ -53,6 +90,11 @@ def argument(text: str) -> str:
 def arguments(texts: Iterable[str]) -> str:
     """Return arguments that podman's generator reads before systemd."""
     return " ".join(map(argument, texts))
+
+
+def csv_field(text: str) -> str:
+    """Return one field of a line of CSV. Source: RFC 4180."""
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"') else text
 
 
 def needs_empty_variable(texts: Iterable[str]) -> bool:
@@ -76,20 +118,25 @@ class Section:
         """Add a line for each value, as systemd and the generator read it.
 
         Raises:
-            ValueError: a value would begin another line.
+            InputError: a value would begin another line, or is too long for one.
         """
-        if any(each in value for value in values for each in "\n\r"):
-            raise ValueError(f"a value of {key} has several lines")
-        self.lines += [f"{key}={value}" for value in values]
+        for value in values:
+            line = f"{key}={value}"
+            if _CONTROL.search(line) or line != line.strip() or value.endswith("\\"):
+                raise invalid("the value would not remain the same", where=key)
+            if len(line.encode()) > _LINE_BYTES_MAX:
+                message = f"the line has more than {_LINE_BYTES_MAX:,} bytes"
+                raise invalid(message, "use fewer or shorter texts", where=key)
+            self.lines.append(line)
 
-    def add_text(self, key: str, option: str, text: str) -> None:
-        """Add a text that the generator takes as it is; with the option of podman if it cannot."""
-        if not text:
-            return
-        if _NOT_AS_IT_IS.search(text):
-            self.add("PodmanArgs", argument(f"{option}={text}"))
-        else:
-            self.add(key, double(text))
+    def add_text(self, field: str, *texts: str) -> None:
+        """Add a line for each text of a field, with the key that the field has in units.
+
+        Raises:
+            InputError: a text does not match the grammar of the field.
+        """
+        key = POD_TEXTS[field].unit.removeprefix(f"{self.name} ")
+        self.add(key, *(plain(field, each) for each in texts))
 
     def add_flag(self, key: str, *, value: bool) -> None:
         """Add a boolean that is true."""

@@ -9,11 +9,21 @@ from typing import TypeGuard
 from podslice.dataclass import dataclass
 from podslice.model.desired import VolumeDecision
 from podslice.model.naming import POD_LABEL
+from podslice.model.pod_texts import checked
 from podslice.model.unit import GENERATED
 from podslice.model.workload import Claim, DataFiles, EmptyDir, HostPath, Volume, VolumeMount
 from podslice.quadlet.pod_names import Names
 from podslice.quadlet.result import PODMAN, PRIVATE_MODE, Directory, File, Options
-from podslice.quadlet.unit_text import argument, double, section, unit, word, words
+from podslice.quadlet.unit_text import (
+    argument,
+    csv_field,
+    double,
+    plain,
+    section,
+    unit,
+    word,
+    words,
+)
 
 _PROPAGATION = {"None": "", "HostToContainer": "rslave", "Bidirectional": "rshared"}
 """Source: Kubernetes, types.go, MountPropagationMode; podman-run(1), --volume."""
@@ -61,7 +71,7 @@ def volume_file(volume: Volume, names: Names) -> Iterator[File]:
     head.add("PartOf", names.pod_service)
     body = section("Volume")
     name = names.volume(volume)
-    body.add("VolumeName", double(name))
+    body.add("VolumeName", name)
     if isinstance(volume, EmptyDir):
         body.add("Copy", "false")
         body.add("User", "0")
@@ -118,7 +128,8 @@ class Mounter:
             options.append("z")  # its containers share the SELinux label
         options += [_PROPAGATION[mount.propagation]] if mount.propagation != "None" else []
         suffix = f":{','.join(options)}" if options else ""
-        return "Volume", f"{self._source(volume, mount.sub_path)}:{double(mount.path)}{suffix}"
+        path = plain("containers[].volumeMounts[].mountPath", mount.path)
+        return "Volume", f"{self._source(volume, mount.sub_path)}:{path}{suffix}"
 
     def _part(self, mount: VolumeMount, *, read_only: bool) -> str:
         """Return the mount of a part of one of podman's volumes.
@@ -128,19 +139,19 @@ class Mounter:
         fields = [
             "type=volume",
             f"source={self.names.volume_file(mount.volume)}",
-            f"destination={mount.path}",
-            f"subpath={mount.sub_path}",
+            f"destination={checked('containers[].volumeMounts[].mountPath', mount.path)}",
+            f"subpath={checked('containers[].volumeMounts[].subPath', mount.sub_path)}",
         ]
         fields += ["ro=true"] if read_only else []
-        return argument(",".join(map(_csv_field, fields)))
+        return argument(",".join(map(csv_field, fields)))
 
     def _source(self, volume: Volume, sub_path: str) -> str:
-        below = f"/{double(sub_path)}" if sub_path else ""
+        below = sub_path and f"/{plain('containers[].volumeMounts[].subPath', sub_path)}"
         if isinstance(volume, DataFiles):
             top = double(self.options.manager.own_state_directory)
             return f"{top}/{self.names.data}/{volume.name}{below}"
         if isinstance(volume, HostPath):
-            return f"{double(volume.path)}{below}"
+            return f"{plain('volumes[].hostPath.path', volume.path)}{below}"
         if _is_in_memory(volume):
             return f"{self._memory_path(volume.name)}{below}"
         return self.names.volume_file(volume.name)
@@ -180,11 +191,6 @@ class Mounter:
 
 def _below_runtime(decided: VolumeDecision) -> str:
     return decided.path.removeprefix("$XDG_RUNTIME_DIR").removeprefix("/run")
-
-
-def _csv_field(text: str) -> str:
-    """Return one field of a line of CSV. Source: RFC 4180."""
-    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"') else text
 
 
 def _is_podmans(volume: Volume) -> TypeGuard[Claim | EmptyDir]:

@@ -16,6 +16,7 @@ import pytest
 from podslice.errors import InputError
 from podslice.inputs.budget import Budget
 from podslice.inputs.manifest.load import format_manifest, load_text, parse_manifest
+from podslice.model import grammar
 from podslice.model.config import Config, Rules, Threshold, WeightMapping
 from podslice.model.naming import Tree, scope_name, slice_of_cgroup
 from podslice.model.node import Node
@@ -331,6 +332,15 @@ def run_names(row):
     return {"expect": name, "control_group": control_group_of(name), "parent": parent_slice(name)}
 
 
+def run_grammars(row):
+    """The texts that a grammar accepts, and rejects."""
+    matches = getattr(grammar, row["grammar"].upper()).matches
+    return {
+        "valid": [each for each in row["valid"] if matches(each)],
+        "invalid": [each for each in row["invalid"] if not matches(each)],
+    }
+
+
 def run_config(row):
     """Flags of the command line: whether they are right, and the fields that come of them."""
     try:
@@ -574,6 +584,7 @@ KINDS = {
     "validate": run_validate,
     "problems": run_problems,
     "names": run_names,
+    "grammars": run_grammars,
     "config": run_config,
     "thresholds": run_thresholds,
     "thresholds_met": run_thresholds_met,

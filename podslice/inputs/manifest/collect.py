@@ -21,17 +21,19 @@ from podslice.inputs.manifest.kinds import (
     Workload,
     is_foreign,
 )
-from podslice.inputs.manifest.names import SUBDOMAIN_MAX, check_subdomain, keep
+from podslice.inputs.manifest.names import check_subdomain, keep
 from podslice.inputs.manifest.pod_annotations import read_annotations
 from podslice.inputs.manifest.podspec import Template, read_metadata, read_spec
 from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.manifest.schema import Metadata
+from podslice.inputs.manifest.text_checks import check_claim_names, check_texts
 from podslice.inputs.manifest.unknown_fields import check_fields
 from podslice.inputs.manifest.yaml_builder import Document
 from podslice.inputs.readers import read_int
 from podslice.inputs.scalars import describe, extend_path, quote
 from podslice.model.annotations import PREFIX
 from podslice.model.config import Validate
+from podslice.model.grammar import SUBDOMAIN_MAX
 from podslice.model.naming import is_reserved
 from podslice.model.pod import Pod, default_uid, is_uid
 from podslice.pausable import Steps, paced
@@ -88,6 +90,8 @@ class Collector:
     """What an unknown field is; None if fields and versions were checked before."""
     used_kinds: frozenset[str] = frozenset()
     """Kinds without a pod that the caller uses."""
+    checks_texts: bool = True
+    """Whether texts that only quadlets use are checked: not those that an API server has accepted."""
     documents: dict[str, object] = field(default_factory=dict)
     """Address of a document → its value, where there are such kinds."""
     ignored: list[str] = field(default_factory=list)
@@ -207,11 +211,11 @@ class Collector:
             _check_misplaced(value.get("metadata"), workload, problems, at)
         metadata = read_metadata(value.get("metadata"), problems, at)
         namespace = self._choose_namespace(metadata, problems, at)
-        template = _read_template(value, workload, problems, path)
+        template = self._read_template(value, workload, problems, path)
         count = _read_count(value, workload, problems, path) if workload.count else None
         self._charge(template, 1 if count is None else count)
         names = _name_pods(metadata, count, problems, at)
-        if any(is_reserved(f"{namespace}/{each}") for each in names[:1]):
+        if self.checks_texts and any(is_reserved(f"{namespace}/{each}") for each in names[:1]):
             message = f"{quote(names[0])} is reserved for units of podslice"
             problems.error(extend_path(at, "name"), message, "choose another name")
         uid = metadata.uid if not workload.template and is_uid(metadata.uid) else None
@@ -251,6 +255,28 @@ class Collector:
                 else:
                     self._keep(draft.pod(name), draft.path)
             yield
+
+    def _read_template(
+        self, value: Mapping[str, Any], workload: Workload, problems: Problems, path: str
+    ) -> Template:
+        """Read the pod template of a workload, and the names of the claims beside it."""
+        holder: Any = value
+        above = path
+        for step in workload.template:
+            path = extend_path(path, step)
+            holder = holder.get(step)
+            if not isinstance(holder, dict):
+                hint = f"the pod of this kind is under {'.'.join(workload.template)}"
+                problems.error(path, f"must be a mapping, not {describe(holder)}", hint)
+                return Template(where=extend_path(path, "spec"))
+        at, spec = extend_path(path, "spec"), holder.get("spec")
+        template = read_spec(spec, problems, at)
+        if self.checks_texts and isinstance(spec, dict):
+            check_texts(spec, problems, at)
+            if value["kind"] == "StatefulSet":
+                check_claim_names(value["spec"], problems, extend_path(above, "spec"))
+        at = extend_path(path, "metadata")
+        return read_annotations(holder.get("metadata"), template, problems, at)
 
     def _charge(self, template: Template, pods: int) -> None:
         """Charge the pods of a template before they are created."""
@@ -313,23 +339,6 @@ def _check_misplaced(metadata: object, workload: Workload, problems: Problems, p
         if str(key).startswith(PREFIX):
             message = "an annotation for pods has no effect here"
             problems.unknown(extend_path(at, key), message, f"it belongs under {right}")
-
-
-def _read_template(
-    value: Mapping[str, Any], workload: Workload, problems: Problems, path: str
-) -> Template:
-    """Read the pod template of a workload."""
-    holder: Any = value
-    for step in workload.template:
-        path = extend_path(path, step)
-        holder = holder.get(step)
-        if not isinstance(holder, dict):
-            hint = f"the pod of this kind is under {'.'.join(workload.template)}"
-            problems.error(path, f"must be a mapping, not {describe(holder)}", hint)
-            return Template(where=extend_path(path, "spec"))
-    template = read_spec(holder.get("spec"), problems, extend_path(path, "spec"))
-    at = extend_path(path, "metadata")
-    return read_annotations(holder.get("metadata"), template, problems, at)
 
 
 def _read_count(value: Mapping[str, Any], workload: Workload, problems: Problems, path: str) -> int:

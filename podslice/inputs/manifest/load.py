@@ -51,7 +51,7 @@ class LoadedPods:
         return tuple(dict.fromkeys((*self.problems, *of_pods)))
 
 
-def load_pods(
+def load_pods(  # noqa: PLR0913 - what the callers of a reader may choose
     sources: Sequence[str],
     *,
     namespace: str | None = None,
@@ -59,6 +59,7 @@ def load_pods(
     validate: Validate | None = Validate.STRICT,
     budget: Budget | None = None,
     used_kinds: frozenset[str] = frozenset(),
+    checks_texts: bool = True,
 ) -> LoadedPods:
     """Read the pods of files, directories and standard input.
 
@@ -69,12 +70,14 @@ def load_pods(
         validate: what an unknown field is; None if an API server has checked fields and versions.
         budget: the budget for all of them together.
         used_kinds: kinds without a pod that the caller reads in the documents, which are then kept.
+        checks_texts: whether texts that only quadlets use are checked; an API server may accept more.
     """
     collector = Collector(
         namespace=namespace,
         validate=validate,
         budget=Budget() if budget is None else budget,
         used_kinds=used_kinds,
+        checks_texts=checks_texts,
     )
     name = ""
     try:
@@ -99,10 +102,11 @@ def load_text(
     *,
     validate: Validate | None = Validate.STRICT,
     used_kinds: frozenset[str] = frozenset(),
+    checks_texts: bool = True,
 ) -> Steps[LoadedPods]:
     """Read the pods of one file from its bytes; a file without a manifest is an error.
 
-    `validate` and `used_kinds` are as in `load_pods`.
+    `validate`, `used_kinds` and `checks_texts` are as in `load_pods`.
 
     Raises:
         Exhausted: the file exceeds the budget.
@@ -112,6 +116,7 @@ def load_text(
         validate=validate,
         budget=budget,
         used_kinds=used_kinds,
+        checks_texts=checks_texts,
     )
     yield from _collect(collector, data, name, is_named=True)
     yield from collector.create_pods()

@@ -9,20 +9,15 @@ import re
 
 from podslice.errors import Problem, printable
 from podslice.inputs.scalars import quote
+from podslice.model.grammar import LABEL, LABEL_MAX, SUBDOMAIN, SUBDOMAIN_MAX
 from podslice.model.pod import UID_MAX, is_uid
 
-SUBDOMAIN_MAX = 253
-LABEL_MAX = 63
-
-_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_LABEL_RE = re.compile(_LABEL)
-_SUBDOMAIN_RE = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _RESOURCE_RE = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def check_label(name: str, what: str) -> Problem | None:
     """Return the problem of a name that must be a DNS label (RFC 1123); None if it is valid."""
-    if len(name) <= LABEL_MAX and _LABEL_RE.fullmatch(name):
+    if LABEL.matches(name):
         return None
     rule = f"lower case letters, digits and '-', at most {LABEL_MAX} characters"
     message = f"{quote(name)} is not a valid {what} name: {rule}"
@@ -31,7 +26,7 @@ def check_label(name: str, what: str) -> Problem | None:
 
 def check_subdomain(name: str, what: str) -> Problem | None:
     """Return the problem of a name that must be a DNS subdomain (RFC 1123); None if it is valid."""
-    if len(name) <= SUBDOMAIN_MAX and _SUBDOMAIN_RE.fullmatch(name):
+    if SUBDOMAIN.matches(name):
         return None
     rule = f"lower case letters, digits, '-' and '.', at most {SUBDOMAIN_MAX} characters"
     message = f"{quote(name)} is not a valid {what} name: {rule}"

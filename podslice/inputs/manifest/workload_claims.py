@@ -52,7 +52,8 @@ def _names(
         name = (metadata.name if metadata else None) or ""
         problem = check_label(name, "volume")
         if problem is not None:
-            refusals.error(f"{place}.metadata.name", problem.message, problem.hint)
+            if not refusals.has_error(f"{place}.metadata.name"):
+                refusals.error(f"{place}.metadata.name", problem.message, problem.hint)
             continue
         if spec is not None:
             _refuse_unkept(spec, f"{place}.spec", refusals)

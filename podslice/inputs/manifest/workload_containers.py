@@ -142,13 +142,11 @@ class ContainerReader:
     def _ports(self, entries: Sequence[PortFields], path: str) -> Iterator[Port]:
         for index, entry in enumerate(entries):
             at = f"{path}[{index}]"
-            number = self._number(entry.container_port, f"{at}.containerPort")
+            number = entry.container_port or 0
             host = entry.host_port or None
-            if host is not None:
-                self._number(host, f"{at}.hostPort")
-                if self.host_network and host != number:
-                    message = "in the host's network it must be the containerPort"
-                    self.refusals.error(f"{at}.hostPort", message)
+            if self.host_network and host not in (None, number):
+                message = "in the host's network it must be the containerPort"
+                self.refusals.error(f"{at}.hostPort", message)
             protocol = self._choose(Protocol, entry.protocol or "TCP", f"{at}.protocol")
             yield Port(
                 container_port=number,
@@ -158,11 +156,6 @@ class ContainerReader:
                 protocol=protocol,
             )
 
-    def _number(self, port: int | None, path: str) -> int:
-        if port is None or not 0 < port < 2**16:
-            self.refusals.error(path, "a port is a number from 1 to 65535")
-        return port or 0
-
     def _mounts(self, entries: Sequence[MountFields], path: str) -> Iterator[VolumeMount]:
         for index, entry in enumerate(entries):
             at = f"{path}[{index}]"
@@ -171,11 +164,7 @@ class ContainerReader:
                 message = f"the pod has no volume {quote(name)}"
                 self.refusals.error(f"{at}.name", message)
                 continue
-            target = entry.mount_path or ""
-            if not target.startswith("/") or ":" in target:
-                message = f"{quote(target)} must be an absolute path without ':'"
-                self.refusals.error(f"{at}.mountPath", message)
-            sub_path = self._sub_path(entry, f"{at}.subPath")
+            sub_path = _normal_sub_path(entry.sub_path or "")
             propagation = entry.mount_propagation or "None"
             if propagation not in _PROPAGATIONS:
                 hint = f"write one of {', '.join(_PROPAGATIONS)}"
@@ -186,20 +175,11 @@ class ContainerReader:
                 self.refusals.refuse(f"{at}.mountPropagation", reason)
             yield VolumeMount(
                 volume=name,
-                path=target,
+                path=entry.mount_path or "",
                 read_only=bool(entry.read_only),
                 sub_path=sub_path,
                 propagation=propagation,
             )
-
-    def _sub_path(self, entry: MountFields, path: str) -> str:
-        """Return the part of the volume that is mounted, without needless parts; empty for all."""
-        stated = entry.sub_path or ""
-        if stated.startswith("/") or ".." in stated.split("/") or ":" in stated:
-            message = f"{quote(stated)} must be a relative path without '..' and ':'"
-            self.refusals.error(path, message)
-        found = posixpath.normpath(stated)
-        return "" if found == "." else found
 
     def _probe(self, fields: ProbeFields | None, ports: Sequence[Port], path: str) -> Probe | None:
         """Read a probe; a value of 0 stands for the default.
@@ -253,7 +233,7 @@ class ContainerReader:
                     return each.container_port
             self.refusals.error(path, f"the container has no port {quote(port)}")
             return 0
-        return self._number(port, path)
+        return port or 0
 
     def _handler(self, fields: HandlerFields | None, path: str) -> Exec | Sleep | None:
         if fields is None:
@@ -265,6 +245,12 @@ class ContainerReader:
         if not _has_other_action(self.refusals, path):
             self.refusals.error(path, "it needs an action", "add exec or sleep")
         return None
+
+
+def _normal_sub_path(stated: str) -> str:
+    """Return the part of the volume that is mounted, without needless parts; empty for all."""
+    found = posixpath.normpath(stated)
+    return "" if found == "." else found
 
 
 def _is_podmans(volume: Volume | None) -> bool:

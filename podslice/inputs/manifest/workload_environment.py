@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from podslice.dataclass import dataclass
@@ -11,6 +10,7 @@ from podslice.inputs.manifest.workload_data import DataObject, DataObjects
 from podslice.inputs.manifest.workload_fields import Refusals
 from podslice.inputs.manifest.workload_references import ReferenceReader
 from podslice.inputs.scalars import quote
+from podslice.model.grammar import ARGUMENT, VARIABLE
 from podslice.model.workload import Variable
 
 with quick_models():
@@ -21,9 +21,6 @@ with quick_models():
         ObjectRef,
         ValueFrom,
     )
-
-_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
-"""Source: Kubernetes, apimachinery/pkg/util/validation/validation.go, IsEnvVarName."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +50,17 @@ class EnvironmentReader:
             found = None if ref is None else self._find(kind, ref, f"{path}.{name}")
             for key in sorted(found.values) if found else ():
                 full = f"{fields.prefix or ''}{key}"
-                if _NAME.fullmatch(full) and found:
+                if VARIABLE.matches(full) and found:
                     yield from self._from(found, key, full, path)
 
     def _read_one(self, fields: EnvVar, container: str, path: str) -> Iterator[Variable]:
         name = fields.name or ""
-        if not _NAME.fullmatch(name):
-            message = f"{quote(name)} is not a valid name of a variable"
-            self.refusals.error(f"{path}.name", message)
-        elif fields.value_from is not None:
+        if fields.value_from is not None:
             value = self._reference(fields.value_from, container, f"{path}.valueFrom")
-            if value is not None:
+            if value is not None and not ARGUMENT.matches(value):
+                message = f"the value is not {ARGUMENT.name}"
+                self.refusals.error(f"{path}.valueFrom", message, ARGUMENT.form)
+            elif value is not None:
                 yield Variable(name=name, value=value, is_literal=True)
             yield from self._read_key(name, fields.value_from, f"{path}.valueFrom")
         else:
@@ -100,13 +97,10 @@ class EnvironmentReader:
         return found
 
     def _from(self, found: DataObject, key: str, name: str, path: str) -> Iterator[Variable]:
-        try:
-            value = found.values[key].decode()
-        except UnicodeDecodeError:
-            value = "\0"
-        if "\0" in value:
+        value = found.values[key].decode(errors="surrogateescape")
+        if not ARGUMENT.matches(value):
             self.refusals.error(
-                path, f"the value of {quote(key)} is not text", "mount it as a file"
+                path, f"the value of {quote(key)} is not {ARGUMENT.name}", "mount it as a file"
             )
             return
         if found.is_secret and "\n" in value:

@@ -78,6 +78,8 @@ class Refusals:
     """Fields that the caller gives up: `hostIPC`, `livenessProbe.grpc`, or a whole place."""
     unknown: frozenset[str] = frozenset()
     """Places of fields that Kubernetes does not have: `check_fields` has reported them."""
+    known: frozenset[str] = frozenset()
+    """The places of the pod's own problems."""
     found: list[Problem] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     """Those of `ignored` that a field has matched."""
@@ -101,7 +103,8 @@ class Refusals:
 
     def has_error(self, path: str) -> bool:
         """Return whether a place has a problem already."""
-        return any(each.where == f"{self.where}: {path}" for each in self.found)
+        place = f"{self.where}: {path}"
+        return place in self.known or any(each.where == place for each in self.found)
 
     def refuse_unread(self, fields: BaseModel, raw: object, path: str) -> None:
         """Refuse every field of a mapping, and of those in it, that its model does not have."""

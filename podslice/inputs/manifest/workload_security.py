@@ -6,7 +6,7 @@ from podslice.dataclass import dataclass
 from podslice.imports import quick_models
 from podslice.inputs.manifest.workload_fields import Refusals
 from podslice.inputs.scalars import quote
-from podslice.model.workload import Security, SELinux
+from podslice.model.workload import SECCOMP_ROOT, Security, SELinux
 
 with quick_models():
     from podslice.inputs.manifest.workload_models import (
@@ -17,11 +17,6 @@ with quick_models():
         SELinuxFields,
     )
 
-SECCOMP_ROOT = "/var/lib/kubelet/seccomp"
-"""Where a profile of type Localhost is, as for `podman kube play`.
-
-Source: podman-kube-play(1), --seccomp-profile-root; Kubernetes, "Seccomp and Kubernetes".
-"""
 _UNCONFINED = "unconfined"
 
 

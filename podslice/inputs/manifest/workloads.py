@@ -19,7 +19,6 @@ from podslice.inputs.manifest.workload_fields import Refusals, unused
 from podslice.inputs.manifest.workload_owners import owner_path, refuse_of_owner
 from podslice.inputs.manifest.workload_references import ReferenceReader
 from podslice.inputs.manifest.workload_security import SecurityReader
-from podslice.inputs.manifest.workload_text import check_texts
 from podslice.inputs.manifest.workload_volumes import VolumeReader
 from podslice.inputs.scalars import quote
 from podslice.model.pod import Pod
@@ -65,11 +64,12 @@ def read_workloads(
     problems = list(found)
     used: set[str] = set()
     for pod in pods:
+        known = frozenset(each.where for each in pod.problems)
         spec = _find(documents.get(pod.where), pod.spec_where)
         owner = owner_path(pod.spec_where)
         holder = _find(documents.get(pod.where), owner)
         unknown = frozenset(_unknown_places(holder, owner))
-        refusals = Refusals(where=pod.where, ignored=ignored, unknown=unknown)
+        refusals = Refusals(where=pod.where, ignored=ignored, unknown=unknown, known=known)
         refuse_of_owner(holder, owner, refusals)
         claims = read_claims(pod, holder, owner, refusals)
         metadata = _find(documents.get(pod.where), _metadata_path(pod.spec_where))
@@ -119,7 +119,6 @@ def _read_spec(
     known = {str(each) for each in pod.problems}
     refusals.add(each for each in found if str(each.within(pod.where)) not in known)
     refusals.refuse_unread(fields, spec, path)
-    check_texts(fields, refusals, path)
     reader = VolumeReader(refusals=refusals, objects=objects, namespace=pod.namespace)
     own = reader.read(fields.volumes or (), f"{path}.volumes")
     volumes = (*(each for each in own if each.name not in claims), *claims.values())

@@ -8,6 +8,16 @@ import pytest
 from tests.unit.builders import manifest
 from tests.unit.cli.pods import WEB
 
+OPTIONS_AS_NAMES = """
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - {name: app, image: "--privileged", args: [docker.io/evil]}
+  volumes:
+  - {name: data, persistentVolumeClaim: {claimName: "--opt=device=/etc"}}
+"""
+
 
 def test_check_of_a_good_manifest(podslice, web):
     assert podslice("check", "-f", web) == (0, "1 pod, 0 errors, 0 warnings\n", "")
@@ -98,6 +108,18 @@ def test_the_list_of_files_may_come_from_stdin(podslice, monkeypatch, tmp_path):
     with (tmp_path / "stdin").open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         assert podslice("check", "-f", "-").out == "1 pod, 0 errors, 0 warnings\n"
+
+
+@pytest.mark.parametrize("verb", ["check", "explain", "render", "quadlets", "plan", "apply"])
+def test_the_verbs_agree_on_a_text_that_no_unit_can_have(podslice, files, verb):
+    image = "spec.containers[0].image: '--privileged' is not a reference of an image; write "
+    claim = "spec.volumes[0].persistentVolumeClaim.claimName: '--opt=device=/etc' is not a DNS"
+    files({"web.yaml": OPTIONS_AS_NAMES})
+    options = ("render", "--format", "quadlet") if verb == "quadlets" else (verb,)
+    ended = podslice(*options, "-f", "web.yaml")
+    assert ended.code == 2
+    for each in (image, claim):
+        assert f"error: web.yaml: {each}" in ended.out + ended.err
 
 
 def test_a_name_of_the_units_of_podslice_is_reserved(podslice, files):

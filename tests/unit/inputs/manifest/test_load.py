@@ -39,7 +39,7 @@ def test_pod_with_all_supported_fields():
             """
 containers:
 - name: app
-  image: [not, even, valid]
+  image: docker.io/library/nginx
   env: 5
   resources:
     requests: {cpu: 250m, memory: 64Mi}

@@ -1,0 +1,213 @@
+"""Each text of the table, with hostile texts: an error with its place, or one unchanged value."""
+
+import csv
+import json
+import re
+from contextlib import nullcontext
+
+import pytest
+from pydantic import BaseModel
+
+from podslice.errors import InputError
+from podslice.inputs.manifest.workload_models import WorkloadFields
+from podslice.model.pod_texts import POD_TEXTS
+from podslice.quadlet.result import Options
+from podslice.quadlet.unit_text import EMPTY_VARIABLE
+from tests.cases.texts import FIELDS, HOSTILE, document, load, place, quadlets
+from tests.cases.unit_words import generate as generated
+from tests.cases.unit_words import resolved, split
+
+JSON_KEYS = ("Entrypoint", "HealthCmd")
+WORD_KEYS = ("Exec", "Environment", "Label", "PodmanArgs", "Mount")
+LISTS = ("AddCapability", "DropCapability")
+# what has its choices checked, is read elsewhere, or is the name of something in the same files
+NOT_IN_UNITS = re.compile(
+    r"containers\[]\.(?:imagePullPolicy|restartPolicy|terminationMessagePolicy)"
+    r"|containers\[]\.env\[]\.valueFrom\.(?:fieldRef|resourceFieldRef|\w+KeyRef\.key).*"
+    r"|containers\[]\.ports\[]\.protocol|containers\[]\.volumeMounts\[]\.(?:name|mountPropagation)"
+    r"|containers\[]\.\w+Probe\.httpGet\.scheme|containers\[]\.\w+Probe\..*\.port"
+    r"|containers\[]\.securityContext\.procMount|.*Profile\.type"
+    r"|volumes\[]\.emptyDir\.medium|volumes\[]\.hostPath\.type|.*\.items\[]\.(?:key|path)"
+    r"|dnsPolicy|restartPolicy"
+)
+OLD = Options(podman_version=(5, 4))
+NEW = Options(podman_version=(5, 6))
+
+
+def lines(files):
+    """The section, the key and the value of each line of the units."""
+    for file in files:
+        if "/" in file.path:
+            continue  # the data of a container
+        section = ""
+        for line in file.text.split("\n"):
+            if line.startswith("["):
+                section = line
+            elif line and not line.startswith("#"):
+                yield file.path, section, *line.partition("=")[::2]
+
+
+def words_of(section, key, value):
+    """The words that podman or a service gets from a line."""
+    if section in ("[Service]", "[Unit]") and key.startswith("Exec"):
+        return split_by_systemd(value)
+    if key in JSON_KEYS:
+        return json.loads(undouble(value))
+    if key in WORD_KEYS:
+        return split_by_systemd(generated(value))
+    return undouble(value).split() if key in LISTS else [undouble(value)]
+
+
+def split_by_systemd(line):
+    """The words of a line without a lone `;`, which would end a command."""
+    outside = re.sub(r'"(?:\\.|[^"\\])*"', '""', line)
+    assert ";" not in outside.split()
+    return [resolved(each, {EMPTY_VARIABLE: ""}) for each in split(line)]
+
+
+def undouble(text):
+    assert not re.search(r"%(?![%tE])|\$(?!\$)", text.replace("%%", "").replace("$$", ""))
+    return text.replace("%%", "%").replace("$$", "$")
+
+
+def texts_of(key, word):
+    """The texts in a word, split as podman splits it."""
+    yield word
+    yield from word.partition("=")
+    if key == "Volume":
+        source, target = word.split(":")[:2]
+        yield from (source, source.removeprefix("/srv/"), target)
+    elif key == "Mount":
+        (fields,) = csv.reader([word])
+        yield from (each.partition("=")[2] for each in fields)
+    elif key == "PublishPort":
+        yield word.rpartition(":")[0].rpartition(":")[0].strip("[]")
+    elif key == "PodName":
+        yield from word.split("__")
+    elif key in ("AddHost", "DNSOption"):
+        yield from word.split(":", 1)
+    elif word.startswith("--sysctl="):
+        ((setting,),) = csv.reader([word.removeprefix("--sysctl=")])
+        yield from setting.partition("=")
+    elif word.startswith("--security-opt="):
+        yield from (word.split("=", 2)[2], word.split("=", 2)[2].partition(":")[2])
+    elif key == "SeccompProfile":
+        yield word.removeprefix("/var/lib/kubelet/seccomp/")
+    elif key == "ExecStart" and word.startswith("{"):
+        yield from leaves(json.loads(word))
+
+
+def leaves(value):
+    if isinstance(value, str):
+        yield value
+    for each in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        yield from leaves(each)
+
+
+def shape(files):
+    """What a text must not change: the lines, and the number of words in each."""
+    return [
+        (section, key, len(words_of(section, key, value)))
+        for _, section, key, value in lines(files)
+        if value != f"{EMPTY_VARIABLE}="
+    ]
+
+
+def units(pod, options):
+    """The files of a valid manifest."""
+    loaded, workloads, errors = load(pod)
+    assert errors == []
+    return quadlets(loaded, workloads, options).files
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_text_is_an_error_or_one_value(field):
+    for entry in (0, 1) if "volumeMounts" in field else (0,):
+        valid = {
+            options: shape(units(document(field, entry=entry), options)) for options in (OLD, NEW)
+        }
+        for name, text in HOSTILE.items():
+            loaded, workloads, errors = load(document(field, text, entry))
+            if errors:
+                where = re.compile(place(field))
+                assert [each for each in errors if not where.fullmatch(each.where)] == [], name
+                assert all(str(each).isprintable() for each in errors), name
+                continue
+            for options in (OLD, NEW):
+                files = quadlets(loaded, workloads, options).files
+                if POD_TEXTS[field].unit and (text or field.endswith(("[]", ".value"))):
+                    assert shape(files) == valid[options], name
+                    assert expected(field, text) in found(files), name
+
+
+def found(files):
+    """The texts in units, split as podman splits them."""
+    return {
+        text
+        for _, section, key, value in lines(files)
+        for word in words_of(section, key, value)
+        for text in texts_of(key, word)
+    }
+
+
+def expected(field, text):
+    """A text as it is in the unit: podman takes capabilities without CAP_."""
+    if "capabilities" in field:
+        return text.upper().removeprefix("CAP_")
+    if field.endswith("httpGet.path"):
+        return text if text.startswith("/") else f"/{text}"
+    if field == "metadata.uid":
+        return f"kubepods-besteffort-pod{text.replace('-', '_')}.slice"
+    if field == "containers[].envFrom[].prefix":
+        return f"{text}k"
+    return text
+
+
+def texts_in(model, path=""):
+    """The paths of all texts that the readers of workloads know."""
+    for name, info in model.model_fields.items():
+        place = f"{path}{info.alias or name}"
+        yield from texts_of_type(info.annotation, place)
+
+
+def texts_of_type(annotation, path):
+    arguments = getattr(annotation, "__args__", ())
+    if annotation is str:
+        yield path
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield from texts_in(annotation, f"{path}.")
+    elif getattr(annotation, "__origin__", None) is list:
+        yield from texts_of_type(arguments[0], f"{path}[]")
+    else:
+        for each in arguments:
+            yield from texts_of_type(each, path)
+
+
+def test_the_table_has_each_text_that_is_read():
+    read = {each.replace("initContainers", "containers") for each in texts_in(WorkloadFields)}
+    unknown = sorted(each for each in read - POD_TEXTS.keys() if not NOT_IN_UNITS.fullmatch(each))
+    assert unknown == []
+    not_read = POD_TEXTS.keys() - read
+    assert {each for each in not_read if not each.startswith(("metadata.", "volumeClaim"))} == {
+        "subdomain"
+    }
+
+
+# variables with an invalid name are left out, as in the kubelet
+WRITTEN = [each for each in FIELDS if POD_TEXTS[each].unit and not each.endswith(".prefix")]
+
+
+@pytest.mark.parametrize("field", WRITTEN)
+def test_a_text_that_no_reader_has_checked_is_not_written(field):
+    valid = {options: shape(units(document(field), options)) for options in (OLD, NEW)}
+    row = POD_TEXTS[field]
+    for name, text in HOSTILE.items():
+        loaded, workloads, errors = load(document(field, text), checks_texts=False)
+        if errors or not text or (".." in text and field.endswith("hostPath.path")):
+            continue  # the reader resolves it
+        for options in (OLD, NEW):
+            valid_text = row.grammar.matches(text)
+            with nullcontext() if valid_text else pytest.raises(InputError, match=" is not "):
+                assert shape(quadlets(loaded, workloads, options).files) == valid[options], name

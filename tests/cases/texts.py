@@ -160,6 +160,7 @@ _SPEC = {
 }
 _DATA = [
     {
+        "apiVersion": "v1",
         "kind": kind,
         "metadata": {"name": name, "namespace": "shop"},
         "data": {"k": "djE="},
@@ -182,6 +183,7 @@ def document(field=None, text=None, entry=0):
         spec["containers"][0][probe[0]] = json.loads(json.dumps(_TCP))
     metadata = {**_NAMES, **({field: text} if field in _NAMES and text is not None else {})}
     pod = {
+        "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {name.partition(".")[2]: each for name, each in metadata.items()},
         "spec": spec,
@@ -201,7 +203,12 @@ def _stateful_set(pod, name):
     template = {"spec": pod["spec"]}
     claims = [{"metadata": {"name": name}}]
     spec = {"template": template, "volumeClaimTemplates": claims}
-    return {"kind": "StatefulSet", "metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": spec,
+    }
 
 
 def _put(value, steps, text, entry):

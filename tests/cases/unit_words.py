@@ -68,7 +68,9 @@ def start(line, environment):
 
 
 def resolved(text, environment):
-    unspecified = re.sub("%(.)", lambda match: {"%": "%"}[match[1]], text, flags=re.DOTALL)
+    # of the specifiers, units have that of the runtime directory
+    specified = {"%": "%", "t": "/run"}
+    unspecified = re.sub("%(.)", lambda match: specified[match[1]], text, flags=re.DOTALL)
     return re.sub(
         r"\$(?:\$|\{(\w+)\})",
         lambda match: "$" if match[1] is None else environment[match[1]],

@@ -237,7 +237,7 @@ def test_quadlets_are_written_to_a_directory(podslice, files, tmp_path, here):
     files({"web.yaml": CONTAINERS.partition("    env:")[0]})
     result = podslice("render", "-f", "web.yaml", "--format", "quadlet", "--output-dir", str(made))
     assert f"removed {made}/web.volumes.tar, which the pod no longer has" in result.err
-    assert sorted(each.name for each in made.iterdir()) == ["web_app.container", "web.pod"]
+    assert sorted(each.name for each in made.iterdir()) == ["web.pod", "web_app.container"]
 
 
 def test_an_archive_does_not_replace_a_link(podslice, files, tmp_path):
@@ -264,7 +264,7 @@ def test_an_install_goes_on_with_the_other_pods(podslice, files, here, monkeypat
     assert result.code == 1
     assert f"error: {place}: is a link, not a directory; podslice did not create it" in result.err
     directory = here / "etc-False/containers/systemd"
-    assert sorted(each.name for each in directory.iterdir()) == ["b_app.container", "b.pod"]
+    assert sorted(each.name for each in directory.iterdir()) == ["b.pod", "b_app.container"]
 
 
 def test_quadlets_are_shown_without_contents_of_secrets(podslice, files, here):
@@ -280,7 +280,7 @@ def test_quadlets_are_shown_without_contents_of_secrets(podslice, files, here):
 def test_names_that_are_too_long_for_a_file(podslice, files):
     names = {"web.yaml": ("a" * 200, "b" * 63), "log.yaml": ("a" * 200, "b" * 20)}
     for file, (pod, container) in names.items():
-        text = f"kind: Pod\nmetadata: {{name: {pod}}}\nspec:\n  containers:\n"
+        text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {pod}}}\nspec:\n  containers:\n"
         files({file: f"{text}  - {{name: {container}, image: app}}\n"})
     result = podslice("render", "-f", "web.yaml", "--format", "quadlet")
     assert result.code == 2

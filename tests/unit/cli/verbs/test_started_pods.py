@@ -408,10 +408,10 @@ def test_data_is_not_below_the_directory_of_the_generator(podslice, files, memor
     files({"data.yaml": DATA})
     volumes = here / "lib-False/podslice/volumes"
     assert podslice("apply", "-f", "data.yaml", "--start").code == 0
-    assert sorted(each.name for each in directory.rglob("*")) == ["data-app.container", "data.pod"]
+    assert sorted(each.name for each in directory.rglob("*")) == ["data.pod", "data_app.container"]
     assert (volumes / "default_data/it/nginx.container").read_text() == "[Container]"
     mount = f"\nVolume={volumes}/default_data/it:/it:ro,z\n"
-    assert mount in (directory / "data-app.container").read_text()
+    assert mount in (directory / "data_app.container").read_text()
     assert podslice("plan", "-f", "data.yaml", "--start").out == "nothing to do\n"
     ended = podslice("delete", "data")
     assert ended.code == 0

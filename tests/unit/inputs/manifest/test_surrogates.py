@@ -10,14 +10,17 @@ from podslice.inputs.manifest import parse
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
 from podslice.inputs.manifest.workloads import read_workloads
+from podslice.model.config import Validate
 
 HALF = "\ud800"
 POD = {
+    "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "web"},
     "spec": {"containers": [{"name": "app", "image": "app"}]},
 }
 YAML = """
+apiVersion: v1
 kind: Pod
 metadata: {name: web}
 spec:
@@ -27,7 +30,7 @@ spec:
 
 
 def load(text):
-    loaded = load_pods(["-"], stdin=text.encode, used_kinds=DATA_KINDS)
+    loaded = load_pods(["-"], stdin=text.encode, used_kinds=DATA_KINDS, validate=Validate.IGNORE)
     workloads = read_workloads(loaded.pods, loaded.documents)
     for each in loaded.documents.values():
         json.dumps(each, ensure_ascii=False).encode()
@@ -37,7 +40,7 @@ def load(text):
 @pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
 @pytest.mark.parametrize("field", ["data", "stringData", "binaryData"])
 def test_data_of_containers(kind, field):
-    data = {"kind": kind, "metadata": {"name": "a"}, field: {"k": HALF}}
+    data = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}, field: {"k": HALF}}
     assert f"stdin: {field}.k" in load(json.dumps(data))
 
 
@@ -64,5 +67,5 @@ def test_the_problems_of_one_document_are_limited():
 def test_yaml(parser, monkeypatch):
     if parser == "python":
         monkeypatch.setattr(parse, "YAML_LOADER", yaml.SafeLoader)
-    where = "spec.containers[0].args[0]" if parser == "python" else "line 6"
+    where = "spec.containers[0].args[0]" if parser == "python" else "line 7"
     assert load(YAML) == [f"stdin: {where}"]

@@ -164,7 +164,12 @@ def _remove_all(changes: Sequence[FileChange], *, dry_run: bool) -> None:
             each.execute()
         write([f"{'would remove' if dry_run else 'removed'} {each.shown}"])
     if removed and not dry_run:
-        write(["now run: systemctl daemon-reload"])
+        write(
+            [
+                "now run: systemctl daemon-reload",
+                "to remove the limits of the reservations now: podslice apply",
+            ]
+        )
     elif not changes:
         write(["nothing to remove"])
 
@@ -209,7 +214,12 @@ def _write_all(changes: Sequence[FileChange], *, dry_run: bool) -> int:
             each.execute()
             write([f"wrote {each.shown}"])
     if not dry_run and any(each.differs for each in changes):
-        write(["now run: systemctl daemon-reload; then restart the container runtimes"])
+        write(
+            [
+                "now run: systemctl daemon-reload; then restart the container runtimes",
+                "to set the limits of the reservations now: podslice apply",
+            ]
+        )
     return FAILED if foreign else DONE
 
 

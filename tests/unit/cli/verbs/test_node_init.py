@@ -140,7 +140,13 @@ def test_reset_undoes_it(podslice, host):
     dry = podslice("node", "reset", "--root", str(host), "--dry-run")
     assert dry.out.count("would remove ") == 4
     done = podslice("node", "reset", "--root", str(host))
-    assert (done.code, done.out.splitlines()[-1]) == (0, "now run: systemctl daemon-reload")
+    assert (done.code, done.out.splitlines()[-2:]) == (
+        0,
+        [
+            "now run: systemctl daemon-reload",
+            "to remove the limits of the reservations now: podslice apply",
+        ],
+    )
     assert files(host) == []
     assert not list((host / "etc").rglob("*.d"))
     again = podslice("node", "reset", "--root", str(host))

@@ -159,17 +159,16 @@ def make_quadlets(
     """Return the units of pods.
 
     Raises:
-        InputError: podman is too old for them, a text does not fit in a unit, or their services cannot
-            execute podslice.
+        InputError: podman is too old for them, their services cannot execute podslice, or a text
+            does not fit in a unit.
     """
     if options.problem is not None:
         raise InputError(options.problem)
+    pods = [(each, workloads.workloads[each.pod.key]) for each in decisions]
+    found = [program_problem(each.pod.key, workload, options) for each, workload in pods]
+    problems = [each for each in found if each is not None]
     made: list[Quadlets] = []
-    problems: list[Problem] = []
-    for each in decisions:
-        workload = workloads.workloads[each.pod.key]
-        if (found := program_problem(each.pod.key, workload, options)) is not None:
-            problems.append(found)
+    for each, workload in pods:
         try:
             made.append(generate(each, workload, options))
         except InputError as error:

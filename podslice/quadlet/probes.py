@@ -37,6 +37,8 @@ from podslice.quadlet.pod_names import Names
 from podslice.quadlet.result import PODMAN, File, Options
 from podslice.quadlet.unit_text import Section, double, json_words, section, unit, words
 
+_PROBE = "containers[].livenessProbe"
+"""The three probes have the same grammars."""
 _NOT_ALIVE = 3
 """The exit status of `__probe` if the container is not alive."""
 # The end of the probing service for any other reason does not concern the container.
@@ -88,8 +90,6 @@ _PROTECTED = ("/home/", "/root/", "/run/user/")
 _USER_SANDBOX = """
 RestrictNamespaces=user net
 """
-_PROBE = "containers[].livenessProbe"
-"""The three probes have the same grammars."""
 _KEYWORDS = ("CMD", "CMD-SHELL", "NONE")
 _TIMEOUT_SINCE = (5, 6)
 """The podman that ends a command after its time. Source: podman, RELEASE_NOTES.md, 5.6.0."""

@@ -6,6 +6,7 @@ import re
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
 from podslice.inputs.manifest.workloads import read_workloads
+from podslice.model.config import Validate
 from podslice.model.grammar import ARGUMENT_BYTES_MAX
 from podslice.model.pod_texts import POD_TEXTS
 from podslice.policy.decide import decide
@@ -203,12 +204,8 @@ def _stateful_set(pod, name):
     template = {"spec": pod["spec"]}
     claims = [{"metadata": {"name": name}}]
     spec = {"template": template, "volumeClaimTemplates": claims}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": {"name": "web", "namespace": "shop"},
-        "spec": spec,
-    }
+    metadata = {"name": "web", "namespace": "shop"}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
 
 
 def _put(value, steps, text, entry):
@@ -237,10 +234,10 @@ def place(field):
     return rf"stdin\[2]: {top}{path}"
 
 
-def load(pod, *, checks_texts=True):
+def load(pod, validate=Validate.STRICT):
     """The pods of a manifest, its workloads, and all errors."""
     data = "\n".join(map(json.dumps, (*_DATA, pod))).encode()
-    loaded = load_pods(["-"], stdin=lambda: data, used_kinds=DATA_KINDS, checks_texts=checks_texts)
+    loaded = load_pods(["-"], stdin=lambda: data, used_kinds=DATA_KINDS, validate=validate)
     workloads = read_workloads(loaded.pods, loaded.documents, ignored=frozenset({"subdomain"}))
     problems = [*loaded.all_problems, *workloads.problems]
     errors = [each for each in problems if each.severity == "error" and each.where != "--ignore"]

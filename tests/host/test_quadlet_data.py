@@ -12,7 +12,7 @@ UNIT = "[Container]\nImage=localhost/app:1\n"
 COMMAND = f"[Service]\nExecStartPre=+/usr/bin/touch {MARK}\n"
 DROP_INS = (
     *("nginx.container.d/10.conf", "container.d/10.conf", "pod.d/10.conf"),
-    *("web-app.container.d/10.conf", "web-.container.d/10.conf", "web.pod.d/10.conf"),
+    *("web_app.container.d/10.conf", "web-.container.d/10.conf", "web.pod.d/10.conf"),
     *("nginx.service.d/10.conf", "service.d/10.conf", "a/b/nginx.container.d/10.conf"),
 )
 UNITS = tuple(f"other.{kind}" for kind in ("container", "pod", "volume", "network", "kube"))

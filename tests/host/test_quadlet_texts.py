@@ -96,6 +96,7 @@ def render(box, pod, *, check=True):
 
 def pod_of(containers, **spec):
     return {
+        "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "web"},
         "spec": {"restartPolicy": "Never", "containers": containers, **spec},

@@ -58,9 +58,7 @@ def read_pod_list(
         InputError: there is an error in them, or a pod whose uid is not known; it has every problem.
     """
     budget = Budget(text_bytes=OBJECT_BYTES_MAX)
-    loaded = load_pods(
-        sources, stdin=stdin, budget=budget, validate=None, used_kinds=_KEPT, checks_texts=False
-    )
+    loaded = load_pods(sources, stdin=stdin, budget=budget, validate=None, used_kinds=_KEPT)
     return _read_pods(loaded, logs, has_mirrors=True)
 
 
@@ -84,9 +82,7 @@ def parse_pod_list(
         raise invalid("the list of pods is not complete", hint, where=name)
     budget = Budget(text_bytes=OBJECT_BYTES_MAX)
     try:
-        loaded = finish(
-            load_text(data, name, budget, validate=None, used_kinds=_KEPT, checks_texts=False)
-        )
+        loaded = finish(load_text(data, name, budget, validate=None, used_kinds=_KEPT))
     except Exhausted as error:
         raise InputError(error.at(name)) from error
     if not _is_list(loaded):

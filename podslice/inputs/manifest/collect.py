@@ -87,11 +87,9 @@ class Collector:
     pods: list[Pod] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     validate: Validate | None = Validate.STRICT
-    """What an unknown field is; None if fields and versions were checked before."""
+    """What an unknown field is; None if fields, versions and texts were checked before."""
     used_kinds: frozenset[str] = frozenset()
     """Kinds without a pod that the caller uses."""
-    checks_texts: bool = True
-    """Whether texts that only quadlets use are checked: not those that an API server has accepted."""
     documents: dict[str, object] = field(default_factory=dict)
     """Address of a document → its value, where there are such kinds."""
     ignored: list[str] = field(default_factory=list)
@@ -215,7 +213,9 @@ class Collector:
         count = _read_count(value, workload, problems, path) if workload.count else None
         self._charge(template, 1 if count is None else count)
         names = _name_pods(metadata, count, problems, at)
-        if self.checks_texts and any(is_reserved(f"{namespace}/{each}") for each in names[:1]):
+        if self.validate is not None and any(
+            is_reserved(f"{namespace}/{each}") for each in names[:1]
+        ):
             message = f"{quote(names[0])} is reserved for units of podslice"
             problems.error(extend_path(at, "name"), message, "choose another name")
         uid = metadata.uid if not workload.template and is_uid(metadata.uid) else None
@@ -271,7 +271,7 @@ class Collector:
                 return Template(where=extend_path(path, "spec"))
         at, spec = extend_path(path, "spec"), holder.get("spec")
         template = read_spec(spec, problems, at)
-        if self.checks_texts and isinstance(spec, dict):
+        if self.validate is not None and isinstance(spec, dict):
             check_texts(spec, problems, at)
             if value["kind"] == "StatefulSet":
                 check_claim_names(value["spec"], problems, extend_path(above, "spec"))

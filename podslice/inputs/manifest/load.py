@@ -51,7 +51,7 @@ class LoadedPods:
         return tuple(dict.fromkeys((*self.problems, *of_pods)))
 
 
-def load_pods(  # noqa: PLR0913 - what the callers of a reader may choose
+def load_pods(
     sources: Sequence[str],
     *,
     namespace: str | None = None,
@@ -59,7 +59,6 @@ def load_pods(  # noqa: PLR0913 - what the callers of a reader may choose
     validate: Validate | None = Validate.STRICT,
     budget: Budget | None = None,
     used_kinds: frozenset[str] = frozenset(),
-    checks_texts: bool = True,
 ) -> LoadedPods:
     """Read the pods of files, directories and standard input.
 
@@ -67,17 +66,15 @@ def load_pods(  # noqa: PLR0913 - what the callers of a reader may choose
         sources: as `kubectl -f`: a file, a directory (not what lies below it), or `-`.
         namespace: for manifests that do not state one; to state another one is an error.
         stdin: reads standard input to its end, or raises `OSError` or `ValueError`.
-        validate: what an unknown field is; None if an API server has checked fields and versions.
+        validate: what an unknown field is; None if an API server has checked fields, versions and texts.
         budget: the budget for all of them together.
         used_kinds: kinds without a pod that the caller reads in the documents, which are then kept.
-        checks_texts: whether texts that only quadlets use are checked; an API server may accept more.
     """
     collector = Collector(
         namespace=namespace,
         validate=validate,
         budget=Budget() if budget is None else budget,
         used_kinds=used_kinds,
-        checks_texts=checks_texts,
     )
     name = ""
     try:
@@ -102,11 +99,10 @@ def load_text(
     *,
     validate: Validate | None = Validate.STRICT,
     used_kinds: frozenset[str] = frozenset(),
-    checks_texts: bool = True,
 ) -> Steps[LoadedPods]:
     """Read the pods of one file from its bytes; a file without a manifest is an error.
 
-    `validate`, `used_kinds` and `checks_texts` are as in `load_pods`.
+    `validate` and `used_kinds` are as in `load_pods`.
 
     Raises:
         Exhausted: the file exceeds the budget.
@@ -116,7 +112,6 @@ def load_text(
         validate=validate,
         budget=budget,
         used_kinds=used_kinds,
-        checks_texts=checks_texts,
     )
     yield from _collect(collector, data, name, is_named=True)
     yield from collector.create_pods()

@@ -64,11 +64,11 @@ def read_workloads(
     problems = list(found)
     used: set[str] = set()
     for pod in pods:
-        known = frozenset(each.where for each in pod.problems)
         spec = _find(documents.get(pod.where), pod.spec_where)
         owner = owner_path(pod.spec_where)
         holder = _find(documents.get(pod.where), owner)
         unknown = frozenset(_unknown_places(holder, owner))
+        known = frozenset(each.where for each in pod.problems)
         refusals = Refusals(where=pod.where, ignored=ignored, unknown=unknown, known=known)
         refuse_of_owner(holder, owner, refusals)
         claims = read_claims(pod, holder, owner, refusals)

@@ -9,6 +9,7 @@ from tests.unit.builders import manifest
 from tests.unit.cli.pods import WEB
 
 OPTIONS_AS_NAMES = """
+apiVersion: v1
 kind: Pod
 metadata: {name: web}
 spec:

@@ -21,7 +21,7 @@ from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod
 from podslice.model.properties import managed_of, supported
 from podslice.model.unit import DesiredUnit, UnitName, parent_slice
-from podslice.plan import NO_MATCHES, Plan, Step, StopUnit
+from podslice.plan import NO_MATCHES, Plan, StartUnit, Step, StopUnit
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import apply
@@ -285,6 +285,9 @@ class Reconciler:
         self._announcer.report_step(result, is_repair=is_repair, was_reloaded=repairs.was_reloaded)
         if is_repair:
             self._drift.count_repair(result.step.name)
+        if isinstance(result.step, StartUnit):
+            # further steps complete its new control group: limits of huge pages are files
+            self._drift.forget(result.step.name)
 
     async def restore_overwritten(self, assessment: Assessment) -> None:
         """Have systemd write kernel files again that another program has written to."""

@@ -19,8 +19,9 @@ from podslice.store import Store
 from podslice.systemd import caching_client
 from tests.unit.agent.fakes import until, write_group
 from tests.unit.agent.reconciled import BATCH, POD_STEPS, WEB, Node
-from tests.unit.builders import amounts, burstable, config
+from tests.unit.builders import amounts, burstable, config, node
 from tests.unit.reconcile.test_guard import RECORDED, start_units_of_a_kubelet
+from tests.unit.reconcile.test_hugepages import hugetlb_files
 
 
 @pytest.fixture
@@ -314,6 +315,24 @@ async def test_an_externally_stopped_slice_is_started_again(two):
     await two.run_round()
     assert WEB in await two.slices()
     assert "stopped externally, restored: started" in two.texts(Kind.DRIFT_REPAIRED)[0]
+
+
+async def test_a_stopped_slice_is_one_repair_with_its_limits_of_huge_pages(tmp_path):
+    """These are files of the new control group, whose limits are a step of their own."""
+    here = Node(tmp_path, on=replace(node("cpu=8,memory=32Gi"), hugepage_sizes=(2**21,)))
+    hugetlb_files(tmp_path)
+    pages = {"hugetlb_2MB.max": "max", "hugetlb_2MB.rsvd.max": "max"}
+    for name in (WEB, "kubepods-burstable.slice"):
+        write_group(here.context, name, cgroup_subtree_control="", **pages)
+    (tmp_path / "cgroup/cgroup.controllers").write_text("cpu hugetlb")
+    here.put("web", {"cpu": "500m", "memory": "256Mi"})
+    await here.settle()
+    await here.memory.stop(WEB)
+    await here.run_round()
+    (text,) = here.texts(Kind.DRIFT_REPAIRED)
+    assert "stopped externally, restored: started" in text
+    (text,) = here.texts(Kind.POD_CHANGED)
+    assert "hugetlb.2MB.max=0" in text
 
 
 async def test_a_slice_stopped_by_the_agent_is_not_drift(two):

@@ -9,7 +9,7 @@ from podslice.agent.oomd_kills import OomdMonitor
 from podslice.dataclass import dataclass
 from podslice.errors import HostError
 from podslice.model.container_exit import OOM_KILL, UNKNOWN, ContainerExit
-from podslice.model.desired import PodDecision
+from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.event import Kind
 from podslice.model.naming import service_name
 from podslice.model.unit import ObservedUnit, UnitName
@@ -51,6 +51,23 @@ class ContainerEnds:
         """By the uids of their pods."""
         self._services: Mapping[UnitName, _Service] | None = None
         """None before the first round."""
+        self._noticed: set[UnitName] = set()
+        self._due: set[UnitName] = set()
+        """The units that were noticed before the round began."""
+        self._handled: dict[tuple[str, str], int] = {}
+        """The start whose end was handled, by the uid of the pod and the container."""
+
+    def notice(self, name: UnitName) -> None:
+        """Have `follow` look for the end of a unit that has changed.
+
+        A container may start and end between two rounds.
+        """
+        self._noticed.add(name)
+
+    def begin(self) -> None:
+        """Begin a round, whose assessment is newer than what was noticed until now."""
+        self._due |= self._noticed
+        self._noticed = set()
 
     def follow(self) -> None:
         """Handle the ends since the last call; those of removed pods are ignored."""
@@ -58,17 +75,47 @@ class ContainerEnds:
         if assessment is None:
             return
         before, self._running = self._running, self._observe(assessment)
-        for pod in assessment.desired.pods if before else ():
-            was, now = (each.get(pod.pod.uid, _NONE) for each in (before, self._running))
-            if ended := was.containers - now.containers:
-                is_oom = self._count_oom_kills(pod, assessment) > was.oom_kills
-                for container in sorted(ended):
-                    self._record(pod.pod.uid, container, is_oom=is_oom)
-                    self._report_end(pod, container)
         earlier, self._services = self._services, dict(_services(assessment))
+        if earlier is None:
+            self._handle_earlier(assessment)
+        left: set[UnitName] = set()
+        for pod in assessment.desired.pods if before or self._due else ():
+            left |= self._follow_pod(pod, before.get(pod.pod.uid), assessment)
+        self._due = left
+        if self._handled:
+            uids = {pod.pod.uid for pod in assessment.desired.pods}
+            self._handled = {key: at for key, at in self._handled.items() if key[0] in uids}
         if earlier is not None:
             for name, service in self._services.items():
                 self._compare(service, earlier.get(name))
+
+    def _handle_earlier(self, assessment: Assessment) -> None:
+        """Leave out the ends before the first round."""
+        self._due.clear()
+        for pod in assessment.desired.pods:
+            uid = pod.pod.uid
+            for name, history in self._context.world.store.histories(uid).items():
+                if history.has_ended:
+                    self._handled[uid, name] = history.started_usec
+
+    def _follow_pod(
+        self, pod: PodDecision, was: _Running | None, assessment: Assessment
+    ) -> set[UnitName]:
+        """Handle the ends in a pod; return the noticed units whose end is not recorded yet."""
+        uid = pod.pod.uid
+        noticed = {each.name: found for each in pod.scopes if (found := self._due & _units(each))}
+        before = was.containers if was else frozenset()
+        ended = (before | noticed.keys()) - self._running.get(uid, _NONE).containers
+        if not ended:
+            return set()
+        is_oom = was is not None and self._count_oom_kills(pod, assessment) > was.oom_kills
+        left: set[UnitName] = set()
+        for container in sorted(ended):
+            if container in before:
+                self._record(uid, container, is_oom=is_oom)
+            if not self._handle_end(pod, container):
+                left |= noticed.get(container, set())
+        return left
 
     def _record(self, uid: str, container: str, *, is_oom: bool) -> None:
         is_oomd = self._oomd.take(uid, container)
@@ -85,15 +132,23 @@ class ContainerEnds:
         except HostError as error:
             self._context.events.note(f"the end of {container} could not be recorded: {error}")
 
-    def _report_end(self, pod: PodDecision, container: str) -> None:
-        """Report the recorded end of a container whose unit is gone, if it has failed."""
+    def _handle_end(self, pod: PodDecision, container: str) -> bool:
+        """Report the end of a container whose unit is gone, if it has failed.
+
+        Return whether its record is complete: `podslice run` writes that of the start last.
+        """
+        key = (pod.pod.uid, container)
         history = self._context.world.store.histories(pod.pod.uid).get(container)
         if history is None or not history.has_ended:
-            return
+            return False
+        if self._handled.get(key) == history.started_usec:
+            return False
+        self._handled[key] = history.started_usec
         last = history.last_exit
         if last is not None and last.is_failure and not self._is_leaving(pod):
             scope = next(each.scope for each in pod.scopes if each.name == container)
             self._report_failure(pod, container, last, unit=service_name(scope))
+        return True
 
     def _compare(self, now: _Service, before: _Service | None) -> None:
         """Report what has happened to a service that is loaded."""
@@ -164,6 +219,11 @@ class ContainerEnds:
     def _count_oom_kills(self, pod: PodDecision, assessment: Assessment) -> int:
         group = control_group(pod.slice, assessment.observed)
         return self._context.world.cgroups.events(group).get("oom_kill", 0)
+
+
+def _units(container: ContainerDecision) -> set[UnitName]:
+    """Return the units that a container may have."""
+    return {container.scope, service_name(container.scope)}
 
 
 def _services(assessment: Assessment) -> Iterator[tuple[UnitName, _Service]]:

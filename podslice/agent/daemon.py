@@ -101,6 +101,7 @@ class Daemon:
         )
         self._oom = OomMonitor(self._context, self._terminations, on_event=self._evictor.wake)
         self._oomd = OomdMonitor(self._context)
+        self._ends = ContainerEnds(self._context, self._oomd)
         self._recorder = UsageRecorder(self._context)
         self._process = ServiceProcess(setup.notifier, self._context.events)
         self._is_reload_requested = False
@@ -193,7 +194,7 @@ class Daemon:
             units=self._units,
             oom=self._oom,
             oomd=self._oomd,
-            ends=ContainerEnds(self._context, self._oomd),
+            ends=self._ends,
             reservations=ReservationMonitor(self._context),
             orphans=self._orphans,
             containers=ContainerKeeper(self._context, self._setup.program),
@@ -251,6 +252,8 @@ class Daemon:
     def _on_bus_signal(self, name: UnitName | None) -> None:
         if name is None or name in self._units:
             self._on_unit_changed(name)
+            if name is not None:
+                self._ends.notice(name)
 
     def _on_unit_changed(self, name: UnitName | None) -> None:
         """Observe a unit again; None: every unit."""

@@ -60,6 +60,7 @@ class Rounds:
     async def run(self) -> bool:
         """Run one round; return whether everything is as desired."""
         started, is_settled, is_failed = time.monotonic(), False, False
+        self._parts.ends.begin()
         if started - self._verified_at >= self._context.world.config.sync_period_usec / 1e6:
             self._verified_at = started
             self._parts.client.verify()

@@ -69,7 +69,7 @@ class ContainerExit:
 
     @property
     def cause(self) -> str:
-        """Return what ended it: `exit code 1`, `SIGSEGV`; systemd's result for lack of both."""
+        """Return what ended it: `exit code 1`, `SIGSEGV`; empty where neither is known."""
         if self.is_oom:
             return "an OOM kill"
         if self.is_oomd:

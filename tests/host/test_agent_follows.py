@@ -10,6 +10,7 @@ from tests.host.scenario import exists, kernel, show
 from tests.lab import fixtures
 from tests.lab.machine import START_SERVICE
 
+SERVICE = "podslice-podweb.default-main.service"
 RECORD = "/run/podslice/pods/web.default.json"
 
 
@@ -112,6 +113,41 @@ def test_a_pod_is_killed_after_its_grace_period(node):
     agent.terminate_slowly(node)
     has_no_web(node)
     assert not agent.events(node, "step-failed", "drift-repaired", "pod-stuck")
+
+
+def problems(node):
+    found = json.loads(node.podslice("status", "-o", "json", check=False).stdout)
+    return [(each["kind"], each["message"]) for each in found["problems"]]
+
+
+@pytest.mark.namespace
+def test_containers_that_fail_are_reported(node):
+    agent.put(node, "web", agent.manifest("web"))
+    has_web(node)
+    node.podslice("run", "web", "--detach", "--", "sh", "-c", "exit 7")
+    (event,) = agent.until(lambda: agent.events(node, "container-failed"))
+    assert event["MESSAGE"] == "container main of pod default/web has failed: exit code 7"
+    failed = ("container-failed", "container main has failed with exit code 7")
+    assert failed in problems(node)
+
+    # a service that systemd starts again until its limit is reached
+    restart = ("--property=Restart=always", "--property=RestartSec=20ms")
+    start = ("systemd-run", "--quiet", f"--unit={SERVICE}", f"--slice={WEB}", *restart)
+    node.run(*start, "sh", "-c", "exit 3")
+    agent.until(lambda: len(agent.events(node, "container-failed")) == 2)
+    count = show(node, SERVICE, "NRestarts")["NRestarts"]
+    restarted = agent.until(lambda: agent.events(node, "container-restarted"))
+    agent.until(lambda: agent.events(node, "container-restarted")[-1]["PODSLICE_RESTARTS"] == count)
+    assert {each["PODSLICE_CONTAINER"] for each in restarted} == {"main"}
+    assert "container-failed" in [kind for kind, _ in problems(node)]
+    node.run("systemctl", "reset-failed", SERVICE)
+
+    # another service in the pod, as administrators place one there
+    node.run(*start[:2], "--unit=beside", f"--slice={WEB}", "sh", "-c", "exit 4")
+    message = "container beside.service has failed with exit code 4"
+    agent.until(lambda: ("container-failed", message) in problems(node))
+    node.run("systemctl", "reset-failed", "beside.service")
+    assert message not in [text for _, text in problems(node)]
 
 
 def test_orphans_are_reported_and_with_collect_orphans_removed(node):

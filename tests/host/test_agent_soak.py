@@ -246,6 +246,8 @@ def test_only_external_changes_are_drift(busy):
     events = agent.events(busy)
     sys.stdout.write(f"\n{out}{len(events)} events\n")
     assert agent.events(busy, "drift-repaired", "drift-contested", "step-failed") == []
+    killed = agent.events(busy, "container-failed")
+    assert [each["PODSLICE_POD"] for each in killed] == ["default/db"] * json.loads(out)["cycles"]
     journal = ("journalctl", "--boot", "--quiet", "--output=cat", "_PID=1")
     assert busy.run(*journal, "--grep=Failed to set", check=False).stdout == ""
 
@@ -266,4 +268,5 @@ def test_only_external_changes_are_drift(busy):
         )
     agent.until_quiet(busy)
     repaired = agent.events(busy, "drift-repaired")
+    sys.stdout.write("".join(f"{each['MESSAGE']}\n" for each in repaired))
     assert [each["PODSLICE_UNIT"] for each in repaired] == [unit for _, unit in changes]

@@ -59,6 +59,7 @@ class Node:
         write_group(self.context, WEB, memory_events=f"low 0\noom_kill {count}")
 
     async def follow(self):
+        self.ends.begin()
         await reassess(self.context)
         self.oomd.follow()
         self.ends.follow()
@@ -161,6 +162,51 @@ async def test_a_container_that_has_failed_is_reported_once(node, end, kind, tex
 
 
 CRASH = {"SERVICE_RESULT": "exit-code", "EXIT_CODE": "exited", "EXIT_STATUS": "7"}
+
+
+async def test_a_container_that_ends_before_it_is_observed_is_reported(node):
+    await node.end()
+
+    def run(started_usec):
+        histories.save_end(node.store.end_path("web", "main", started_usec), CRASH)
+        node.ends.notice(UnitName(SERVICE))
+
+    run(START + 1)
+    await node.follow()
+    assert reported(node) == []  # `run` records the start only after its end
+    node.store.save_start("web", "main", START + 1)
+    await node.follow()
+    await node.follow()
+    assert len(reported(node)) == 1
+    node.store.save_start("web", "main", START + 2)
+    run(START + 2)
+    await node.follow()
+    node.ends.notice(UnitName(SERVICE))
+    await node.follow()
+    assert len(reported(node)) == 2
+
+
+async def test_a_container_that_starts_after_an_assessment_has_not_ended(node):
+    await node.end()
+    await reassess(node.context)
+    await node.memory.start(TransientUnit(name=SCOPE, properties={"PIDs": (8,), "Slice": WEB}))
+    node.store.save_start("web", "main", START + 1)
+    node.ends.notice(UnitName(SCOPE))
+    node.ends.follow()
+    assert not node.store.histories("web")["main"].has_ended
+    histories.save_end(node.store.end_path("web", "main", START + 1), CRASH)
+    await node.end()
+    assert len(reported(node)) == 1
+
+
+async def test_ends_before_the_agent_are_not_reported(node):
+    histories.save_end(node.store.end_path("web", "main", START), CRASH)
+    await node.memory.stop(SCOPE)
+    node.ends = ContainerEnds(node.context, node.oomd)
+    for _ in range(2):
+        node.ends.notice(UnitName(SERVICE))
+        await node.follow()
+    assert reported(node) == []
 
 
 async def test_an_adopted_process_that_the_kernel_kills_is_reported(node):

@@ -78,7 +78,7 @@ class MailPod:
         groups = [f"/sys/fs/cgroup{self._group}/{name}" for name in (MAIL, QUEUE)]
         seen = self._machine.run("sh", "-ec", _ADJUSTMENTS, "sh", *groups).stdout.split()
         assert seen == [self._adjustment("mail"), self._adjustment("queue")]
-        order = self._machine.get(f"{self._volumes}-templates/_data/order").decode()
+        order = self._machine.get(f"{self._volumes}_templates/_data/order").decode()
         assert order == LETTER
 
     def _adjustment(self, container):
@@ -88,9 +88,9 @@ class MailPod:
 
     def queue(self, name):
         """Return a file of the volume that is shared with the sidecar."""
-        return self._machine.get(f"{self._volumes}-queue/_data/{name}").decode()
+        return self._machine.get(f"{self._volumes}_queue/_data/{name}").decode()
 
     def wait_for_log(self, wanted):
         """Wait until the log of the container is this; fail once it can no longer become it."""
-        file, words = f"{self._volumes}-queue/_data/log", wanted.rstrip("\n")
+        file, words = f"{self._volumes}_queue/_data/log", wanted.rstrip("\n")
         self._machine.run("sh", "-c", _AWAIT, "sh", file, words, timeout_sec=LONG_SEC)

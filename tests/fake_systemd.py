@@ -38,6 +38,7 @@ from podslice.model.unit import (
     Value,
     parent_slice,
 )
+from podslice.model.unit_definition import UnitDefinition
 from podslice.model.unit_property import CONTAINER
 from podslice.systemd.call_checks import (
     CHANGEABLE,
@@ -101,6 +102,12 @@ class FakeSystemd:
         for unit in self._units.values():
             unit.built_in = True
         self._files: dict[UnitName, LoadedUnit] = {}
+        self.slices: dict[UnitName, str] = {}
+        """The slices that files of units state since they were started."""
+        self.drop_ins: dict[UnitName, tuple[str, ...]] = {}
+        self.triggers: dict[UnitName, tuple[str, ...]] = {}
+        self.predecessors: frozenset[UnitName] = frozenset()
+        """The units that every unit is ordered after."""
 
     # The contract.
 
@@ -143,6 +150,30 @@ class FakeSystemd:
         (found,) = await self.observe([name])
         return InspectedUnit(observed=found, further=self._units[name].further)
 
+    async def read_definition(self, name: UnitName) -> UnitDefinition:
+        await self._begin("read_definition")
+        check_name(name)
+        unit = self._units.get(name) or self._files.get(name)
+        if unit is None or unit.implied:
+            return UnitDefinition(name=name, load_state="not-found")
+        (found,) = await self.observe([name]) if name in self._units else (None,)
+        return UnitDefinition(
+            name=name,
+            load_state=unit.load_state,
+            active_state=found.active_state if found else "inactive",
+            transient=unit.transient,
+            fragment_path=unit.fragment_path,
+            drop_ins=self.drop_ins.get(name, ()),
+            slice=self.slices.get(name, str(unit.properties.get("Slice", ""))),
+            control_group=found.control_group if found else "",
+            triggers=self.triggers.get(name, ()),
+        )
+
+    async def read_predecessors(self, name: UnitName) -> frozenset[UnitName]:
+        await self._begin("read_predecessors")
+        check_name(name)
+        return self.predecessors
+
     async def start(self, unit: TransientUnit) -> None:
         check_unit(unit)
         await self._begin("start", unit.name)
@@ -182,6 +213,21 @@ class FakeSystemd:
             self._units[name] = replace(self._files[name], more_tasks=1)
             self._add_parents(self._units[name].parent)
         self._units[name].failed = self._units[name].is_waiting = False
+        self.on_change(name)
+
+    async def restart(self, name: UnitName) -> None:
+        check_name(name)
+        await self._begin("restart", name)
+        unit = self._units.pop(name, None) or self._files.get(name)
+        if unit is None:
+            raise NoSuchUnit(f"{name}: Unit {name} not found.")
+        properties = dict(unit.properties)
+        if name in self.slices:
+            properties["Slice"] = self.slices[name]
+        started = fresh(name, properties)
+        started.fragment_path, started.more_tasks = unit.fragment_path, 1
+        self._units[name] = started
+        self._add_parents(started.parent)
         self.on_change(name)
 
     async def reload(self) -> None:

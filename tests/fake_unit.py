@@ -57,6 +57,7 @@ class LoadedUnit:
     transient: bool = False
     fragment_path: str = ""
     started_usec: int = field(default_factory=lambda: time.time_ns() // 1000)
+    load_state: str = "loaded"
     built_in: bool = False
     failed: bool = False
     is_waiting: bool = False

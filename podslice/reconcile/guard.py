@@ -144,6 +144,10 @@ class Guarded(DelegatingClient):
         await self._claim()
         await self._client.start_existing(name, timeout_sec=timeout_sec)
 
+    async def restart(self, name: UnitName) -> None:
+        await self._claim()
+        await self._client.restart(name)
+
     async def reload(self) -> None:
         await self._claim()
         await self._client.reload()

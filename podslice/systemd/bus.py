@@ -48,6 +48,7 @@ from podslice.systemd.tasks import run_concurrently
 
 if TYPE_CHECKING:
     from podslice.model.inspected_unit import InspectedUnit
+    from podslice.model.unit_definition import UnitDefinition
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +145,18 @@ class Bus:
         check_name(name)
         return await self._insist(partial(inspect_unit, name))
 
+    async def read_definition(self, name: UnitName) -> UnitDefinition:
+        from podslice.systemd.unit_definitions import read_definition  # noqa: PLC0415 - few verbs
+
+        check_name(name)
+        return await self._insist(partial(read_definition, name))
+
+    async def read_predecessors(self, name: UnitName) -> frozenset[UnitName]:
+        from podslice.systemd.unit_definitions import read_predecessors  # noqa: PLC0415 - one verb
+
+        check_name(name)
+        return await self._insist(partial(read_predecessors, name))
+
     async def start(self, unit: TransientUnit) -> None:
         check_unit(unit)
         await self._insist(partial(_start, unit), again=partial(_start_again, unit))
@@ -163,6 +176,10 @@ class Bus:
     async def start_existing(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
         check_name(name)
         await self._insist(partial(_start_existing, name, timeout_sec))
+
+    async def restart(self, name: UnitName) -> None:
+        check_name(name)
+        await self._insist(partial(_restart, name))
 
     async def reload(self) -> None:
         await self._insist(_reload)
@@ -324,6 +341,10 @@ async def _start_timer_again(
 
 async def _start_existing(name: UnitName, timeout_sec: float | None, calls: ManagerCalls) -> None:
     await calls.start_loaded(name, timeout_sec)
+
+
+async def _restart(name: UnitName, calls: ManagerCalls) -> None:
+    await calls.restart(name)
 
 
 async def _reload(calls: ManagerCalls) -> None:

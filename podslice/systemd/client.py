@@ -13,6 +13,7 @@ from podslice.model.unit import Caps, ListedUnit, ObservedUnit, TransientUnit, U
 
 if TYPE_CHECKING:
     from podslice.model.inspected_unit import InspectedUnit
+    from podslice.model.unit_definition import UnitDefinition
 
 OnChange = Callable[[UnitName | None], None]
 """Called when a unit may have changed; with None, when any unit may have.
@@ -79,6 +80,15 @@ class Client(Protocol):
         state of that name, and no settings.
         """
 
+    async def read_definition(self, name: UnitName) -> UnitDefinition:
+        """Return the files of a unit, and where it is; one that is not loaded is loaded for this.
+
+        A unit that does not exist has the load state "not-found".
+        """
+
+    async def read_predecessors(self, name: UnitName) -> frozenset[UnitName]:
+        """Return the units that a unit is ordered after, directly or by way of others."""
+
     async def start(self, unit: TransientUnit) -> None:
         """Start a transient slice, scope, service or mount and wait until it is up.
 
@@ -142,6 +152,13 @@ class Client(Protocol):
             BadProperty: the file has an invalid setting.
             CallTimeout: the limit is exceeded; the job stays queued.
             JobFailed: the result of the start job is not "done".
+        """
+
+    async def restart(self, name: UnitName) -> None:
+        """Restart a unit that has a file and wait until it is up; one that is down is started.
+
+        Raises:
+            NoSuchUnit, BadProperty, CallTimeout, JobFailed: as `start_existing`.
         """
 
     async def reload(self) -> None:

@@ -18,6 +18,7 @@ from podslice.systemd.client import Client
 
 if TYPE_CHECKING:
     from podslice.model.inspected_unit import InspectedUnit
+    from podslice.model.unit_definition import UnitDefinition
 
 
 class DelegatingClient:
@@ -51,6 +52,12 @@ class DelegatingClient:
     async def inspect(self, name: UnitName) -> InspectedUnit | None:
         return await self._client.inspect(name)
 
+    async def read_definition(self, name: UnitName) -> UnitDefinition:
+        return await self._client.read_definition(name)
+
+    async def read_predecessors(self, name: UnitName) -> frozenset[UnitName]:
+        return await self._client.read_predecessors(name)
+
     async def start(self, unit: TransientUnit) -> None:
         await self._client.start(unit)
 
@@ -62,6 +69,9 @@ class DelegatingClient:
 
     async def start_existing(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
         await self._client.start_existing(name, timeout_sec=timeout_sec)
+
+    async def restart(self, name: UnitName) -> None:
+        await self._client.restart(name)
 
     async def reload(self) -> None:
         await self._client.reload()

@@ -177,6 +177,11 @@ class ManagerCalls:
         call = self.call("StartUnit", "ss", name, _MODE, about=name)
         await self._run(call, name, timeout_sec=timeout_sec)
 
+    async def restart(self, name: UnitName) -> None:
+        """Restart a unit, or start it."""
+        call = self.call("RestartUnit", "ss", name, _MODE, about=name)
+        await self._run(call, name)
+
     async def reload(self) -> None:
         """Run the generators and read all unit files; systemd replies when this is done."""
         await self.connection.call(

@@ -834,6 +834,44 @@ async def test_start_existing_of_what_does_not_start(
         await client.reset_failed(name)
 
 
+# restart, read_definition
+
+
+async def test_restart_starts_a_service_again(
+    client: Client, root: UnitName, stem: str, world: World
+) -> None:
+    name = UnitName(f"{stem}-r.service")
+    await client.start(slice_(root))
+    world.write_service(name, root, "exec", "sleep 1000")
+    await client.reload()
+    for _ in range(2):
+        await client.restart(name)
+        found = await look(client, name)
+        assert (found.active_state, found.tasks) == ("active", 1)
+    await client.stop(name)
+    with pytest.raises(NoSuchUnit):
+        await client.restart(UnitName(f"{stem}-no.service"))
+
+
+async def test_a_definition_has_the_files_and_the_place_of_a_unit(
+    client: Client, root: UnitName, stem: str, world: World
+) -> None:
+    name, absent = UnitName(f"{stem}-d.service"), UnitName(f"{stem}-no.service")
+    assert (await client.read_definition(absent)).load_state == "not-found"
+    await client.start(slice_(root))
+    world.write_service(name, root, "exec", "sleep 1000")
+    await client.reload()
+    found = await client.read_definition(name)
+    assert (found.name, found.load_state, found.slice) == (name, "loaded", root)
+    assert found.fragment_path.endswith(f"/{name}")
+    assert (found.transient, found.is_running, found.control_group) == (False, False, "")
+    await client.start_existing(name)
+    found = await client.read_definition(name)
+    assert (found.is_running, found.control_group) == (True, f"/{root}/{name}")
+    await client.stop(name)
+    assert (await client.read_definition(root)).transient
+
+
 # set_properties
 
 

@@ -33,7 +33,7 @@ from tests.unit.builders import (
 
 RECORDED = json.loads((Path(__file__).parents[2] / "kubelet_units.json").read_text())["units"]
 WRITES = {"start", "start_batch", "start_timer", "set_properties", "attach", "stop", "stop_batch"}
-WRITES |= {"start_existing", "reload", "kill", "reset_failed"}
+WRITES |= {"start_existing", "restart", "reload", "kill", "reset_failed"}
 POD = "kubepods-burstable-podweb.slice"
 WEB = burstable(
     "web",
@@ -155,6 +155,7 @@ CALLS = {
         TransientUnit(name="a.service", properties={}),
     ),
     "start_existing": ("a.service",),
+    "restart": ("a.service",),
     "reload": (),
     "set_properties": (POD, {}),
     "attach": ("a.scope", []),
@@ -174,7 +175,7 @@ async def test_each_call_that_changes_something_is_refused(beside, memory, call)
 
 
 def test_every_call_of_a_client_is_guarded_or_only_reads():
-    reads = {"caps", "observe", "list_units", "inspect"}
+    reads = {"caps", "observe", "list_units", "inspect", "read_definition", "read_predecessors"}
     calls = {
         name for name in vars(FakeSystemd) if name in dir(FakeSystemd) and not name.startswith("_")
     }

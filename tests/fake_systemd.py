@@ -345,7 +345,7 @@ class FakeSystemd:
         self._units[name].main_exit = main_exit
         self.on_change(name)
 
-    def restart(self, name: UnitName, restarts: int) -> None:
+    def run_again(self, name: UnitName, restarts: int) -> None:
         """Let a service run again after its end, so often."""
         unit = self._units[name]
         unit.is_starting, unit.restarts, unit.main_exit = False, restarts, None

@@ -1,7 +1,7 @@
 """Completions for bash, zsh and fish: verbs, options and their values from the code, as plain text.
 
-Names of pods and containers come from `podslice __complete`. The metavar is the kind of a value:
-FILE, DIR, POD, CONTAINER, PID, CMD, or words with `|` between them. CMD is a command line of its
+Names of pods, containers and services come from `podslice __complete`. The metavar is the kind of a value:
+FILE, DIR, POD, CONTAINER, UNIT, PID, CMD, or words with `|` between them. CMD is a command line of its
 own, after `--`.
 """
 
@@ -15,7 +15,7 @@ from podslice.cli.command_line import Argument, Option, Verb
 COMMAND = "__complete"
 """The hidden verb that lists names, see `podslice.__main__`."""
 _HEAD = "# Made by packaging/generate.py from podslice's command line; not to be edited."
-_ASKED = {"POD": "pods", "CONTAINER": "containers"}
+_ASKED = {"POD": "pods", "CONTAINER": "containers", "UNIT": "units", "PID|UNIT": "units"}
 _BASH_KNOWS = {"FILE", "DIR", "CMD", *_ASKED}
 
 
@@ -161,6 +161,7 @@ _podslice() {{
             while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen $action -- "$cur") ;;
         POD) _podslice_ask pods ;;
         CONTAINER) _podslice_ask containers ;;
+        UNIT|"PID|UNIT") _podslice_ask units ;;
         COMMAND)
             while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -c -- "$cur") ;;
         CMD) [[ -z $cur ]] && COMPREPLY=(--) ;;
@@ -262,7 +263,6 @@ _ZSH_ACTIONS = {
     "DIR": "_files -/",
     "PID": "_pids",
     "NAME": " ",
-    "UNIT": " ",
     **{metavar: f"_podslice_ask {what}" for metavar, what in _ASKED.items()},
 }
 

@@ -47,6 +47,8 @@ class Announcer:
         errors += [each for found in wanted.errors.values() for each in found]
         found = {str(each): (str(each), None, None) for each in errors}
         self._report_new("manifests", Kind.MANIFEST_BROKEN, found)
+        held = {str(each): (str(each), None, None) for each in wanted.held}
+        self._report_new("services", Kind.AGENT_NOTED, held)
         invalid = contents.broken | contents.unread | wanted.errors.keys()
         for path in sorted(self._invalid_files - invalid):
             self._context.events.report(Kind.MANIFEST_VALID, f"{path} is valid again")

@@ -17,6 +17,7 @@ from podslice.policy.replicas import decide_each
 from podslice.reconcile.readmission import is_evicted
 from podslice.reconcile.world import World
 from podslice.store import Records
+from podslice.store.adopted_services import AdoptedService, by_pod, read_adopted
 
 _PODS_PER_STEP = 100
 """Pods compared between two pauses."""
@@ -37,6 +38,8 @@ class WantedPods:
     """All problems of pods in readable files, and of the node."""
     is_unwanted: Callable[[Pod], bool]
     """Whether an applied pod is to be stopped, and is not terminating yet."""
+    held: tuple[Problem, ...]
+    """The problems among them of pods that stay as they are, because services start in them."""
     errors: Mapping[str, tuple[Problem, ...]]
     """The errors of pods in readable files, by file."""
     is_incomplete: bool
@@ -96,25 +99,35 @@ class WantedPodsReader:
         contents = yield from self._manifests.read(_owners(records))
         unrecorded = tuple(pod for pod in unrecorded if pod.uid not in records.digests)
         self._checked = yield from self._check_all(contents)
+        adopted = by_pod(read_adopted(world.manager))
         comparison = _Comparison(
-            contents, records, unrecorded, held=self._held(), digest=world.store.digest
+            contents,
+            records,
+            unrecorded,
+            held=self._held(),
+            digest=world.store.digest,
+            adopted=adopted,
         )
         for checked in paced(self._checked.values(), _PODS_PER_STEP):
             if checked is None:
                 yield
             else:
                 comparison.add(checked)
+        comparison.add_kept(world.manager.flag)
         candidates: list[PodDecision] = []
         for decision in decide_each(comparison.new, world.node, world.config):
-            candidates.append(decision)
+            if not comparison.holds_class(decision, world.manager.flag):
+                candidates.append(decision)
             yield
-        problems = dict.fromkeys((*validate_node(world.node, world.config), *comparison.problems))
+        of_node = validate_node(world.node, world.config)
+        problems = dict.fromkeys((*of_node, *comparison.problems, *comparison.held))
         return WantedPods(
             contents=contents,
             candidates=tuple(candidates),
             digests={uid: each.digest for uid, each in self._checked.items()},
             waiting=tuple(comparison.waiting),
             problems=bounded(tuple(problems)),
+            held=tuple(comparison.held),
             is_unwanted=comparison.is_unwanted,
             errors={path: bounded(tuple(found)) for path, found in comparison.errors.items()},
             is_incomplete=contents.is_partial or comparison.is_waiting,
@@ -159,8 +172,10 @@ class _Comparison:
         *,
         held: HeldPods,
         digest: Callable[[Pod], str],
+        adopted: Mapping[str, tuple[AdoptedService, ...]],
     ) -> None:
         self._contents = contents
+        self._adopted = adopted
         self._records = records
         self._held = held
         self._digest = digest
@@ -177,6 +192,7 @@ class _Comparison:
         self.new: list[Pod] = []
         self.problems: dict[Problem, None] = {}
         self.errors: dict[str, dict[Problem, None]] = {}
+        self.held: list[Problem] = []
         self.waiting: list[Refusal] = []
         self.is_waiting = False
 
@@ -194,7 +210,10 @@ class _Comparison:
             self.errors.setdefault(source, {}).update(dict.fromkeys(errors))
         elif others:
             # the end of a terminating pod requests a round
-            self.is_waiting |= any(other.uid not in self._terminating for other in others)
+            self.is_waiting |= any(
+                other.uid not in self._terminating and other.key not in self._adopted
+                for other in others
+            )
             self.waiting.append(_wait_for(pod, others))
         else:
             self._add_new(checked, source)
@@ -210,6 +229,46 @@ class _Comparison:
         # an evicted pod may be stopped already, so that only its record is left to remove
         if self._is_evicted_unwritten(pod) or is_evicted(pod, self._records):
             return True
+        return self._is_lost(pod) and pod.key not in self._adopted
+
+    def add_kept(self, flag: str) -> None:
+        """Add a problem for each pod that remains without a manifest, because of its services."""
+        for pod in self._records.pods if self._adopted else ():
+            services = self._adopted.get(pod.key)
+            if services and self._is_lost(pod) and pod.uid not in self._terminating:
+                listed = ", ".join(each.unit for each in services)
+                message = f"pod {pod.key} is no longer in it, but services start in the pod:"
+                self.held.append(
+                    Problem(
+                        where=self._records.sources[pod.uid],
+                        message=f"{message} {listed}",
+                        hint=f"to remove it: podslice delete{flag} {pod.key} --restart",
+                    )
+                )
+
+    def holds_class(self, decision: PodDecision, flag: str) -> bool:
+        """Return whether a pod stays in its slice, because services start there; add a problem.
+
+        Only a verb can write their drop-ins again.
+        """
+        pod = decision.pod
+        stale = [
+            each.unit for each in self._adopted.get(pod.key, ()) if each.slice != decision.slice
+        ]
+        if not stale or pod.uid not in self._records.digests:
+            return False
+        message = f"pod {pod.key} would be {decision.qos}, but services start in its present slice:"
+        self.held.append(
+            Problem(
+                where=pod.where,
+                message=f"{message} {', '.join(stale)}",
+                hint=f"stop them; then: podslice apply{flag}",
+            )
+        )
+        return True
+
+    def _is_lost(self, pod: Pod) -> bool:
+        """Return whether the manifest that an applied pod came from no longer has it."""
         source = self._records.sources.get(pod.uid)
         if source is None:
             return False

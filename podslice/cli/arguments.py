@@ -111,6 +111,10 @@ Force = Annotated[
 ]
 
 
+RestartService = Annotated[
+    bool,
+    typer.Option("--restart", help="Restart services that run, so that they change their slice."),
+]
 Start = Annotated[
     bool,
     typer.Option(

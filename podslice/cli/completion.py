@@ -24,11 +24,13 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Recursi
 
 
 def main(arguments: list[str]) -> int:
-    """Print the names of `pods`, or of the `containers` of the last pod on the command line."""
+    """Print the names of `pods`, `units`, or the `containers` of the last pod on the command line."""
     kind, words = (arguments[0], arguments[1:]) if arguments else ("", [])
-    pods = dict(_pods(words))
-    if kind == "pods":
-        names: Iterable[str] = pods
+    pods = dict(_pods(words)) if kind in ("pods", "containers") else {}
+    if kind == "units":
+        names: Iterable[str] = set(_units(words))
+    elif kind == "pods":
+        names = pods
     elif kind == "containers":
         pod = next((word for word in reversed(words) if word in pods), "")
         names = pods.get(pod, ())
@@ -40,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 def _is_name(text: str) -> bool:
     """Return whether a text may be a name: a damaged record may have any."""
-    return text.isascii() and all(each.isalnum() or each in "-./" for each in text)
+    return text.isascii() and all(each.isalnum() or each in "-./@_:" for each in text)
 
 
 def _pods(words: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -52,6 +54,28 @@ def _pods(words: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     for of_pod, name, containers in found:
         is_plain = of_pod == (namespace or "default")
         yield (name if is_plain else f"{of_pod}/{name}"), containers
+
+
+_SERVICE = ".service"
+_SYSTEM = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system")
+_USER = ("/etc/systemd/user", "/run/systemd/user", "/usr/lib/systemd/user")
+_DROP_IN = "50-podslice.conf"
+
+
+def _units(words: list[str]) -> Iterator[str]:
+    """Yield the services with a unit file; for `release` those with a drop-in of podslice."""
+    own = os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME', '')}/.config"
+    directories = (f"{own}/systemd/user", *_USER) if "--user" in words else _SYSTEM
+    for directory in directories:
+        with suppress(OSError):
+            for name in os.listdir(directory):  # noqa: PTH208 - as below
+                unit = name.removesuffix(".d")
+                if unit.endswith("@.service") or not unit.endswith(_SERVICE):
+                    continue
+                if "release" not in words:
+                    yield from [name] if name == unit else ()
+                elif os.path.exists(f"{directory}/{name}/{_DROP_IN}"):  # noqa: PTH110 - as below
+                    yield unit
 
 
 def _values(words: list[str], short: str, long: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node
 from podslice.reconcile.report import describe_step, describe_unconfirmed
+from podslice.store.adopted_services import by_pod, drop_in_path, read_adopted
 from podslice.store.container_failures import ContainerFailures
 from podslice.systemd.journal_access import reading_command
 from podslice.usage.failing_containers import FailingContainer
@@ -25,6 +26,7 @@ from podslice.usage.health import (
     HealthFacts,
     HealthKind,
     HealthProblem,
+    OutdatedDropIn,
     PlannedChange,
     RestartingPod,
     StoppedAgent,
@@ -71,6 +73,7 @@ async def find_problems(
                 *_find_ended(state, placement.ended),
             ),
             flag=world.manager.flag,
+            drop_ins=tuple(_find_outdated_drop_ins(world, state)),
             manifests=tuple(each for each in wanted.problems if each not in of_node),
             pending=wanted.pending,
             unwanted=wanted.unwanted,
@@ -206,6 +209,21 @@ def _find_ended(state: Assessment, ended: Iterable[RuntimeContainer]) -> Iterato
             show=f"{each.runtime} logs {each.name}",
             start=f"{each.runtime} start {each.name}",
         )
+
+
+def _find_outdated_drop_ins(world: LiveWorld, state: Assessment) -> Iterator[OutdatedDropIn]:
+    """Yield the drop-ins that an apply would write again."""
+    adopted = by_pod(read_adopted(world.manager))
+    if not adopted:
+        return
+    from podslice.processes.service_adoption import make_service
+
+    for pod in state.desired.pods:
+        # a pod whose record is lost has no containers
+        for each in adopted.get(pod.pod.key, ()) if pod.scopes else ():
+            if make_service(pod, each.unit, each.container, world.manager) != each:
+                path = str(drop_in_path(each.unit, world.manager))
+                yield OutdatedDropIn(pod=pod.pod.key, unit=each.unit, path=path)
 
 
 def _see_journal(manager: Manager) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from podslice.cli import configuration
@@ -12,11 +13,13 @@ from podslice.cli.views.report_lines import report_lines, step_lines
 from podslice.reconcile.report import Outcome, summarize
 
 if TYPE_CHECKING:
+    from podslice.cli.adopted_services import PodServices
     from podslice.cli.output import OutputFormat
     from podslice.cli.started_pods import StartedPods
     from podslice.cli.views.style import Display
     from podslice.model.config import Origin
     from podslice.processes.quadlet_services import QuadletResult
+    from podslice.processes.service_adoption import PlacedService
     from podslice.reconcile.report import Report
 
 
@@ -26,23 +29,37 @@ def emit_report(
     origin: Origin | None = None,
     *,
     started: StartedPods | None = None,
+    services: PodServices | None = None,
+    flag: str = "",
 ) -> int:
-    """Print a report with the source of its configuration, and return the exit code."""
+    """Print a report with the source of its configuration, and return the exit code.
+
+    `flag` is the option of a user's service manager, after a space.
+    """
     before, after = (started.removals, started.results) if started else ((), ())
+    placed = services.results if services else ()
     emit(
         output,
         document=lambda: documents.document(
             **(configuration.document(origin) if origin else {}),
-            **{**change_documents.report(report), **_document((*before, *after))},
+            **{
+                **change_documents.report(report),
+                **_document((*before, *after)),
+                **_services_document(placed),
+            },
         ),
-        lines=lambda display: _lines(report, before, after, display),
+        lines=lambda display: chain(
+            _service_lines(placed, flag, display), _lines(report, before, after, display)
+        ),
         names=lambda: [
+            *(each.service.unit for each in placed),
             *(each.step.name for each in before),
             *(result.step.name for result in report.results),
             *(each.step.name for each in after),
         ],
     )
-    return report.exit_code or (started.exit_code if started else 0)
+    codes = (each.exit_code for each in (report, started, services) if each)
+    return max(codes, default=0)
 
 
 def _lines(
@@ -61,6 +78,22 @@ def _lines(
     yield from step_lines(report, display)
     yield from result_lines(after, display)
     yield summarize(report, [each.outcome for each in (*before, *after)])
+
+
+def _service_lines(services: Sequence[PlacedService], flag: str, display: Display) -> Iterator[str]:
+    if services:
+        from podslice.cli.views.service_lines import service_lines
+
+        yield from service_lines(services, flag, display)
+
+
+def _services_document(services: Sequence[PlacedService]) -> documents.Document:
+    """Return the part of the document on adopted services, where there are some."""
+    if not services:
+        return {}
+    from podslice.cli.views.service_lines import service_document
+
+    return {"changed": True, "services": documents.listed(services, service_document)}
 
 
 def _document(results: Sequence[QuadletResult]) -> documents.Document:

@@ -27,6 +27,24 @@ def note_start_at_boot(planning: Planning, sources: Sequence[str]) -> None:
         note(f"the pods do not start {when}; to change that: {'; '.join(missing)}")
 
 
+def note_limits_at_boot(planning: Planning, key: str) -> None:
+    """Print what a pod needs so that its services start in its slice at boot, if it is missing."""
+    manager, config = planning.manager, planning.config
+    directories = wanted.manifest_directories(config, manager) or Config().manifests
+    files = wanted.pods_of_manifests(planning)
+    inside = {str(Path(path).parent) for path, pods in files.items() if key in pods}
+    if not manager.is_user and Config().manifests[0] in inside:
+        return  # a service with the drop-in starts what applies them
+    if not inside:
+        remedy = f"copy its manifest to {directories[0]}"
+    elif is_enabled(_AGENT, manager) or manager.is_user:
+        return
+    else:
+        remedy = f"systemctl enable {_AGENT}"
+    when = "with the user's service manager" if manager.is_user else "at boot"
+    note(f"pod {key} is not applied {when}, so that its services start without limits; {remedy}")
+
+
 def _missing(manager: Manager, sources: Sequence[str], directories: Sequence[str]) -> Iterator[str]:
     outside = [each for each in sources if not _is_inside(each, directories)]
     if outside:

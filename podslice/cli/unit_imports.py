@@ -10,7 +10,7 @@ from podslice.cli.views.import_text import ImportSource, Mover
 from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
 from podslice.inputs.scalars import quote
-from podslice.model.naming import SCOPE_PREFIX
+from podslice.model.naming import SCOPE_PREFIX, unescape
 from podslice.model.unit import UnitName, complete_name, is_unit_name
 from podslice.policy.present_settings import settings_of
 
@@ -169,15 +169,10 @@ def _source(world: LiveWorld, unit: InspectedUnit) -> ImportSource:
     use = unit_use(observed, cgroups=world.cgroups)
     mover = Mover.SYSTEMD_RUN if observed.transient else Mover.DROP_IN
     return ImportSource(
-        name=_unescape(observed.name.rpartition(".")[0]),
+        name=unescape(observed.name.rpartition(".")[0]),
         what=observed.name,
         settings=settings_of(unit),
         use=use,
         caveat=_OF_DELEGATED if observed.properties.get("Delegate") else "",
         mover=Mover.ADOPT if observed.name.endswith(".scope") else mover,
     )
-
-
-def _unescape(stem: str) -> str:
-    r"""Return a unit's name without systemd's escapes: `dev\x2dx` → `dev-x`."""
-    return re.sub(r"\\x([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), stem)

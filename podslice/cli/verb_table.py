@@ -27,7 +27,8 @@ SUMMARIES = {
     },
     "Processes": {
         "run": "Run a command as a container of an applied pod.",
-        "adopt": "Move running processes into a container's scope.",
+        "adopt": "Put running processes, or services for good, into a pod.",
+        "release": "Remove adopted services from their pods.",
         "cgroup-parent": "Print a pod's slice, or the options that use it.",
         "phase": "Show whether a pod is in its init phase, or set the phase.",
     },

@@ -75,6 +75,9 @@ class Kind(Enum):
     CONTAINER_RESTARTED = ("container-restarted", "c3e95a07f1d84b62b0497e8a25d6f19b", Level.NOTICE)
     """systemd has started a container again after its end."""
     PROCESSES_ADOPTED = ("processes-adopted", "11a242fd09724a4588d8fc13846295d5", Level.INFO)
+    SERVICE_ADOPTED = ("service-adopted", "6f0d2a4e9b7c4c0f8a51d3e2b64f7a90", Level.INFO)
+    """The drop-in of a service that starts in a pod was written."""
+    SERVICE_RELEASED = ("service-released", "c1b8e75d03f24a6d9e42708f5a6bd31c", Level.INFO)
     PHASE_CHANGED = ("phase-changed", "103bb9d62ebb4e8d84e0ab58f3e0d74e", Level.INFO)
     RESERVED_SET = ("reserved-values-set", "f58bfcd4ea064ed3a52e67f1978401cf", Level.NOTICE)
     """A value of a slice outside the root was set, or restored."""

@@ -54,6 +54,14 @@ class Manager:
         return f"{self.state_directory}/podslice"
 
     @property
+    def unit_directory(self) -> str:
+        """Return the directory of the administrator's unit files, or of the user's.
+
+        Source: systemd.unit(5), "Unit File Load Path".
+        """
+        return f"{self.config_directory}/systemd/{'user' if self.is_user else 'system'}"
+
+    @property
     def flag(self) -> str:
         """Return the option that selects it on a command line, after a space: ` --user`."""
         return " --user" if self.is_user else ""

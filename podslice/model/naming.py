@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from podslice.dataclass import dataclass
@@ -9,6 +10,9 @@ from podslice.model.pod import Qos
 from podslice.model.unit import UnitName, mount_name, slice_name
 
 _DEFAULT_NAMESPACE = "default"
+_DEFAULT_CONTAINER = "main"
+_LABEL_MAX = 63
+"""Source: RFC 1123."""
 ROOT_COMPONENT = "kubepods"
 SCOPE_PREFIX = "podslice"
 OVERHEAD = "overhead"
@@ -67,6 +71,10 @@ class Tree:
         """Return the slice of a pod."""
         stem = self.tier(qos).removesuffix(".slice")
         return UnitName(f"{stem}-{_pod_component(uid)}.slice")
+
+    def all_of(self, uid: str) -> tuple[UnitName, ...]:
+        """Return the slices that the pod has in any class."""
+        return tuple(self.pod(uid, qos) for qos in Qos)
 
     def elsewhere(self, uid: str, qos: Qos) -> tuple[UnitName, ...]:
         """Return the slices that the pod would have in the other classes."""
@@ -142,6 +150,17 @@ def scope_of_service(name: UnitName) -> UnitName:
     """Return the scope with a service's name; other units are returned as they are."""
     stem = name.removesuffix(".service")
     return name if stem == name else UnitName(f"{stem}.scope")
+
+
+def unescape(stem: str) -> str:
+    r"""Return a unit's name without systemd's escapes: `dev\x2dx` → `dev-x`."""
+    return re.sub(r"\\x([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), stem)
+
+
+def container_of(service: str) -> str:
+    r"""Return the container that a service is: `foo@bar\x2dx.service` → `foo-bar-x`."""
+    stem = unescape(service.removesuffix(".service")).lower()[:_LABEL_MAX]
+    return re.sub(r"[^a-z0-9]", "-", stem).strip("-") or _DEFAULT_CONTAINER
 
 
 @lru_cache(maxsize=16)  # every name of a slice begins with those of the root

@@ -57,14 +57,10 @@ class InstalledPod:
 
 
 def installed(manager: Manager) -> Directories:
-    """Return the directories that a service manager and podman's generator read.
-
-    Source: systemd.unit(5), "Unit File Load Path".
-    """
-    kind = "user" if manager.is_user else "system"
+    """Return the directories that a service manager and podman's generator read."""
     return Directories(
         generator=Path(manager.generator_directory),
-        units=Path(manager.config_directory, "systemd", kind),
+        units=Path(manager.unit_directory),
         own=Path(manager.own_state_directory),
     )
 

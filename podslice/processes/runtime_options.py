@@ -25,6 +25,10 @@ _FILES = {
 }
 
 
+_APPLIERS = ("podslice-apply.service", "podslice-agent.service")
+_USER_APPLIERS = ("podslice-agent.service",)
+
+
 class Form(StrEnum):
     """The program that the options are for."""
 
@@ -178,14 +182,27 @@ def _compose(parent: Parent) -> Iterator[str]:
 
 
 def _systemd(parent: Parent) -> Iterator[str]:
-    """Yield a drop-in for a service, with a comment for a single command."""
-    yield f"# for a service: systemctl{parent.manager.flag} edit NAME.service"
+    """Yield a drop-in for a service, with comments on how it is written, and for a command."""
+    flag, of = parent.manager.flag, parent.container
+    named = f" -c {of.name}" if of else ""
+    yield f"# for a service: podslice adopt{flag} {parent.pod.pod.key}{named} NAME.service"
     yield f"# for a command: {systemd_run(parent)} COMMAND"
     yield from drop_in(parent)
 
 
+def appliers(manager: Manager) -> tuple[str, ...]:
+    """Return the services that make the slices of pods at boot, first the one to start for that."""
+    return _USER_APPLIERS if manager.is_user else _APPLIERS
+
+
 def drop_in(parent: Parent) -> Iterator[str]:
-    """Yield the drop-in of a service that is to start in the pod."""
+    """Yield the drop-in of a service that is to start in the pod, once its slice has its limits."""
+    before = appliers(parent.manager)
+    mounts = () if parent.manager.is_user else (each.unit for each in parent.pod.volumes)
+    yield "[Unit]"
+    yield f"Wants={before[0]}"
+    yield f"After={' '.join((*before, *mounts))}"
+    yield ""
     yield "[Service]"
     yield f"Slice={parent.pod.slice}"
     yield from _service_properties(parent)

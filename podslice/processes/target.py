@@ -68,12 +68,11 @@ def find_pod(assessment: Assessment, key: str) -> PodDecision:
     raise HostError(f"pod {key} is not applied; {hint}")
 
 
-def find_place(assessment: Assessment, key: str, container: str | None) -> Place:
-    """Return the place of a container; without a name, of the pod's only container.
+def find_slice(assessment: Assessment, key: str) -> PodDecision:
+    """Return an applied pod whose slice exists.
 
     Raises:
         HostError: the pod is not applied, or its slice does not exist.
-        InputError: the pod does not have the container, or has several and none is named.
     """
     pod = find_pod(assessment, key)
     slice_ = assessment.observed.units.get(pod.slice)
@@ -81,6 +80,17 @@ def find_place(assessment: Assessment, key: str, container: str | None) -> Place
         raise HostError(
             f"{pod.slice}, the slice of pod {key}, does not exist; to create it: podslice apply"
         )
+    return pod
+
+
+def find_place(assessment: Assessment, key: str, container: str | None) -> Place:
+    """Return the place of a container; without a name, of the pod's only container.
+
+    Raises:
+        HostError: the pod is not applied, or its slice does not exist.
+        InputError: the pod does not have the container, or has several and none is named.
+    """
+    pod = find_slice(assessment, key)
     return Place(
         pod=pod,
         container=find_container(pod, container),

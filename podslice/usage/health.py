@@ -58,6 +58,8 @@ class HealthKind(StrEnum):
     ORPHAN = "orphan"
     RECORD = "damaged-record"
     RESERVATION = "reservation-not-enforced"
+    DROP_IN = "drop-in-outdated"
+    """A service starts in another slice or with other limits than its pod has."""
     UNCONFIRMED = "values-not-confirmed"
 
 
@@ -110,6 +112,15 @@ class RestartingPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutdatedDropIn:
+    """The drop-in of an adopted service that no longer fits its pod."""
+
+    pod: str
+    unit: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedChange:
     """A step that would make a unit what it should be."""
 
@@ -135,6 +146,7 @@ class HealthFacts:
     """The containers of other programs in pods that have failed or restart."""
     flag: str = ""
     """The option that selects the service manager, after a space; empty for the system's."""
+    drop_ins: tuple[OutdatedDropIn, ...] = ()
     manifests: tuple[Problem, ...] = ()
     """The problems of the manifest directories."""
     pending: tuple[PendingPod, ...] = ()
@@ -168,6 +180,7 @@ def problems_of(facts: HealthFacts) -> tuple[HealthProblem, ...]:
                 *_of_manifests(facts.manifests),
                 *_of_pods(facts),
                 *_of_restarts(facts),
+                *_of_drop_ins(facts.drop_ins),
                 *_of_cpus(facts),
                 # a kubelet owns the units below its root
                 *(() if facts.foreign else _of_units(facts)),
@@ -323,6 +336,15 @@ def _of_cpus(facts: HealthFacts) -> Iterator[HealthProblem]:
                 yield HealthProblem(
                     kind=kind, object=unit.name, message=message, hint=hint, pod=pod
                 )
+
+
+def _of_drop_ins(outdated: Iterable[OutdatedDropIn]) -> Iterator[HealthProblem]:
+    for each in outdated:
+        message = (
+            f"{each.unit} does not start with the slice and the limits of the pod: {each.path}"
+        )
+        hint = "the next podslice apply writes it again"
+        yield _of_pod(HealthKind.DROP_IN, each.pod, message, hint)
 
 
 def _of_pod(kind: HealthKind, pod: str, message: str, hint: str) -> HealthProblem:

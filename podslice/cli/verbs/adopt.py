@@ -8,60 +8,129 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import ContainerName, Namespace, Output, PodName
+from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, RestartService
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import applied_pod, in_world, locked
 from podslice.cli.views import documents, status_documents
 from podslice.cli.views.tables import columns
+from podslice.errors import InputError, Problem, invalid
 from podslice.model.event import Kind
 from podslice.reconcile.world import LiveWorld
 
 if TYPE_CHECKING:
     from podslice.processes.adoption import Adopted, Adoption
+    from podslice.processes.service_adoption import PlacedService
 
 _NAMED_MAX = 10
+_DIGITS_MAX = 20
 _PID_MAX = 2**22
 """Source: proc_sys_kernel(5), pid_max."""
 
-Pids = Annotated[
-    list[int],
-    typer.Argument(metavar="PID", min=1, max=_PID_MAX, help="Processes to move."),
+Targets = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PID|UNIT", help="Processes to move, or services to put into the pod for good."
+    ),
 ]
 
 
 @planning_options
-def adopt(
+def adopt(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     pod: PodName,
-    pid: Pids,
+    target: Targets,
     container: ContainerName = None,
     namespace: Namespace = None,
+    restart: RestartService = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Move running processes into a container's scope.
+    """Put running processes, or services for good, into a pod.
 
-    The exit status is 0 only if all processes are in the scope.
+    Processes are moved into the scope of a container; the exit status is 0 only if all are there.
+    For a service a drop-in is written, by which it starts in the pod, also after a reboot.
     """
-    from podslice.processes import adoption
-
+    pids, units = _split(target)
+    if pids and restart:
+        raise invalid("only services can be restarted", "omit it", where="--restart")
     key = applied_pod(planning, pod, namespace)
+    if pids:
+        return _adopt_processes(planning, key, container, pids, output)
+    return _adopt_services(planning, key, container, units, output, may_restart=restart)
+
+
+def _split(targets: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Return the process ids, or the units.
+
+    Raises:
+        InputError: there are both, or a number is not a process id.
+    """
+    numbers = [each for each in targets if each.isascii() and each.isdecimal()]
+    units = [each for each in targets if each not in numbers]
+    if numbers and units:
+        message = f"{numbers[0]} is a process, {units[0]} a unit"
+        raise invalid(message, "adopt them one after the other", where="PID|UNIT")
+    if problems := [
+        Problem(where=each, message="not a process id", hint=f"1 to {_PID_MAX}")
+        for each in numbers
+        if not 1 <= int(each[:_DIGITS_MAX]) <= _PID_MAX
+    ]:
+        raise InputError(problems)
+    return list(map(int, numbers)), units
+
+
+def _adopt_services(
+    planning: Planning,
+    key: str,
+    container: str | None,
+    units: Sequence[str],
+    output: OutputFormat,
+    *,
+    may_restart: bool,
+) -> int:
+    """Write the drop-ins of services, and restart those that run elsewhere."""
+    from podslice.cli.placed_services import emit_services, log_services
+    from podslice.cli.start_at_boot import note_limits_at_boot
+    from podslice.processes.service_adoption import adopt_services, restart_due
+
+    async def work(world: LiveWorld) -> tuple[PlacedService, ...]:
+        with locked(world.store), manual_log("adopt", world.store, world.manager) as log:
+            interrupts.begin("drop-ins may have been written; see: podslice status")
+            placed = await adopt_services(world, key, container, units)
+            log_services(log, placed)
+        return await restart_due(world, placed) if may_restart else placed
+
+    placed = in_world(planning, work)
+    code = emit_services(placed, planning.manager, output, with_text=True)
+    note_limits_at_boot(planning, key)
+    return code
+
+
+def _adopt_processes(
+    planning: Planning, key: str, container: str | None, pids: list[int], output: OutputFormat
+) -> int:
+    """Move processes into a container's scope."""
+    from podslice.processes import adoption
 
     async def work(world: LiveWorld) -> Adopted:
         with locked(world.store), manual_log("adopt", world.store, world.manager) as log:
             interrupts.begin("processes may have been moved; see: podslice status")
-            adopted = await adoption.adopt(world, key, container, pid)
+            adopted = await adoption.adopt(world, key, container, pids)
             moved = [
                 each
                 for each in adopted.processes
                 if each.outcome is adoption.AdoptionOutcome.ADOPTED
             ]
             if moved:
-                pids = " ".join(str(each.pid) for each in moved)
+                moved_pids = " ".join(str(each.pid) for each in moved)
                 text = f"moved {_list(moved)} into {adopted.unit}"
                 log.report(
-                    Kind.PROCESSES_ADOPTED, text, pod=key, unit=adopted.unit, fields={"PIDS": pids}
+                    Kind.PROCESSES_ADOPTED,
+                    text,
+                    pod=key,
+                    unit=adopted.unit,
+                    fields={"PIDS": moved_pids},
                 )
         return adopted
 

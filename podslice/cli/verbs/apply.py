@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from podslice.cli.adopted_services import PodServices
 from podslice.cli.arguments import FilesOrDefault, Force, Ignore, Namespace, Output, Prune, Start
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
@@ -20,6 +21,7 @@ from podslice.cli.wanted import sources_or_default
 from podslice.errors import invalid
 from podslice.model.event import Kind
 from podslice.plan import Plan
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import apply as apply_pods
 from podslice.reconcile.report import Report
 from podslice.reconcile.request import Request
@@ -74,25 +76,34 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         candidates=candidates, prune=prune, force=force, by_operator=True, starts_containers=start
     )
 
-    async def work(world: LiveWorld) -> tuple[Report, StartedPods]:
+    async def work(world: LiveWorld) -> tuple[Report, StartedPods, PodServices]:
         progress = StepProgress()
         started = StartedPods(world, to_start)
         with locked(world.store), manual_log("apply", world.store, world.manager) as log:
+            services = PodServices(world, log)
+
+            async def prepare(state: Assessment) -> bool:
+                await services.check(state)
+                is_stopped = await started.prepare(state)
+                return await services.move() or is_stopped
+
             async with progress.shown():
                 report = await apply_pods(
                     world,
                     request,
                     confirm_sec=confirm,
-                    prepare=started.prepare,
+                    prepare=prepare,
                     on_plan=both(both(log.start, progress.start), _import_later),
                     on_result=both(log.step, progress.step),
                 )
             log.finish(report)
+            await services.finish()
             await started.write(report)
         await _start(world, started)
-        return report, started
+        return report, started, services
 
-    return _emit(*in_world(planning, work), output)
+    report, started, services = in_world(planning, work)
+    return _emit(report, started, services, planning.manager.flag, output)
 
 
 async def _start(world: LiveWorld, started: StartedPods) -> None:
@@ -129,10 +140,12 @@ def _note_start_at_boot(
         note_start_at_boot(planning, filename)
 
 
-def _emit(report: Report, started: StartedPods, output: OutputFormat) -> int:
+def _emit(
+    report: Report, started: StartedPods, services: PodServices, flag: str, output: OutputFormat
+) -> int:
     from podslice.cli.report_output import emit_report
 
-    return emit_report(report, output, started=started)
+    return emit_report(report, output, started=started, services=services, flag=flag)
 
 
 def _import_later(made: Plan) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from podslice.cli import configuration
+from podslice.cli.adopted_services import PodServices
 from podslice.cli.arguments import (
     FAILED,
     Names,
@@ -32,6 +33,7 @@ from podslice.cli.wanted import pods_of_manifests
 from podslice.errors import HostError, InputError, Problem, invalid, printable
 from podslice.model.config import Source, Validate
 from podslice.model.event import Kind
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import delete as delete_pods
 from podslice.reconcile.report import Report
 from podslice.reconcile.world import LiveWorld
@@ -62,6 +64,14 @@ Forget = Annotated[
 ]
 
 
+Restart = Annotated[
+    bool,
+    typer.Option(
+        "--restart", help="Restart adopted services outside of the pods, in their slices."
+    ),
+]
+
+
 @planning_options
 def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
@@ -71,9 +81,14 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     every: Every = False,  # noqa: FBT002
     grace_period: GracePeriod = None,
     forget: Forget = False,  # noqa: FBT002
+    restart: Restart = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Stop pods and remove their slices."""
+    """Stop pods and remove their slices.
+
+    Adopted services are released. One that runs in a pod is restarted with --restart; without it
+    nothing is deleted.
+    """
     planning = configuration.tolerate(planning)
     if planning.origin.source is Source.DEFAULT:
         note("pods are only stopped; the values of other units change with the next podslice apply")
@@ -87,30 +102,45 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         raise invalid("no pod specified", "specify pods, -f FILE or --all")
     manifests = _find_manifests(planning, known if every else keys, forget=forget)
 
-    async def work(world: LiveWorld) -> tuple[Report, StartedPods]:
+    async def work(world: LiveWorld) -> tuple[Report, StartedPods, PodServices]:
         progress = StepProgress()
         named = None if every else keys
         started = StartedPods(world, grace_sec=grace_period, named=named)
         with locked(world.store), manual_log("delete", world.store, world.manager) as log:
-            _remove_manifests(manifests)
             evicted = {mark.pod for mark in world.store.load().evicted}
             marked = evicted if every else evicted & keys
+            services = PodServices(world, log, named=named, may_restart=restart)
+
+            async def prepare(state: Assessment) -> bool:
+                await services.check(state)
+                _remove_manifests(manifests)
+                is_stopped = await started.prepare(state)
+                return await services.move() or is_stopped
+
             async with progress.shown():
                 report = await delete_pods(
                     world,
                     named,
                     grace_sec=grace_period,
-                    prepare=started.prepare,
+                    prepare=prepare,
                     on_plan=both(lambda made: log.start(made, marked), progress.start),
                     on_result=both(log.step, progress.step),
                 )
+            await services.finish()
             log.finish(report)
             _log_readmitted(log, marked)
-        return report, started
+        return report, started, services
 
-    report, started = in_world(planning, work)
-    code = emit_report(report, output, planning.origin, started=started)
-    missing = keys - report.matched - started.removed_pods
+    report, started, services = in_world(planning, work)
+    code = emit_report(
+        report,
+        output,
+        planning.origin,
+        started=started,
+        services=services,
+        flag=planning.manager.flag,
+    )
+    missing = keys - report.matched - started.removed_pods - services.removed_pods
     for key in sorted(missing - of_files):
         hint = nearest_pod(key, known) or "see: podslice status"
         note(problem_line(Problem(where="", message=f"pod {key} is not applied", hint=hint)))

@@ -139,9 +139,10 @@ def _placement(
     unit = shlex.quote(source.unit or source.what)
     match source.mover:
         case Mover.DROP_IN:
+            pod = imported.draft.pod.key
             lead = (
-                f"To start {unit} in the applied pod: systemctl{flag} edit {unit}, with the lines"
-                f" below; then: systemctl{flag} restart {unit}"
+                f"To start {unit} in the applied pod, by a drop-in with the lines below: podslice"
+                f" adopt{flag} {pod} {unit} -c {container} --restart"
             )
             return lead, tuple(drop_in(parent))
         case Mover.SYSTEMD_RUN:

@@ -252,7 +252,7 @@ async def test_restarts_are_reported_with_their_reason_and_count(served):
     assert reported(served) == []  # systemd has not started it again
     served.memory.crash(UnitName(SERVICE), 1, crash())
     await served.follow()
-    served.memory.restart(UnitName(SERVICE), 2)
+    served.memory.run_again(UnitName(SERVICE), 2)
     await served.follow()
     await served.follow()
     text = "container main of pod default/web was restarted"
@@ -266,7 +266,7 @@ async def test_restarts_are_reported_with_their_reason_and_count(served):
             {"CONTAINER": "main", "RESTARTS": "2"},
         ),
     ]
-    served.memory.restart(UnitName(SERVICE), 0)  # an administrator has started it
+    served.memory.run_again(UnitName(SERVICE), 0)  # an administrator has started it
     await served.follow()
     assert len(reported(served)) == 2
 

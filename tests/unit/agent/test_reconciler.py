@@ -4,18 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.agent import manifest_files
+from podslice.agent import manifest_files, wanted_pods
 from podslice.agent.reconciler import RoundResult
 from podslice.agent.repair_times import CONTESTED_TIMES
 from podslice.errors import BusUnavailable, HostError, JobFailed
 from podslice.model.config import Enforce, WeightMapping
 from podslice.model.event import Kind
 from podslice.model.node_state import Condition
-from podslice.model.unit import INFINITY, TransientUnit
+from podslice.model.unit import INFINITY, TransientUnit, UnitName
 from podslice.reconcile import converge
 from podslice.reconcile.readmission import readmit
 from podslice.reconcile.request import OngoingTerminations
 from podslice.store import Store
+from podslice.store.adopted_services import AdoptedService
 from podslice.systemd import caching_client
 from tests.unit.agent.fakes import until, write_group
 from tests.unit.agent.reconciled import BATCH, POD_STEPS, WEB, Node
@@ -81,6 +82,55 @@ async def test_a_pod_is_removed_with_its_manifest(two):
     assert (await two.slices()).keys() == {BATCH}
     assert two.records == {"batch"}
     assert two.reported(*POD_STEPS) == [("pod-removed", "default/web")]
+
+
+@pytest.fixture
+def adopted(monkeypatch):
+    """The adopted services: a list, empty at first."""
+    found = []
+    monkeypatch.setattr(wanted_pods, "read_adopted", lambda _: tuple(found))
+    return found
+
+
+def service(slice_):
+    unit = UnitName("lg.service")
+    return AdoptedService(unit=unit, pod="default/web", container="lg", slice=slice_, text="")
+
+
+async def test_a_pod_in_which_services_start_outlasts_its_manifest(two, adopted):
+    adopted.append(service(WEB))
+    two.drop("web")
+    for _ in range(2):
+        result = await two.run_round()
+        assert (result.acted, result.is_settled) == (False, True)
+    assert (await two.slices()).keys() == {WEB, BATCH}
+    (problem,) = two.context.status.problems
+    assert problem.message == (
+        "pod default/web is no longer in it, but services start in the pod: lg.service"
+    )
+    assert problem.hint == "to remove it: podslice delete default/web --restart"
+    (text,) = two.texts(Kind.AGENT_NOTED)
+    assert "lg.service" in text
+    adopted.clear()
+    await two.run_round()
+    assert (await two.slices()).keys() == {BATCH}
+    assert not two.context.status.problems
+
+
+async def test_a_pod_in_which_services_start_keeps_its_class(two, adopted):
+    adopted.append(service(WEB))
+    two.put("web")
+    result = await two.run_round()
+    assert (result.acted, result.is_settled) == (False, True)
+    assert (await two.slices()).keys() == {WEB, BATCH}
+    (problem,) = two.context.status.problems
+    assert problem.message == (
+        "pod default/web would be BestEffort, but services start in its present slice: lg.service"
+    )
+    two.put("web", {"cpu": "500m", "memory": "128Mi"})
+    await two.run_round()
+    assert (await two.slices())[WEB]["MemoryLow"] == 2**27
+    assert not two.context.status.problems
 
 
 async def test_a_pod_applied_again_is_reported_each_time(two):

@@ -55,6 +55,7 @@ def test_every_verb_is_known():
         "plan",
         "readmit",
         "recommend",
+        "release",
         "render",
         "run",
         "simulate",

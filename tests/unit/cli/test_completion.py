@@ -8,7 +8,7 @@ import pytest
 from podslice.cli import completion
 from podslice.model.node_state import AgentState, PendingPod
 from podslice.store import Store
-from tests.unit.builders import besteffort
+from tests.unit.builders import besteffort, make_files
 
 
 @pytest.mark.parametrize("words", [["status"], ["readmit"]])
@@ -59,6 +59,17 @@ def test_only_names_are_printed(tmp_path, monkeypatch, capsys, odd):
         assert names.isascii()
     assert completion.main(["containers", "podslice", "run", "web", "--user", ""]) == 0
     assert capsys.readouterr().out.split() == [each["name"] for each in containers[:-1]]
+
+
+def test_services_that_exist_are_completed(tmp_path, monkeypatch, capsys):
+    directory = tmp_path / "systemd/user"
+    make_files(directory, {"web.service": "", "job@.service": "", "web.timer": ""})
+    make_files(directory, {"db.service.d/50-podslice.conf": "", "web.service.d/90-own.conf": ""})
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(completion, "_USER", ())
+    for verb, names in (("adopt", "web.service\n"), ("release", "db.service\n")):
+        assert completion.main(["units", "podslice", verb, "--user", ""]) == 0
+        assert capsys.readouterr() == (names, "")
 
 
 def test_status_completes_all_wanted_pods(tmp_path, monkeypatch, capsys):

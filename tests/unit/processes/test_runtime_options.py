@@ -125,18 +125,26 @@ def test_a_service_and_a_command_of_systemd():
     assert (
         text(Form.SYSTEMD)
         == f"""\
-# for a service: systemctl edit NAME.service
+# for a service: podslice adopt shop/web NAME.service
 # for a command: systemd-run --slice={SLICE} COMMAND
+[Unit]
+Wants=podslice-apply.service
+After=podslice-apply.service podslice-agent.service
+
 [Service]
 Slice={SLICE}"""
     )
     assert (
         text(Form.SYSTEMD, named="main", manager=USER)
         == f"""\
-# for a service: systemctl --user edit NAME.service
+# for a service: podslice adopt --user shop/web -c main NAME.service
 # for a command: systemd-run --user --slice={SLICE} --property=CPUQuota=50% \
 --property=CPUWeight=9 --property=MemoryLow=16777216 --property=MemoryMax=67108864 \
 --property=OOMScoreAdjust=999 COMMAND
+[Unit]
+Wants=podslice-agent.service
+After=podslice-agent.service
+
 [Service]
 Slice={SLICE}
 CPUQuota=50%

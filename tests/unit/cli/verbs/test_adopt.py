@@ -72,7 +72,7 @@ def test_as_json_and_by_name(podslice, asked):
     assert podslice("adopt", "web", "4", "-o", "name").out == f"{SCOPE}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["web"], ["web", "0"], ["web", "x"], ["web", "4194305"]])
+@pytest.mark.parametrize("arguments", [[], ["web"], ["web", "0"], ["web", "4194305"]])
 def test_processes_must_be_named(podslice, asked, arguments):
     ended = podslice("adopt", *arguments)
     assert (ended.code, ended.out, asked) == (2, "", [])

@@ -414,6 +414,17 @@ def lost_record(machine):
 
 
 STOPPED = "agent-stopped podslice-agent"
+
+
+def drop_in_outdated(machine):
+    """A service starts in the slice of another class."""
+    machine.apply()
+    text = "[X-Podslice]\nPod=default/web\nContainer=lg\n\n[Service]\nSlice=kubepods-podweb.slice\n"
+    path = "etc-False/systemd/system/lg.service.d/50-podslice.conf"
+    make_files(machine.here, {path: text})
+    machine.agent()
+
+
 SITUATIONS = [
     (nothing, []),
     (by_hand, []),
@@ -462,6 +473,7 @@ SITUATIONS = [
     (podman_container_oom_killed, ["container-oom-killed default/web"]),
     (podman_containers_stopped, []),
     (pod_restarting, ["pod-restarting default/web"]),
+    (drop_in_outdated, ["drop-in-outdated default/web"]),
     (cpus_shared, ["cpus-shared default/own"]),
     (elsewhere, ["processes-elsewhere default/web"]),
     (orphan, ["orphan kubepods-podforeign.slice"]),

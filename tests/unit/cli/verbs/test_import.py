@@ -32,7 +32,11 @@ memory: 512Mi # above this its processes are OOM-killed (MemoryMax); MemoryMax=5
 # OOMScoreAdjust=-100 is replaced by that of the pod's QoS class
 # Not in the manifest, kept by nginx.service: IOWeight=50, MemoryHigh=256Mi
 #
-# To start nginx.service in the applied pod: systemctl edit nginx.service, with the lines below; then: systemctl restart nginx.service
+# To start nginx.service in the applied pod, by a drop-in with the lines below: podslice adopt nginx nginx.service -c nginx --restart
+# [Unit]
+# Wants=podslice-apply.service
+# After=podslice-apply.service podslice-agent.service
+#
 # [Service]
 # Slice=kubepods-burstable-podnginx.default.slice
 # CPUQuota=150%
@@ -98,7 +102,7 @@ def test_the_manifest_is_valid_and_has_the_properties_of_the_drop_in(podslice, f
     assert podslice("check", "-f", "web.yaml") == (0, "1 pod, 0 errors, 0 warnings\n", "")
     drop_in = podslice("cgroup-parent", "nginx", "-f", "web.yaml", "-c", "nginx", "-o", "systemd")
     lines = [line for line in drop_in.out.splitlines() if not line.startswith("#")]
-    assert [f"#   {line}" for line in lines] == made.out.splitlines()[-len(lines) :]
+    assert [f"#   {line}".rstrip() for line in lines] == made.out.splitlines()[-len(lines) :]
 
 
 def test_an_inactive_unit_has_only_its_settings(podslice, memory, uses):
@@ -109,7 +113,7 @@ def test_an_inactive_unit_has_only_its_settings(podslice, memory, uses):
         "batch-7": {"requests": {"memory": "0"}, "limits": {"memory": "512Mi"}}
     }
     assert "# batch@7.service, which has no processes\n" in made.out
-    assert "systemctl edit batch@7.service" in made.out
+    assert "podslice adopt batch-7 batch@7.service -c batch-7 --restart" in made.out
 
 
 def test_units_of_a_user_have_the_commands_of_the_user(podslice, memory, uses):
@@ -117,7 +121,7 @@ def test_units_of_a_user_have_the_commands_of_the_user(podslice, memory, uses):
     memory.provide(UnitName("app-term.scope"))
     made = podslice("import", "--user", "sync", "app-term.scope", "--name", "desk")
     assert (made.code, made.err) == (0, "")
-    assert "systemctl --user edit sync.service, with the lines below" in made.out
+    assert "podslice adopt --user desk sync.service -c sync --restart" in made.out
     assert "#   podslice adopt --user desk -c app-term PID...\n" in made.out
     memory.provide(UnitName("inside.service"), Slice="kubepods-podx.slice")
     inside = podslice("import", "--user", "inside")
@@ -272,7 +276,14 @@ def test_the_document_has_manifests_and_placements(podslice, nginx):
     assert pod["manifest"]["kind"] == "Pod"
     assert pod["not_imported"] == []
     (container,) = pod["containers"]
-    assert container["lines"][:2] == ["[Service]", f"Slice={pod['slice']}"]
+    assert container["lines"][:5] == [
+        "[Unit]",
+        "Wants=podslice-apply.service",
+        "After=podslice-apply.service podslice-agent.service",
+        "",
+        "[Service]",
+    ]
+    assert container["lines"][5] == f"Slice={pod['slice']}"
     assert {key: container[key] for key in ("name", "from", "mover")} == {
         "name": "nginx",
         "from": "nginx.service",

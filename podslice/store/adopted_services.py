@@ -1,0 +1,130 @@
+"""Services that start in a pod for good: the drop-ins that say so.
+
+The drop-in outlasts a reboot, which the record of its pod does not; so it names the pod itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from podslice.dataclass import dataclass
+from podslice.files import read_present
+from podslice.model.manager import Manager
+from podslice.model.unit import UnitKind, UnitName
+from podslice.store.atomic import failed
+
+DROP_IN = "50-podslice.conf"
+SECTION = "X-Podslice"
+"""Ignored by systemd. Source: systemd.unit(5), "Description"."""
+
+_BYTES_MAX = 2**20
+_DIRECTORY = f".{UnitKind.SERVICE}.d"
+_OWNER = re.compile(rf"^\[{SECTION}\]\nPod=(\S+)\nContainer=(\S+)$", re.MULTILINE)
+_SLICE = re.compile(r"^Slice=(\S+)$", re.MULTILINE)
+_MODE = 0o644
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedService:
+    """A service and its drop-in."""
+
+    unit: UnitName
+    pod: str
+    """`namespace/name`, applied or not."""
+    container: str
+    """The container of the pod; one of its manifest, or the name of the service."""
+    slice: str
+    text: str
+
+
+def drop_in_path(unit: str, manager: Manager) -> Path:
+    """Return the path of a service's drop-in."""
+    return Path(manager.unit_directory, f"{unit}.d", DROP_IN)
+
+
+def read_adopted(manager: Manager) -> tuple[AdoptedService, ...]:
+    """Return all adopted services, by name.
+
+    Raises:
+        HostError: a drop-in cannot be read.
+    """
+    return tuple(filter(None, (read_drop_in(each, manager) for each in _list_units(manager))))
+
+
+def by_pod(services: Iterable[AdoptedService]) -> dict[str, tuple[AdoptedService, ...]]:
+    """Return services by the keys of their pods."""
+    found: dict[str, tuple[AdoptedService, ...]] = {}
+    for each in services:
+        found[each.pod] = (*found.get(each.pod, ()), each)
+    return found
+
+
+def read_drop_in(unit: UnitName, manager: Manager) -> AdoptedService | None:
+    """Return an adopted service; None if it has no drop-in of podslice.
+
+    Raises:
+        HostError: the drop-in cannot be read.
+    """
+    path = drop_in_path(unit, manager)
+    try:
+        content = read_present(path, limit_bytes=_BYTES_MAX)
+    except OSError as error:
+        raise failed(error, path) from error
+    text = (content or b"").decode(errors="replace")
+    owner, slice_ = _OWNER.search(text), _SLICE.search(text)
+    if owner is None or slice_ is None:
+        return None
+    return AdoptedService(unit=unit, pod=owner[1], container=owner[2], slice=slice_[1], text=text)
+
+
+def write_drop_in(service: AdoptedService, manager: Manager) -> None:
+    """Write the drop-in of a service, whole or not at all.
+
+    Raises:
+        HostError: it cannot be written.
+    """
+    path = drop_in_path(service.unit, manager)
+    new = path.with_suffix(".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _MODE)
+        with os.fdopen(descriptor, "w") as stream:
+            os.fchmod(descriptor, _MODE)
+            stream.write(service.text)
+        new.replace(path)
+    except OSError as error:
+        raise failed(error, path) from error
+
+
+def remove_drop_in(unit: UnitName, manager: Manager) -> None:
+    """Remove the drop-in of a service, and its directory if nothing else is in it.
+
+    Raises:
+        HostError: it cannot be removed.
+    """
+    path = drop_in_path(unit, manager)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise failed(error, path) from error
+    with suppress(OSError):  # there are other drop-ins
+        path.parent.rmdir()
+
+
+def _list_units(manager: Manager) -> Iterator[UnitName]:
+    """Yield the services with a directory of drop-ins, by name."""
+    directory = Path(manager.unit_directory)
+    try:
+        with os.scandir(directory) as found:
+            names = sorted(each.name for each in found if each.name.endswith(_DIRECTORY))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise failed(error, directory) from error
+    for name in names:
+        yield UnitName(name.removesuffix(".d"))

@@ -69,7 +69,7 @@ async def find_problems(
             containers=await _find_container_failures(world, state),
             restarting=await _find_restarting_pods(world, state),
             failing=(
-                *await _find_services(world, state),
+                *await _find_services(world, state, units),
                 *_find_ended(state, placement.ended),
             ),
             flag=world.manager.flag,
@@ -156,16 +156,18 @@ async def _find_restarting_pods(world: LiveWorld, state: Assessment) -> tuple[Re
     )
 
 
-async def _find_services(world: LiveWorld, state: Assessment) -> tuple[FailingContainer, ...]:
+async def _find_services(
+    world: LiveWorld, state: Assessment, units: Iterable[UnitStatus]
+) -> tuple[FailingContainer, ...]:
     """Return the services in slices of pods that have failed, or that systemd starts again.
 
-    Those of containers are among the observed units, and the services of podman's pods restart as
-    pods do.
+    Those of containers are among the units, and the services of podman's pods restart as pods do.
     """
     pods = {pod.slice: pod.pod.key for pod in state.desired.pods}
     if not pods:
         return ()
     known = state.observed.units.keys() | {podman_service(key) for key in pods.values()}
+    known |= {unit.name for unit in units}
     names = [
         each.name
         for each in await world.client.list_units(("*.service",))

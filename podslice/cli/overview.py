@@ -21,7 +21,7 @@ from podslice.reconcile.report import describe_skipped, describe_unconfirmed
 from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import pending
 from podslice.usage.health import problematic_pods
-from podslice.usage.unit_status import EMPTY, EXITED, unit_statuses
+from podslice.usage.unit_status import EXITED, NOT_STARTED, unit_statuses, with_services
 
 if TYPE_CHECKING:
     from podslice.cli.arguments import PodFilter
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from podslice.cli.views.style import Display
     from podslice.cli.wanted import WantedByManifests
     from podslice.kernel.cgroup import CgroupFs
+    from podslice.model.pod_service import PodService
     from podslice.model.reserved_values import PendingTrial
     from podslice.processes.location import Placement
     from podslice.processes.runtimes import RuntimeContainer
@@ -46,6 +47,8 @@ class Overview:
     state: Assessment
     units: tuple[UnitStatus, ...]
     placement: Placement
+    services: tuple[PodService, ...]
+    """The adopted services of pods, which are among the units."""
     cgroups: CgroupFs
     unconfirmed: PendingTrial | None
     wanted: WantedByManifests
@@ -71,6 +74,7 @@ def tolerate(planning: Planning, output: OutputFormat) -> Planning:
 async def observe(world: LiveWorld) -> Overview:
     """Observe everything once."""
     from podslice.processes.location import read_placement
+    from podslice.processes.pod_services import observe_services
 
     findings = await read_findings(world)
     state = await assess_findings(world, Request(by_operator=True, expects_unused=True), findings)
@@ -81,12 +85,17 @@ async def observe(world: LiveWorld) -> Overview:
         world.cgroups,
         container_histories(world.store, state.desired.pods),
     )
-    placement = read_placement(state, world.cgroups, await _list_runtimes(world, state))
+    services = await observe_services(world, (pod.key for pod in state.current))
+    runtimes = await _list_runtimes(world, state)
+    placement = read_placement(state, world.cgroups, runtimes, services=services)
+    held = {(each.pod, each.container) for each in placement.others}
+    units = with_services(units, services, state.desired, world.cgroups, held=held)
     trial = await pending(world.store, world.client)
     return Overview(
         state=state,
         units=units,
         placement=placement,
+        services=services,
         cgroups=world.cgroups,
         unconfirmed=trial,
         wanted=wanted,
@@ -178,7 +187,9 @@ def emit_overview(
             **_pod_document(detail),
         ),
         lines=lambda display: _lines(found, shown, display, as_tree=as_tree, detail=detail),
-        names=lambda: [unit.name for unit in found.units if unit.state not in (EMPTY, EXITED)],
+        names=lambda: [
+            unit.name for unit in found.units if unit.state not in (NOT_STARTED, EXITED)
+        ],
     )
     for text in _notes(found):
         note(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from podslice.usage.unit_status import EXITED, FAILED
 
 if TYPE_CHECKING:
     from podslice.cli.views.status_lines import UnitRow
+    from podslice.model.pod_service import PodService
     from podslice.systemd.journalctl import Entry
 
 INTERVAL_SEC = 0.25
@@ -43,12 +44,12 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
     if decision is None:
         return None
     state = await _with_start(world, decision, state)
-    before = _measure(world, decision, state)
+    before = _measure(world, decision, state, found.services)
     # journalctl may take long, while top answers keys
     (events, events_problem), _ = await asyncio.gather(
         asyncio.to_thread(_read_events, world, key), asyncio.sleep(INTERVAL_SEC)
     )
-    now = _measure(world, decision, state)
+    now = _measure(world, decision, state, found.services)
     usage = usage_table.measure(now, before, {})
     rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=False)
     shown = tuple(row for row in rows if row.unit.pod == key)
@@ -103,8 +104,12 @@ async def _with_start(world: LiveWorld, decision: PodDecision, state: Assessment
     return replace(state, observed=observed)
 
 
-def _measure(world: LiveWorld, decision: PodDecision, state: Assessment) -> NodeStats:
-    return stats.read_stats((decision,), state.observed, world.config, cgroups=world.cgroups)
+def _measure(
+    world: LiveWorld, decision: PodDecision, state: Assessment, services: Sequence[PodService]
+) -> NodeStats:
+    return stats.read_stats(
+        (decision,), state.observed, world.config, cgroups=world.cgroups, services=services
+    )
 
 
 def _phase(key: str, state: Assessment, rows: Iterable[UnitRow]) -> str:

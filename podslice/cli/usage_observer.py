@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from podslice.cli import overview
@@ -14,8 +15,10 @@ from podslice.dataclass import dataclass
 from podslice.errors import PodsliceError
 from podslice.kernel.proc import read_process
 from podslice.model.annotations import ALLOWED_CPUS
+from podslice.model.pod_service import PodService
 from podslice.model.resources import CPU
 from podslice.model.unit import INFINITY, UnitName
+from podslice.processes.pod_services import observe_services
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
@@ -76,7 +79,8 @@ class UsageObserver:
             assessment = self._assessment
         if not self._before:
             self._shown = self._shown.resolve({pod.key for pod in assessment.current})
-        found = self._measure(assessment)
+        services = await observe_services(self._world, (pod.key for pod in assessment.current))
+        found = self._measure(assessment, services)
         before, self._before = self._before or found, found
         if self._world.origin.problems:
             problems.append("the configuration files are invalid, see: podslice status")
@@ -95,7 +99,7 @@ class UsageObserver:
         is_affected = not self._shown.only_problems or pod in self._affected
         return is_affected and self._shown.selects(pod)
 
-    def _measure(self, assessment: Assessment) -> NodeStats:
+    def _measure(self, assessment: Assessment, services: Sequence[PodService]) -> NodeStats:
         agent = read_process(assessment.agent.pid) if assessment.agent else None
         return stats.read_stats(
             assessment.desired.pods,
@@ -103,6 +107,7 @@ class UsageObserver:
             self._world.config,
             cgroups=self._world.cgroups,
             agent_group=agent.control_group if agent else "",
+            services=services,
         )
 
 

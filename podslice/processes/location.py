@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from podslice.processes.target import is_inside
 from podslice.reconcile.assessment import Assessment
 
 if TYPE_CHECKING:
+    from podslice.model.pod_service import PodService
     from podslice.processes.runtimes import RuntimeContainer
 
 _PODMAN = "podman"
@@ -57,7 +58,7 @@ class Stray:
     what: str
     """The unit, or the runtime's container: `podman container site-web`."""
     found_by: str
-    """`unit name`, or the runtime with the labels."""
+    """`unit name`, `drop-in`, or the runtime with the labels."""
     control_group: str
     processes: tuple[Running, ...]
     hint: str
@@ -106,7 +107,8 @@ class Located:
 class PodMap:
     """The control groups of the applied pods, as systemd reports them."""
 
-    def __init__(self, assessment: Assessment) -> None:
+    def __init__(self, assessment: Assessment, services: Iterable[PodService] = ()) -> None:
+        """`services` are those of pods, which are their containers."""
         units = assessment.observed.units
         root = units.get(assessment.desired.root)
         self.root = root.control_group if root else ""
@@ -122,6 +124,7 @@ class PodMap:
             for container in pod.scopes
             for unit in (container.scope, service_name(container.scope))
         }
+        self._containers |= {each.unit.name: (each.pod, each.container) for each in services}
         self._owners = {
             units[unit].control_group: owner
             for unit, owner in self._containers.items()
@@ -172,23 +175,36 @@ def read_placement(
     cgroups: CgroupFs,
     runtimes: Iterable[RuntimeContainer] = (),
     root: Path = Path("/"),
+    *,
+    services: Sequence[PodService] = (),
 ) -> Placement:
-    """Read the location of processes; `runtimes` are the containers that runtimes report."""
+    """Read the location of processes.
+
+    `runtimes` are the containers that runtimes report, `services` the adopted services.
+    """
     pods = PodMap(assessment)
     groups = dict(cgroups.processes(pods.root)) if pods.root else {}
     for unit in _misplaced(assessment, pods):
         groups |= cgroups.processes(unit.control_group)
+    for service in _outside(pods, services):
+        groups |= cgroups.processes(service.unit.control_group)
     containers = tuple(runtimes)
     running = [each for each in containers if each.control_group]
-    found = arrange(assessment, groups, running, lambda pid: process_name(pid, root))
+    found = arrange(
+        assessment, groups, running, lambda pid: process_name(pid, root), services=services
+    )
     return replace(found, ended=tuple(each for each in containers if not each.control_group))
 
 
 def locate(
-    assessment: Assessment, pids: Iterable[int], root: Path = Path("/")
+    assessment: Assessment,
+    pids: Iterable[int],
+    root: Path = Path("/"),
+    *,
+    services: Iterable[PodService] = (),
 ) -> tuple[Located, ...]:
     """Read the location of some processes."""
-    pods = PodMap(assessment)
+    pods = PodMap(assessment, services)
     return tuple(_located(pods, pid, root) for pid in dict.fromkeys(pids))
 
 
@@ -213,9 +229,10 @@ def arrange(
     groups: Groups,
     runtimes: Iterable[RuntimeContainer],
     name_of: Callable[[int], str],
+    services: Sequence[PodService] = (),
 ) -> Placement:
     """Sort processes by their location and the pod that they belong to."""
-    pods = PodMap(assessment)
+    pods = PodMap(assessment, services)
     claims = tuple(_claims(assessment, runtimes))
     held: dict[str, list[Running]] = {}
     others: dict[tuple[str, str, str], list[Running]] = {}
@@ -235,6 +252,7 @@ def arrange(
         strays=(
             *_strays_by_name(assessment, pods, groups, name_of),
             *_strays_by_label(pods, claims, name_of),
+            *_strays_of_services(assessment, pods, services, groups, name_of),
         ),
     )
 
@@ -308,14 +326,49 @@ def _strays_by_name(
             what=unit.name,
             found_by="unit name",
             control_group=unit.control_group,
-            processes=tuple(
-                Running(pid=pid, name=name_of(pid))
-                for group, pids in sorted(groups.items())
-                if is_inside(group, unit.control_group)
-                for pid in sorted(pids)
-            ),
+            processes=_running_in(unit.control_group, groups, name_of),
             hint=f"systemctl stop {unit.name}{f', {start}' if pod else ''}",
         )
+
+
+def _outside(pods: PodMap, services: Iterable[PodService]) -> Iterator[PodService]:
+    """Yield the services that run outside of their pods."""
+    for each in services:
+        group = each.unit.control_group
+        if group and each.pod in pods.groups and not is_inside(group, pods.groups[each.pod]):
+            yield each
+
+
+def _strays_of_services(
+    assessment: Assessment,
+    pods: PodMap,
+    services: Iterable[PodService],
+    groups: Groups,
+    name_of: Callable[[int], str],
+) -> Iterator[Stray]:
+    for each in _outside(pods, services):
+        unit = each.unit
+        yield Stray(
+            pod=each.pod,
+            container=each.container,
+            what=unit.name,
+            found_by="drop-in",
+            control_group=unit.control_group,
+            processes=_running_in(unit.control_group, groups, name_of),
+            hint=f"systemctl{assessment.observed.caps.manager.flag} restart {unit.name}",
+        )
+
+
+def _running_in(
+    control_group: str, groups: Groups, name_of: Callable[[int], str]
+) -> tuple[Running, ...]:
+    """Return the processes in a control group and below."""
+    return tuple(
+        Running(pid=pid, name=name_of(pid))
+        for group, pids in sorted(groups.items())
+        if is_inside(group, control_group)
+        for pid in sorted(pids)
+    )
 
 
 def _strays_by_label(

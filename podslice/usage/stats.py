@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -28,6 +28,7 @@ from podslice.model.naming import (
     service_name,
     system_reserved_slice,
 )
+from podslice.model.pod_service import PodService
 from podslice.model.unit import Observed, UnitName, control_group_of
 
 
@@ -103,7 +104,7 @@ class NodeStats:
     """By key."""
 
 
-def read_stats(
+def read_stats(  # noqa: PLR0913 - what is measured, and where it is
     decisions: Iterable[PodDecision],
     observed: Observed,
     config: Config,
@@ -111,6 +112,7 @@ def read_stats(
     cgroups: CgroupFs,
     root: Path = Path("/"),
     agent_group: str = "",
+    services: Sequence[PodService] = (),
 ) -> NodeStats:
     """Read the present usage; pods and containers without control groups are omitted.
 
@@ -121,13 +123,14 @@ def read_stats(
         cgroups: the control groups of the host.
         root: the root directory of the host.
         agent_group: the control group of the agent; empty where it does not run.
+        services: the adopted services of the pods.
 
     Raises:
         HostError: /proc can't be read or parsed.
     """
     node = _node(cgroups, root)
     groups = tuple(_groups(observed, config, cgroups, agent_group))
-    pods = (_pod(each, observed, cgroups) for each in decisions)
+    pods = (_pod(each, observed, cgroups, services) for each in decisions)
     there = sorted((pod for pod in pods if pod), key=lambda pod: pod.decision.pod.key)
     return replace(node, groups=groups, pods=tuple(there))
 
@@ -230,7 +233,9 @@ def _control_group(name: UnitName, observed: Observed) -> str:
     return "" if observed.caps.manager.is_user else control_group_of(name)
 
 
-def _pod(decision: PodDecision, observed: Observed, cgroups: CgroupFs) -> PodStats | None:
+def _pod(
+    decision: PodDecision, observed: Observed, cgroups: CgroupFs, services: Sequence[PodService]
+) -> PodStats | None:
     unit = observed.units.get(decision.slice)
     if unit is None or not unit.control_group or not cgroups.exists(unit.control_group):
         return None
@@ -238,7 +243,10 @@ def _pod(decision: PodDecision, observed: Observed, cgroups: CgroupFs) -> PodSta
         decision=decision,
         sample=cgroups.sample(unit.control_group),
         started_usec=unit.started_usec,
-        containers=tuple(_containers(decision, observed, cgroups)),
+        containers=(
+            *_containers(decision, observed, cgroups),
+            *_services(decision, unit.control_group, services, cgroups),
+        ),
         volumes=tuple(_volumes(decision.volumes, observed)),
     )
 
@@ -252,6 +260,19 @@ def _containers(
             if unit is not None and unit.control_group and cgroups.exists(unit.control_group):
                 sample = cgroups.sample(unit.control_group)
                 yield ContainerStats(name=container.name, unit=name, sample=sample)
+
+
+def _services(
+    decision: PodDecision, pod_group: str, services: Iterable[PodService], cgroups: CgroupFs
+) -> Iterator[ContainerStats]:
+    """Yield the usage of adopted services that run in the pod."""
+    for each in services:
+        group = each.unit.control_group
+        is_inside = group.startswith(f"{pod_group}/")
+        if each.pod == decision.pod.key and is_inside and cgroups.exists(group):
+            yield ContainerStats(
+                name=each.container, unit=each.unit.name, sample=cgroups.sample(group)
+            )
 
 
 def _volumes(volumes: Iterable[VolumeDecision], observed: Observed) -> Iterator[VolumeStats]:

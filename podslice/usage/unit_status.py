@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from itertools import groupby
 from types import MappingProxyType
 
 from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs, Usage
 from podslice.model.container_exit import ContainerExit, ContainerHistory
 from podslice.model.description import parse_description
-from podslice.model.desired import Desired
+from podslice.model.desired import Desired, PodDecision
+from podslice.model.pod_service import PodService
 from podslice.model.properties import MANAGED, PROPERTIES, managed_of
 from podslice.model.unit import (
     DesiredUnit,
@@ -27,7 +29,7 @@ FAILED = "failed"
 """systemd's state of a unit that has crashed, or could not be started."""
 MISSING = "missing"
 """The state of a desired unit that does not exist."""
-EMPTY = "empty"
+NOT_STARTED = "not started"
 """The state of a container that was never started: it has no unit."""
 EXITED = "exited"
 """The state of a container whose processes have ended, and its unit with them."""
@@ -69,7 +71,7 @@ class UnitStatus:
     """Its name for people: the pod, the container, the tier."""
     depth: int
     state: str
-    """systemd's active state, or `missing`, `empty`, `exited`, `elsewhere`."""
+    """systemd's active state, or `missing`, `not started`, `exited`, `elsewhere`."""
     control_group: str
     properties: tuple[PropertyStatus, ...] = ()
     usage: Usage = field(default_factory=Usage)
@@ -97,7 +99,7 @@ def unit_statuses(
     cgroups: CgroupFs,
     histories: Mapping[UnitName, ContainerHistory] = MappingProxyType({}),
 ) -> tuple[UnitStatus, ...]:
-    """Return the status of every desired unit in tree order, empty containers included.
+    """Return the status of every desired unit in tree order, with containers that were not started.
 
     `histories` are those of containers, by their units.
     """
@@ -111,6 +113,86 @@ def unit_statuses(
         for depth, unit in in_tree_order(desired)
         if unit.name in observed.units or unit.name not in desired.unwanted
     )
+
+
+def with_services(
+    units: Iterable[UnitStatus],
+    services: Iterable[PodService],
+    desired: Desired,
+    cgroups: CgroupFs,
+    *,
+    held: Collection[tuple[str, str | None]] = (),
+) -> tuple[UnitStatus, ...]:
+    """Add adopted services to the units of their pods, as containers.
+
+    A service replaces the container of the manifest that it is. Where only services were started in
+    a pod, its other containers are left out; `held` are the pods and containers that runtimes run.
+    """
+    by_pod: dict[str | None, list[PodService]] = {}
+    for service in services:
+        by_pod.setdefault(service.pod, []).append(service)
+    decisions = {pod.pod.key: pod for pod in desired.pods}
+    found: list[UnitStatus] = []
+    for key, group in groupby(units, key=lambda unit: unit.pod):
+        members = list(group)
+        decision, own = decisions.get(key or ""), by_pod.get(key, ())
+        if decision is not None and own:
+            members = _without_replaced(members, {each.container for each in own}, held)
+            depth = members[0].depth + 1
+            members += (_service_status(each, decision, depth, cgroups) for each in own)
+        found += members
+    return tuple(found)
+
+
+def _without_replaced(
+    units: Sequence[UnitStatus], services: Collection[str], held: Collection[tuple[str, str | None]]
+) -> list[UnitStatus]:
+    """Return the units of a pod without the containers that services stand for."""
+    idle = [each for each in units if each.state == NOT_STARTED and each.label in services]
+    others = [each for each in units if each.kind in HOLDS_PROCESSES and each not in idle]
+    if all(each.state == NOT_STARTED and (each.pod, each.label) not in held for each in others):
+        idle += others
+    return [each for each in units if each not in idle]
+
+
+def _service_status(
+    service: PodService, pod: PodDecision, depth: int, cgroups: CgroupFs
+) -> UnitStatus:
+    found = service.unit
+    group = found.control_group
+    container = next((each for each in pod.scopes if each.name == service.container), None)
+    kernel = cgroups.limits(group) if group else {}
+    return UnitStatus(
+        name=found.name,
+        kind=UnitKind.SERVICE,
+        pod=service.pod,
+        qos="",
+        label=service.container,
+        depth=depth,
+        state=_service_state(found, pod.slice),
+        control_group=group,
+        properties=tuple(
+            PropertyStatus(
+                name=each.name,
+                desired=each.value,
+                systemd=found.properties.get(each.name),
+                kernel=kernel.get(each.name),
+            )
+            for each in (container.properties if container and group else ())
+        ),
+        usage=cgroups.usage(group) if group else Usage(),
+        restarts=found.restarts,
+        last_exit=found.main_exit,
+    )
+
+
+def _service_state(found: ObservedUnit, slice_: UnitName) -> str:
+    if found.active_state == "inactive":
+        return EXITED if found.main_exit else NOT_STARTED
+    if _is_over(found):
+        return EXITED
+    group = found.control_group
+    return ELSEWHERE if group and slice_ not in group.split("/") else found.active_state
 
 
 def in_tree_order(desired: Desired) -> Iterator[tuple[int, DesiredUnit]]:
@@ -170,7 +252,7 @@ def _with_history(
     status: UnitStatus, history: ContainerHistory | None, found: ObservedUnit | None
 ) -> UnitStatus:
     """Add the starts and the last exit, from the record and from a service that is loaded."""
-    has_ended = history is not None and status.state == EMPTY
+    has_ended = history is not None and status.state == NOT_STARTED
     recorded = history.exit_of(is_running=not has_ended) if history else None
     exits = [each for each in (recorded, found.main_exit if found else None) if each]
     return replace(
@@ -195,7 +277,7 @@ def _is_over(found: ObservedUnit | None) -> bool:
 def _state(unit: DesiredUnit, found: ObservedUnit | None, parent: ObservedUnit | None) -> str:
     holds = unit.kind in HOLDS_PROCESSES
     if found is None:
-        return EMPTY if holds else MISSING
+        return NOT_STARTED if holds else MISSING
     if holds and parent is not None and found.control_group:
         inside = found.control_group.startswith(f"{parent.control_group}/")
         return found.active_state if inside else ELSEWHERE

@@ -66,7 +66,7 @@ def test_processes_inside_and_empty_containers_are_shown(site):
         {"pid": pid, "name": "sleep"} for pid in sorted((inside, deep))
     ]
     assert held["web"]["state"] == "active"
-    assert (held["log"]["processes"], held["log"]["state"]) == ([], "empty")
+    assert (held["log"]["processes"], held["log"]["state"]) == ([], "not started")
     (other,) = seen["others"]
     assert (other["unit"], other["pod"]) == ("helper.service", "shop/site")
     assert [process["name"] for process in other["processes"]] == ["sleep"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Annotated
 
 import typer
@@ -17,6 +18,7 @@ from podslice.errors import InputError, Problem
 from podslice.model.naming import OVERHEAD, Tree, scope_name, service_name
 from podslice.model.pod import Pod, Qos
 from podslice.model.unit import UnitName
+from podslice.store.adopted_services import by_pod, read_adopted
 
 Container = Annotated[
     str | None,
@@ -69,10 +71,13 @@ def logs(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     planning = configuration.tolerate(planning)
     pods = _find(planning, key_of(pod, namespace))
+    services = by_pod(read_adopted(planning.manager)) if container is not None else {}
     units: list[UnitName] = []
     for key, (uid, found) in pods.items():
         if container is not None:
-            _require(found, key, container)
+            own = {each.container: each.unit for each in services.get(key, ())}
+            _require(found, key, container, own)
+            units += [own[container]] if container in own else []
         units += _units(uid, [container] if container is not None else _containers(found))
     slices = [each for uid, _ in pods.values() for each in _slices(planning, uid)]
     query = LogQuery(
@@ -109,13 +114,14 @@ def _containers(pod: Pod | None) -> list[str]:
     return [*(each.name for each in pod.containers), OVERHEAD] if pod else []
 
 
-def _require(pod: Pod | None, key: str, container: str) -> None:
+def _require(pod: Pod | None, key: str, container: str, services: Collection[str]) -> None:
     """Check that a pod has a container; those of evicted pods are unknown.
 
     Raises:
         InputError: it has not; the hint is the most similar name.
     """
     names = [name for name in _containers(pod) if name != OVERHEAD or (pod and pod.overhead)]
+    names += [name for name in services if name not in names]
     if pod is None or container in names:
         return
     near = closest(container, names)

@@ -91,9 +91,12 @@ async def _observe(
 def _show_located(planning: Planning, output: OutputFormat, pids: list[int]) -> bool:
     """Print the location of processes; return whether all are in pods."""
     from podslice.processes.location import locate
+    from podslice.processes.pod_services import observe_services
 
     async def work(world: LiveWorld) -> tuple[Located, ...]:
-        return locate(await assess(world), pids)
+        state = await assess(world)
+        services = await observe_services(world, (pod.key for pod in state.current))
+        return locate(state, pids, services=services)
 
     found = in_world(planning, work)
     emit(

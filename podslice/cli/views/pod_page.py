@@ -17,7 +17,7 @@ from podslice.errors import printable
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.resources import cpu_milli, format_amounts, memory_bytes
 from podslice.model.unit import UnitKind
-from podslice.usage.unit_status import EMPTY, EXITED, HOLDS_PROCESSES, MISSING
+from podslice.usage.unit_status import EXITED, HOLDS_PROCESSES, MISSING, NOT_STARTED
 
 if TYPE_CHECKING:
     from podslice.cli.views.pod_detail import PodDetail
@@ -230,7 +230,7 @@ def _state(unit: UnitStatus) -> Cell:
 
 def _details(row: UnitRow, display: Display) -> Iterator[tuple[str, Cell]]:
     unit = row.unit
-    if unit.state not in (EMPTY, EXITED) or display.wide:
+    if unit.state not in (NOT_STARTED, EXITED) or display.wide:
         yield "unit", unit.name
     if row.processes:
         yield "processes", _listed(row, display)
@@ -251,7 +251,7 @@ def _properties(detail: PodDetail, display: Display) -> Iterator[str]:
     rows: list[Sequence[Cell]] = []
     for unit in (row.unit for row in detail.units):
         name = "pod" if unit.kind is UnitKind.SLICE else unit.label
-        for each in unit.properties if unit.state not in (EMPTY, EXITED) else ():
+        for each in unit.properties if unit.state not in (NOT_STARTED, EXITED) else ():
             systemd: Cell = format_value(each.name, each.systemd)
             if each.differs:
                 systemd = Styled(f"{systemd}!", Role.WARNING)

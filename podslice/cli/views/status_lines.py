@@ -19,9 +19,9 @@ from podslice.model.quantity import format_bytes
 from podslice.model.unit import INFINITY, UnitKind, UnitName
 from podslice.usage.unit_status import (
     ELSEWHERE,
-    EMPTY,
     EXITED,
     MISSING,
+    NOT_STARTED,
     UnitStatus,
 )
 
@@ -90,7 +90,7 @@ def rows(
 
 def _held_elsewhere(unit: UnitStatus, others: Iterable[Other]) -> Other | None:
     """Return the runtime's unit of a container that has no unit of podslice."""
-    if unit.state not in (EMPTY, EXITED):
+    if unit.state not in (NOT_STARTED, EXITED):
         return None
     what = (unit.pod, unit.label)
     return next((other for other in others if (other.pod, other.container) == what), None)
@@ -161,7 +161,7 @@ def _status_cells(unit: UnitStatus, *, wide: bool) -> list[Cell]:
 
 _STATE_ROLES = {
     "active": Role.GOOD,
-    EMPTY: Role.DIM,
+    NOT_STARTED: Role.DIM,
     MISSING: Role.ERROR,
     "failed": Role.ERROR,
     ELSEWHERE: Role.WARNING,
@@ -317,7 +317,7 @@ def _kernel(units: Sequence[UnitStatus], display: Display) -> Iterator[str]:
     yield ""
     made: list[Sequence[Cell]] = []
     for unit in units:
-        for each in unit.properties if unit.state not in (EMPTY, EXITED) else ():
+        for each in unit.properties if unit.state not in (NOT_STARTED, EXITED) else ():
             desired, systemd = (format_value(each.name, v) for v in (each.desired, each.systemd))
             key = PROPERTIES[each.name].key
             found: Cell = Styled(systemd, Role.WARNING) if each.differs else systemd

@@ -74,7 +74,7 @@ def test_containers_without_processes_are_empty_and_differ_in_nothing(tmp_path):
     found = statuses(wanted, as_observed(wanted, scopes=False), tmp_path)
     scopes = [unit for unit in found if unit.kind is UnitKind.SCOPE]
     assert [(unit.label, unit.state, unit.differs) for unit in scopes] == [
-        ("main", "empty", False)
+        ("main", "not started", False)
     ] * 3
 
 

@@ -6,7 +6,7 @@ from podslice.model.manager import SYSTEM, user_manager
 from podslice.processes import launch, runtimes
 from podslice.systemd import journal_access, journalctl
 from podslice.systemd.journalctl import LogQuery
-from tests.unit.builders import USER
+from tests.unit.builders import USER, make_files
 
 SHOP = """\
 apiVersion: v1
@@ -47,6 +47,14 @@ def shop(memory, podslice, files, monkeypatch, tmp_path, allow_effects):
         return command.arguments[1:]
 
     return arguments_of
+
+
+def test_an_adopted_service_is_a_container(shop, here, podslice):
+    text = "[X-Podslice]\nPod=default/shop\nContainer=nginx\n\n[Service]\nSlice=x.slice\n"
+    make_files(here / "etc-False/systemd/system/nginx.service.d", {"50-podslice.conf": text})
+    (group, *_) = " ".join(shop("shop", "-c", "nginx")[2:]).split(" + ")
+    assert "_SYSTEMD_UNIT=nginx.service" in group
+    assert "its containers: app, log, nginx" in podslice("logs", "shop", "-c", "db").err
 
 
 def test_the_messages_of_the_whole_pod_are_those_in_its_slice(shop):

@@ -476,7 +476,7 @@ def test_the_end_of_a_command_in_the_foreground_is_recorded(  # noqa: PLR0917 - 
         return status
 
     monkeypatch.setattr(FakeChild, "watch", watch)
-    assert shown_state(podslice, "app") == ("empty", 0, None)
+    assert shown_state(podslice, "app") == ("not started", 0, None)
     assert podslice("run", "shop", "-c", "app", "--", "sh").code == 1000 + status
     assert shown_state(podslice, "app") == ("exited", 0, shown)
     podslice("run", "shop", "-c", "app", "--", "sh")
@@ -501,7 +501,7 @@ def test_a_deleted_pod_has_no_history(shop, podslice, here, files):
     assert podslice("delete", "--all").code == 0
     assert list(here.glob("**/containers")) == []
     assert podslice("apply", "-f", "shop.yaml").code == 0
-    assert shown_state(podslice, "app") == ("empty", 0, None)
+    assert shown_state(podslice, "app") == ("not started", 0, None)
 
 
 def test_the_internal_verbs_are_hidden(podslice):

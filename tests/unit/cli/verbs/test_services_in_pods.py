@@ -7,6 +7,7 @@ import pytest
 
 from podslice.errors import JobFailed
 from podslice.systemd import bus
+from tests.unit.builders import make_files
 from tests.unit.cli.unit_files import WithUnitFiles
 
 POD = """\
@@ -320,3 +321,76 @@ def test_limits_at_boot(podslice, web, here, files, memory):
         "pod default/web is not applied at boot, so that its services start without limits;"
         " systemctl enable podslice-agent.service\n"
     )
+
+
+def containers(podslice):
+    """Return the containers in `status`, with their units and states."""
+    found = json.loads(podslice("status", "-o", "json").out)
+    return found, {
+        each["container"]: (each["name"], each["state"])
+        for each in found["units"]
+        if "container" in each
+    }
+
+
+def test_a_service_is_shown_as_a_container_of_its_pod(podslice, web, memory):
+    podslice("adopt", "web", "lg", "idle@a", "--restart")
+    found, shown = containers(podslice)
+    # nothing was started in the containers of the manifest
+    assert shown == {
+        "lg": ("lg.service", "active"),
+        "idle-a": ("idle@a.service", "not started"),
+    }
+    assert (found["others"], found["strays"], found["healthy"]) == ([], [], True)
+    for verb in (["status"], ["tree"], ["status", "web"]):
+        lines = [line.split() for line in podslice(*verb).out.replace("│", "").splitlines()]
+        assert any({"lg", "active"} <= {*line} for line in lines), verb
+        assert not any({"other", "main", "nginx"} & {*line} for line in lines), verb
+
+    memory.fail("lg.service")
+    assert containers(podslice)[1]["lg"] == ("lg.service", "failed")
+
+
+def test_a_service_is_the_container_that_it_was_adopted_as(podslice, web, memory):
+    podslice("adopt", "web", "lg", "-c", "nginx", "--restart")
+    memory.provide("podslice-podweb.default-main.service", Slice=SLICE)
+    found, shown = containers(podslice)
+    assert shown == {
+        "main": ("podslice-podweb.default-main.service", "active"),
+        "nginx": ("lg.service", "active"),
+    }
+    (unit,) = [each for each in found["units"] if each["name"] == "lg.service"]
+    limits = {each["name"]: each["desired"] for each in unit["properties"]}
+    assert limits["MemoryMax"] == 32 * 2**20
+
+
+def test_containers_that_were_not_started_are_listed_beside_others(podslice, web, memory):
+    podslice("adopt", "web", "lg", "--restart")
+    memory.provide("podslice-podweb.default-main.service", Slice=SLICE)
+    _, shown = containers(podslice)
+    assert {name: state for name, (_, state) in shown.items()} == {
+        "main": "active",
+        "nginx": "not started",
+        "lg": "active",
+    }
+
+
+def test_a_service_that_runs_elsewhere_is_a_problem(podslice, web, memory):
+    podslice("adopt", "web", "lg")
+    found, shown = containers(podslice)
+    assert shown == {"lg": ("lg.service", "elsewhere")}
+    (problem,) = found["problems"]
+    assert (problem["kind"], problem["object"]) == ("processes-elsewhere", "default/web")
+    assert problem["message"].endswith("runs in /system.slice, outside of the pod")
+    assert problem["hint"] == "systemctl restart lg.service"
+
+
+def test_top_shows_the_use_of_a_service(podslice, web, memory, here):
+    podslice("adopt", "web", "lg", "--restart")
+    group = here / f"cgroup{INSIDE}"
+    make_files(here / "cgroup", {"cgroup.controllers": "cpu memory pids\n"})
+    make_files(group.parent, {"memory.current": "8192\n", "pids.current": "1\n"})
+    make_files(group, {"memory.current": "4096\n", "pids.current": "1\n"})
+    (pod,) = json.loads(podslice("top", "--once", "-o", "json").out)["pods"]
+    (container,) = pod["containers"]
+    assert (container["name"], container["unit"]) == ("lg", "lg.service")

@@ -15,12 +15,12 @@ from tests.unit.builders import make_files, manifest
 from tests.unit.processes.invented import processes
 
 STATUS = """\
-NAME                         QOS        STATE   WEIGHT  QUOTA  MEM LOW  MEM MAX  USED  CPU TIME  TASKS
-kubepods.slice               -          active     800      -  256 MiB   32 GiB     -         -      -
-  kubepods-burstable.slice   -          active      75      -  256 MiB        -     -         -      -
-    shop/web                 Burstable  active      75   125%  256 MiB        -     -         -      -
-      main                   -          empty        -      -        -        -     -         -      -
-  kubepods-besteffort.slice  -          active       1      -        -        -     -         -      -
+NAME                         QOS        STATE        WEIGHT  QUOTA  MEM LOW  MEM MAX  USED  CPU TIME  TASKS
+kubepods.slice               -          active          800      -  256 MiB   32 GiB     -         -      -
+  kubepods-burstable.slice   -          active           75      -  256 MiB        -     -         -      -
+    shop/web                 Burstable  active           75   125%  256 MiB        -     -         -      -
+      main                   -          not started       -      -        -        -     -         -      -
+  kubepods-besteffort.slice  -          active            1      -        -        -     -         -      -
 """
 
 TREE = """\
@@ -28,7 +28,7 @@ NAME                          USED  PROPERTIES
 kubepods.slice                -     CPUWeight=800 MemoryLow=256Mi MemoryMax=32Gi
 ├─ kubepods-burstable.slice   -     CPUWeight=75 MemoryLow=256Mi
 │  └─ shop/web Burstable      -     CPUQuota=125% CPUWeight=75 MemoryLow=256Mi
-│     └─ main                 -     empty
+│     └─ main                 -     not started
 └─ kubepods-besteffort.slice  -     CPUWeight=1
 """
 

@@ -110,7 +110,7 @@ def test_everything_about_a_pod_is_on_one_page(shop, podslice):
     assert ["OOM", "kills", "3"] in [" ".join(row).split() for row in use]
     assert any(row[0] == "cpu" and row[1].endswith(" of 0.50 CPUs") for row in use)
     shown = [" ".join(row).split() for row in containers]
-    assert ["fetch", "empty", "0", "-", "-", "-"] in shown
+    assert ["fetch", "not", "started", "0", "-", "-", "-"] in shown
     assert ["unit", SERVICE] in shown
     assert ["processes", "7000001", "?,", "7000002", "?"] in shown
     (last,) = [" ".join(row) for row in shown if row[0] == "last"]

@@ -137,6 +137,44 @@ def problems(host):
     return json.loads(host.podslice("status", "-o", "json", check=False).stdout)["problems"]
 
 
+LG = "[Service]\nExecStart=sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
+BURSTABLE = "{requests: {cpu: 10m}, limits: {memory: 8Mi}}"
+GUARANTEED = "{limits: {cpu: 100m, memory: 8Mi}}"
+
+
+def put_service(host, name, resources):
+    """Write the manifest of a pod with the name of a service."""
+    text = f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec: {{containers: [{{name: main, resources: {resources}}}]}}
+"""
+    host.machine.put(f"{MANIFESTS}/{name}.yaml", text)
+
+
+def test_services_are_adopted(host):
+    """One of them has a pod of another class after the reboot."""
+    for name in ("early", "moved"):
+        host.machine.put(f"/etc/systemd/system/{name}.service", LG)
+        put_service(host, name, BURSTABLE)
+    host.run("systemctl", "daemon-reload")
+    host.run("systemctl", "--quiet", "enable", "--now", "early", "moved")
+    host.podslice("apply", "-f", MANIFESTS)
+    refused = host.podslice("adopt", "early", "dbus", check=False)
+    assert (refused.exit_code, "starts before podslice-apply.service" in refused.stderr) == (
+        2,
+        True,
+    )
+    host.podslice("adopt", "early", "early")
+    assert show(host.machine, "early", "Slice") == {
+        "Slice": "kubepods-burstable-podearly.default.slice"
+    }
+    moved = host.podslice("adopt", "moved", "moved", "--restart")
+    assert moved.stdout.splitlines()[-1] == "restarted moved.service"
+    put_service(host, "moved", GUARANTEED)
+
+
 def test_after_a_reboot_the_pods_exist_before_multi_user_target(host):
     host.machine.put(f"{MANIFESTS}/web.yaml", POD)
     host.run("sh", "-c", "echo 'sync-period = \"2s\"' >> /etc/podslice/podslice.toml")
@@ -151,6 +189,25 @@ def test_after_a_reboot_the_pods_exist_before_multi_user_target(host):
     group = show(host.machine, pod, "ControlGroup")["ControlGroup"]
     assert kernel(host.machine, group, "memory.max") == str(8 * 2**20)
     host.seen["pod"] = pod
+
+
+def test_after_a_reboot_adopted_services_start_within_their_limits(host):
+    times = ("ActiveEnterTimestampMonotonic", "InactiveExitTimestampMonotonic")
+    applied = int(show(host.machine, "podslice-apply.service", times[0])[times[0]])
+    slices = {"early": "kubepods-burstable-podearly", "moved": "kubepods-podmoved"}
+    for name, slice_ in slices.items():
+        shown = show(host.machine, name, "ActiveState", "ControlGroup", times[1])
+        assert (shown["ActiveState"], applied <= int(shown[times[1]])) == ("active", True)
+        parent = shown["ControlGroup"].removesuffix(f"/{name}.service")
+        assert parent.endswith(f"/{slice_}.default.slice")
+        assert kernel(host.machine, parent, "memory.max") == str(8 * MI)
+    cycles = host.run("journalctl", "-b", "-q", "--grep=ordering cycle", check=False).stdout
+    assert cycles == ""
+    host.podslice("delete", "early", "moved", "--forget", "--restart")
+    for name in slices:
+        shown = show(host.machine, name, "ActiveState", "ControlGroup")
+        assert shown == {"ActiveState": "active", "ControlGroup": f"/system.slice/{name}.service"}
+    host.run("systemctl", "--quiet", "disable", "--now", "early", "moved")
 
 
 @with_podman

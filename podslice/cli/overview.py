@@ -217,6 +217,11 @@ def _lines(
     yield from table(listed, display) if listed else [none]
     yield from status_lines.reserved(found.state.held, display)
     yield from status_lines.problems(found.problems, display)
+    if not as_tree and (listed or found.problems):
+        yield ""
+        yield status_lines.summary(
+            listed, len(found.problems), only_problems=shown.only_problems
+        )
 
 
 def _pod_document(detail: PodDetail | None) -> documents.Document:

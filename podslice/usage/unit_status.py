@@ -12,6 +12,7 @@ from podslice.kernel.cgroup import CgroupFs, Usage
 from podslice.model.container_exit import ContainerExit, ContainerHistory
 from podslice.model.description import parse_description
 from podslice.model.desired import Desired, PodDecision
+from podslice.model.natural_order import NaturalKey, natural_key
 from podslice.model.pod_service import PodService
 from podslice.model.properties import MANAGED, PROPERTIES, managed_of
 from podslice.model.unit import (
@@ -196,7 +197,10 @@ def _service_state(found: ObservedUnit, slice_: UnitName) -> str:
 
 
 def in_tree_order(desired: Desired) -> Iterator[tuple[int, DesiredUnit]]:
-    """Yield units with their depth, parents first; Guaranteed pods come before the tiers."""
+    """Yield units with their depth, parents first; Guaranteed pods come before the tiers.
+
+    Pods are in the natural order of their names.
+    """
     children: dict[UnitName, list[DesiredUnit]] = {}
     names = {unit.name for unit in desired.units}
     for unit in desired.units:
@@ -204,11 +208,15 @@ def in_tree_order(desired: Desired) -> Iterator[tuple[int, DesiredUnit]]:
         children.setdefault(parent, []).append(unit)
 
     def walk(parent: UnitName, depth: int) -> Iterator[tuple[int, DesiredUnit]]:
-        for unit in sorted(children.get(parent, ()), key=lambda unit: unit.pod is None):
+        for unit in sorted(children.get(parent, ()), key=_rank):
             yield depth, unit
             yield from walk(unit.name, depth + 1)
 
     return walk(UnitName(""), 0)
+
+
+def _rank(unit: DesiredUnit) -> tuple[bool, NaturalKey]:
+    return unit.pod is None, natural_key(unit.pod or "")
 
 
 def _status(

@@ -160,7 +160,7 @@ def test_processes_elsewhere_are_shown(site_in_namespace):
         "control_group": f"/system.slice/{WEB}",
         "hint": f"systemctl stop {WEB}, then start it again: podslice run shop/site -c web -- COMMAND",
     }
-    line = site.podslice("status", *BIG, check=False).stdout.splitlines()[-2]
+    line = site.podslice("status", *BIG, check=False).stdout.splitlines()[-4]
     assert line.startswith(f"pod shop/site: container web: {WEB} (")
     assert "runs in /system.slice, outside of the pod" in line
 

@@ -14,6 +14,7 @@ from podslice.cli.views.tables import human_bytes
 from podslice.dataclass import dataclass
 from podslice.errors import printable
 from podslice.model.container_exit import SUCCESS
+from podslice.model.natural_order import natural_key
 from podslice.model.properties import MEMORY_PROPERTIES, PROPERTIES, format_value
 from podslice.model.quantity import format_bytes
 from podslice.model.unit import INFINITY, UnitKind, UnitName
@@ -206,7 +207,7 @@ def _properties(unit: UnitStatus) -> Cell:
 
 def pending_rows(found: Iterable[PendingPod]) -> Iterator[UnitRow]:
     """Yield a row for each pod that is wanted and has no slice."""
-    for each in found:
+    for each in sorted(found, key=lambda each: natural_key(each.pod)):
         if not each.is_applied:
             yield UnitRow(
                 unit=UnitStatus(
@@ -227,6 +228,14 @@ def problems(found: Sequence[HealthProblem], display: Display) -> Iterator[str]:
     listed = [(str(each), each.hint) for each in found]
     more = "more problems; to see all: podslice status -o json"
     return remedy_section("PROBLEMS", listed, display, more)
+
+
+def summary(shown: Sequence[UnitRow], problems: int, *, only_problems: bool) -> str:
+    """Return the last line: `63 pods, no problems`; without pods, `1 problem`."""
+    count = len({row.unit.pod for row in shown} - {None})
+    parts = [f"{count or 'no'} pod{'s' * (count != 1)}"] if count or not only_problems else []
+    parts.append(f"{problems or 'no'} problem{'s' * (problems != 1)}")
+    return ", ".join(parts)
 
 
 def describe_stray(stray: Stray) -> str:

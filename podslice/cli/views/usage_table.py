@@ -16,6 +16,7 @@ from podslice.cli.views.use_bars import marks_of, use_bar
 from podslice.dataclass import dataclass
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample
+from podslice.model.natural_order import natural_key
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import cpu_milli, memory_bytes
 from podslice.model.unit import UnitName
@@ -182,7 +183,7 @@ _KEYS: Mapping[Sort, Callable[[UsageRow], int]] = {
 
 def _sorted(rows: Iterable[UsageRow], by: Sort) -> tuple[UsageRow, ...]:
     """Sort in descending order, and by name where equal."""
-    ordered = sorted(rows, key=lambda row: (-_KEYS[by](row), row.name))
+    ordered = sorted(rows, key=lambda row: (-_KEYS[by](row), natural_key(row.name)))
     return tuple(replace(row, containers=_sorted(row.containers, by)) for row in ordered)
 
 

@@ -82,7 +82,7 @@ def test_restored_values_are_reported(podslice, memory):
     status = podslice("status", *RESERVE)
     message, _, hint = found.strip().partition("; ")
     assert (status.code, status.err) == (3, "")
-    assert [f"node: {message}", f"  → {hint}"] == status.out.splitlines()[-2:]
+    assert [f"node: {message}", f"  → {hint}"] == status.out.splitlines()[-4:-2]
     assert f"would set CPUWeight=50 (was unset), MemoryMax=64Mi (was unset) on {SLICE}" in (
         podslice("plan", "-f", "web.yaml", *RESERVE).out
     )
@@ -98,7 +98,7 @@ def test_a_stopped_timer_is_reported(podslice, memory):
     asyncio.run(memory.stop("podslice-rollback.timer"))
     ended = podslice("status", *RESERVE)
     assert (ended.code, ended.err) == (3, "")
-    assert ended.out.splitlines()[-2:] == [
+    assert ended.out.splitlines()[-4:-2] == [
         (
             f"node: the new values of {SLICE} are not confirmed, and the timer that restores the old"
             " ones was stopped"

@@ -7,7 +7,7 @@ import pytest
 
 from podslice.cli import pod_observer
 from podslice.kernel.proc import read_process as read
-from podslice.model.unit import TransientUnit, UnitName
+from podslice.model.unit import TransientUnit, UnitName, control_group_of
 from podslice.processes import location
 from podslice.processes.runtimes import RuntimeContainer
 from podslice.systemd import journalctl
@@ -58,11 +58,34 @@ def test_status_of_nothing(podslice, memory):
 
 
 def test_status(podslice, web):
-    assert podslice("status") == (0, STATUS, "")
+    assert podslice("status") == (0, f"{STATUS}\n1 pod, no problems\n", "")
 
 
 def test_tree(podslice, web):
     assert podslice("tree") == (0, TREE, "")
+
+
+def test_the_last_line_of_status_counts_pods_and_problems(podslice, many, memory):
+    assert podslice("status").out.endswith("\n\n3 pods, no problems\n")
+    assert podslice("status", "-o", "wide").out.endswith("\n\n3 pods, no problems\n")
+    assert podslice("status", "-n", "shop").out.endswith("\n\n1 pod, no problems\n")
+    asyncio.run(memory.set_properties("kubepods-besteffort.slice", {"CPUWeight": 9}))
+    assert podslice("status").out.endswith("\n\n3 pods, 1 problem\n")
+    assert podslice("status", "--problems").out.endswith("\n\n1 problem\n")
+    assert "no problems" not in podslice("tree").out
+
+
+@pytest.mark.parametrize("verb", ["status", "tree", "top"])
+def test_pods_are_in_the_natural_order_of_their_names(podslice, files, memory, here, verb):
+    names = ["shop2-1", "shop10-1", "shop-6", "shop-54", "shop-60"]
+    files({f"{name}.json": manifest(name) for name in names})
+    podslice("apply", "-f", ".")
+    for name in podslice("status", "-o", "name").out.split():
+        group = here / f"cgroup{control_group_of(UnitName(name))}"
+        group.mkdir(parents=True, exist_ok=True)
+    options = ["--once", "--interval=100ms", "--sort=name"] if verb == "top" else []
+    words = podslice(verb, *options).out.split()
+    assert [each for each in words if "shop" in each] == [f"default/{name}" for name in names]
 
 
 def test_tree_joins_its_branches(podslice, files, memory):
@@ -100,7 +123,7 @@ def drifted(web, memory):
 def test_status_lists_every_difference(podslice, drifted):
     ended = podslice("status")
     assert (ended.code, ended.err) == (3, "")
-    assert ended.out.splitlines()[-6:] == [
+    assert ended.out.splitlines()[-8:-2] == [
         "",
         "PROBLEMS",
         f"{POD}: CPUWeight is 1, should be 75",
@@ -165,7 +188,7 @@ def test_orphaned_slices_are_noted(podslice, web, memory):
     for verb, code in (("status", 3), ("tree", 0)):
         ended = podslice(verb)
         assert (ended.code, ended.err) == (code, "")
-        assert ended.out.splitlines()[-2:] == [
+        assert ended.out.partition("\nPROBLEMS\n")[2].splitlines()[:2] == [
             (
                 "kubepods-podforeign.slice: it is an orphan: not created by podslice, or its pod is"
                 " unknown"
@@ -243,9 +266,9 @@ def test_status_shows_units_of_others_and_processes_if_wide(podslice, web, memor
     assert main[:3] == ["main", "-", "active"]
     assert other == ["libpod-0123456789ab….scope", "-", "other", *"------", "1"]
     wide = podslice("status", "-o", "wide").out.splitlines()
-    assert wide[-3].split() == ["UNIT", "PROCESSES"]
-    assert wide[-2].split() == [SCOPE, "3", "p3,", "4", "p4"]
-    assert wide[-1].split() == [LIBPOD, "40", "p40"]
+    assert wide[-5].split() == ["UNIT", "PROCESSES"]
+    assert wide[-4].split() == [SCOPE, "3", "p3,", "4", "p4"]
+    assert wide[-3].split() == [LIBPOD, "40", "p40"]
 
 
 def podman(group, **fields):
@@ -284,7 +307,7 @@ def test_strays_are_listed_with_a_hint(podslice, web, memory, run, runtimes_hold
     ended = podslice("status")
     assert (ended.code, ended.err) == (3, "")
     assert ended.out.splitlines()[4].split()[:3] == ["main", "-", "elsewhere"]
-    assert ended.out.splitlines()[-4:] == [
+    assert ended.out.splitlines()[-6:-2] == [
         (
             f"pod shop/web: container main: {SCOPE} (3 p3, 4 p4) runs in /system.slice, outside of"
             " the pod"
@@ -301,7 +324,7 @@ def test_strays_are_listed_with_a_hint(podslice, web, memory, run, runtimes_hold
     ]
     tree = podslice("tree")
     assert tree.code == 0
-    assert tree.out.splitlines()[-4:] == ended.out.splitlines()[-4:]
+    assert tree.out.splitlines()[-4:] == ended.out.splitlines()[-6:-2]
 
 
 def test_a_stray_alone_is_a_difference(podslice, web, run, runtimes_hold):
@@ -327,7 +350,7 @@ def test_a_stray_of_no_pod_and_without_processes(podslice, web, memory):
     name = UnitName("podslice-podgone-x.scope")
     properties = {"Slice": "system.slice", "PIDs": (3,)}
     asyncio.run(memory.start(TransientUnit(name=name, properties=properties)))
-    assert podslice("status").out.splitlines()[-2:] == [
+    assert podslice("status").out.splitlines()[-4:-2] == [
         f"{name}: (no process) runs in /system.slice, and belongs to no applied pod",
         f"  → systemctl stop {name}",
     ]
@@ -480,18 +503,22 @@ def test_only_pods_and_slices_with_problems_are_shown(podslice, many, memory):
         "PROBLEMS",
         f"{slice_}: TasksMax is 9, should be unset",
         "  → the next podslice apply restores it",
+        "",
+        "1 pod, 1 problem",
     ]
-    assert podslice("tree", "--problems").out.splitlines()[-1] == ended.out.splitlines()[-1]
+    assert podslice("tree", "--problems").out.splitlines()[-1] == ended.out.splitlines()[-3]
     # the problem of another pod is not one of this pod
     assert podslice("status", "b").code == 0
     assert podslice("status", "b", "--problems").out == "no problems\n"
     assert podslice("status", "-n", "shop").code == 0
     asyncio.run(memory.stop("kubepods-besteffort.slice"))
     ended = podslice("status", "b", "--problems")
-    assert (ended.code, ended.out.splitlines()[-2:]) == (
+    assert (ended.code, ended.out.splitlines()[-4:]) == (
         3,
         [
             "kubepods-besteffort.slice: it is missing",
             "  → the next podslice apply restores it",
+            "",
+            "1 problem",
         ],
     )

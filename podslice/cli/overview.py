@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from podslice.cli import configuration
@@ -21,6 +23,7 @@ from podslice.reconcile.report import describe_skipped, describe_unconfirmed
 from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import pending
 from podslice.usage.health import problematic_pods
+from podslice.usage.pod_facts import pod_facts
 from podslice.usage.unit_status import EXITED, NOT_STARTED, unit_statuses, with_services
 
 if TYPE_CHECKING:
@@ -32,11 +35,13 @@ if TYPE_CHECKING:
     from podslice.kernel.cgroup import CgroupFs
     from podslice.model.pod_service import PodService
     from podslice.model.reserved_values import PendingTrial
+    from podslice.model.unit import UnitName
     from podslice.processes.location import Placement
     from podslice.processes.runtimes import RuntimeContainer
     from podslice.reconcile.assessment import Assessment
     from podslice.reconcile.world import LiveWorld
     from podslice.usage.health import HealthProblem
+    from podslice.usage.pod_facts import PodFacts
     from podslice.usage.unit_status import UnitStatus
 
 
@@ -53,6 +58,8 @@ class Overview:
     unconfirmed: PendingTrial | None
     wanted: WantedByManifests
     problems: tuple[HealthProblem, ...]
+    facts: Mapping[str, PodFacts] = field(default_factory=dict)
+    """By the pod's key; empty where they are not shown."""
 
     @property
     def pods(self) -> frozenset[str]:
@@ -101,6 +108,25 @@ async def observe(world: LiveWorld) -> Overview:
         wanted=wanted,
         problems=await find_problems(world, state, wanted, units, placement, trial),
     )
+
+
+async def observe_for(output: OutputFormat, world: LiveWorld) -> Overview:
+    """Observe everything that is shown in this format."""
+    found = await observe(world)
+    if output in (OutputFormat.TABLE, OutputFormat.NAME):
+        return found
+    state = found.state
+    slices = (each.slice for each in state.desired.pods if each.slice in state.observed.units)
+    starts = dict(await asyncio.gather(*(_start_of(world, state, each) for each in slices)))
+    held = {(each.pod, each.container) for each in found.placement.others}
+    return replace(found, facts=pod_facts(state.desired.pods, found.units, held, starts))
+
+
+async def _start_of(world: LiveWorld, state: Assessment, slice_: UnitName) -> tuple[UnitName, int]:
+    """Return the start of a slice, which its file does not have."""
+    started_usec = state.observed.units[slice_].started_usec
+    found = None if started_usec else await world.client.inspect(slice_)
+    return slice_, found.observed.started_usec if found else started_usec
 
 
 def select(found: Overview, shown: PodFilter) -> Overview:
@@ -179,7 +205,7 @@ def emit_overview(
         document=lambda: documents.document(
             **configuration.document(planning.origin),
             **conditions.health(found.problems, found.wanted.problems),
-            **status_documents.status(state, found.units, found.placement),
+            **status_documents.status(state, found.units, found.placement, found.facts),
             **conditions.pending(found.wanted.pending),
             **conditions.foreign(state.foreign),
             **conditions.reserved(state.held),
@@ -212,16 +238,19 @@ def _lines(
     wide = display.wide
     rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=wide)
     listed = (*rows, *status_lines.pending_rows(found.wanted.pending))
-    table = status_lines.tree if as_tree else status_lines.status
     none = "no problems" if shown.only_problems and not found.problems else "no pods"
-    yield from table(listed, display) if listed else [none]
+    if not listed:
+        yield none
+    elif as_tree:
+        yield from status_lines.tree(listed, display)
+    else:
+        now_usec = time.time_ns() // 1000
+        yield from status_lines.status(listed, display, facts=found.facts, now_usec=now_usec)
     yield from status_lines.reserved(found.state.held, display)
     yield from status_lines.problems(found.problems, display)
     if not as_tree and (listed or found.problems):
         yield ""
-        yield status_lines.summary(
-            listed, len(found.problems), only_problems=shown.only_problems
-        )
+        yield status_lines.summary(listed, len(found.problems))
 
 
 def _pod_document(detail: PodDetail | None) -> documents.Document:

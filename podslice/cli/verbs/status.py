@@ -69,17 +69,17 @@ def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         planning = configuration.tolerate(planning)
         return DONE if _show_located(planning, output, pid) else code
     planning = overview.tolerate(planning, output)
-    found, shown, detail = in_world(planning, partial(_observe, shown))
+    found, shown, detail = in_world(planning, partial(_observe, shown, output))
     found = overview.select(found, shown)
     overview.emit_overview(planning, found, output, shown, as_tree=False, detail=detail)
     return code if found.problems else DONE
 
 
 async def _observe(
-    shown: PodFilter, world: LiveWorld
+    shown: PodFilter, output: OutputFormat, world: LiveWorld
 ) -> tuple[Overview, PodFilter, PodDetail | None]:
     """Return the overview, the pods to show, and details if that is one pod."""
-    found = await overview.observe(world)
+    found = await overview.observe_for(output, world)
     shown = shown.resolve(found.pods)
     if len(shown.keys) != 1 or shown.only_problems:
         return found, shown, None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from podslice.cli import overview
 from podslice.cli.arguments import DONE, OnlyNamespace, OnlyProblems, Output, ShownPods, pod_filter
 from podslice.cli.options import Planning, planning_options
@@ -20,6 +22,6 @@ def tree(
     """Show the slices as a tree, with limits, usage and processes."""
     shown = pod_filter(pod, namespace, only_problems=problems)
     planning = overview.tolerate(planning, output)
-    found = overview.select(in_world(planning, overview.observe), shown)
+    found = overview.select(in_world(planning, partial(overview.observe_for, output)), shown)
     overview.emit_overview(planning, found, output, shown, as_tree=True)
     return DONE

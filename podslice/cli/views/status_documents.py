@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.change_documents import step
 from podslice.cli.views.documents import number
 from podslice.errors import printable
+from podslice.model.unit import UnitKind
 from podslice.usage.unit_status import HOLDS_PROCESSES
 
 if TYPE_CHECKING:
@@ -18,14 +19,20 @@ if TYPE_CHECKING:
     from podslice.processes.adoption import Adopted
     from podslice.processes.location import Located, Placement, Running
     from podslice.reconcile.assessment import Assessment
+    from podslice.usage.pod_facts import PodFacts
     from podslice.usage.unit_status import UnitStatus
 
 
-def status(state: Assessment, units: Iterable[UnitStatus], placement: Placement) -> Document:
+def status(
+    state: Assessment,
+    units: Iterable[UnitStatus],
+    placement: Placement,
+    facts: Mapping[str, PodFacts],
+) -> Document:
     """Return units with their values, usage and processes, differences and strays."""
     return {
         "in_sync": not state.plan and not state.broken_records,
-        "units": [_unit_status(unit, placement) for unit in units],
+        "units": [_unit_status(unit, placement, facts) for unit in units],
         "others": [
             {
                 "unit": printable(other.unit),
@@ -125,7 +132,20 @@ def container_exit(last: ContainerExit) -> Document:
     }
 
 
-def _unit_status(unit: UnitStatus, placement: Placement) -> Document:
+def _facts(unit: UnitStatus, facts: Mapping[str, PodFacts]) -> Document:
+    """Return what is counted of a pod, for its slice."""
+    found = facts.get(unit.pod or "") if unit.kind is UnitKind.SLICE else None
+    if found is None:
+        return {}
+    return {
+        "containers": found.containers,
+        "containers_ready": found.ready,
+        "restarts": found.restarts,
+        "started_usec": found.started_usec or None,
+    }
+
+
+def _unit_status(unit: UnitStatus, placement: Placement, facts: Mapping[str, PodFacts]) -> Document:
     return {
         "name": unit.name,
         "kind": unit.kind.value,
@@ -135,6 +155,7 @@ def _unit_status(unit: UnitStatus, placement: Placement) -> Document:
         "control_group": unit.control_group,
         "differs": unit.differs,
         **_held(unit, placement),
+        **_facts(unit, facts),
         "properties": [
             {
                 "name": each.name,

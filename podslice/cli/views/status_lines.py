@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from podslice.cli.views import exits
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from podslice.model.unit import Value
     from podslice.processes.location import Located, Other, Placement, Running, Stray
     from podslice.usage.health import HealthProblem
+    from podslice.usage.pod_facts import PodFacts
     from podslice.usage.unit_status import (
         PropertyStatus,
     )
@@ -136,6 +138,7 @@ _STATUS = (
     replace(_NUMBER, title="CPU TIME", drop=4),
     replace(_NUMBER, title="TASKS", drop=3),
 )
+_FACTS = tuple(replace(_NUMBER, title=title) for title in ("READY", "RESTARTS", "AGE"))
 _TREE = (
     Column(title="NAME", min_width=32, shorten=Shorten.MIDDLE),
     Column(title="USED"),
@@ -144,20 +147,58 @@ _TREE = (
 _UNIT = Column(title="UNIT", min_width=20, shorten=Shorten.MIDDLE)
 
 
-def status(shown: Sequence[UnitRow], display: Display) -> Iterator[str]:
-    """Yield one line for each unit with its state, systemd's values and usage."""
+def status(
+    shown: Sequence[UnitRow],
+    display: Display,
+    *,
+    facts: Mapping[str, PodFacts] = MappingProxyType({}),
+    now_usec: int = 0,
+) -> Iterator[str]:
+    """Yield one line for each unit with its state, systemd's values and usage.
+
+    Further columns of the wide form have the `facts` about pods, by key, and names of units.
+    """
     wide = display.wide
-    columns = (_UNIT, *_STATUS[1:]) if wide else _STATUS
-    yield from table(columns, (_status_cells(row.unit, wide=wide) for row in shown), display)
-    if wide:
+    made = (_status_cells(row.unit, wide=wide) for row in shown)
+    if not wide:
+        yield from table(_STATUS, made, display)
+    else:
+        more = (_fact_cells(row.unit, facts, now_usec) for row in shown)
+        joined = (
+            [*cells[:3], *counts, *cells[3:], row.unit.name]
+            for row, cells, counts in zip(shown, made, more, strict=True)
+        )
+        yield from table((*_STATUS[:3], *_FACTS, *_STATUS[3:], _UNIT), joined, display)
         yield from _kernel([row.unit for row in shown], display)
         yield from _processes(shown, display)
 
 
 def _status_cells(unit: UnitStatus, *, wide: bool) -> list[Cell]:
-    label = unit.name if wide else "  " * unit.depth + unit.label
+    label = "  " * unit.depth + unit.label
     cells = [_systemd(unit, name, wide=wide) for name in _COLUMNS.values()]
     return [label, unit.qos or "-", _state_cell(unit), *cells, *usage(unit.usage, wide=wide)]
+
+
+def _fact_cells(unit: UnitStatus, facts: Mapping[str, PodFacts], now_usec: int) -> list[Cell]:
+    """Return the running containers, restarts and age of a pod, or the restarts of a container."""
+    if unit.kind is not UnitKind.SLICE:
+        return ["-", "-" if unit.state == OTHER else str(unit.restarts), "-"]
+    found = facts.get(unit.pod or "")
+    if found is None:
+        return ["-", "-", "-"]
+    ready: Cell = f"{found.ready}/{found.containers}"
+    if found.ready < found.containers:
+        ready = Styled(str(ready), Role.WARNING)
+    age = exits.duration(max(now_usec - found.started_usec, 0)) if found.started_usec else "-"
+    return [ready, str(found.restarts), age]
+
+
+def _name(unit: UnitStatus) -> str:
+    """Return the name of a unit that stands alone: `shop/web`, or of a container `shop/web main`."""
+    if unit.pod in (None, unit.label):
+        return unit.label
+    is_other = unit.label == _short(unit.name)
+    return f"{unit.pod} {unit.name if is_other else unit.label}"
 
 
 _STATE_ROLES = {
@@ -230,10 +271,10 @@ def problems(found: Sequence[HealthProblem], display: Display) -> Iterator[str]:
     return remedy_section("PROBLEMS", listed, display, more)
 
 
-def summary(shown: Sequence[UnitRow], problems: int, *, only_problems: bool) -> str:
+def summary(shown: Sequence[UnitRow], problems: int) -> str:
     """Return the last line: `63 pods, no problems`; without pods, `1 problem`."""
     count = len({row.unit.pod for row in shown} - {None})
-    parts = [f"{count or 'no'} pod{'s' * (count != 1)}"] if count or not only_problems else []
+    parts = [f"{count} pod{'s' * (count != 1)}"] if count else []
     parts.append(f"{problems or 'no'} problem{'s' * (problems != 1)}")
     return ", ".join(parts)
 
@@ -317,7 +358,7 @@ def _systemd_property(each: PropertyStatus) -> str:
 
 
 _KERNEL = tuple(
-    Column(title=title) for title in ("UNIT", "PROPERTY", "DESIRED", "SYSTEMD", "KERNEL")
+    Column(title=title) for title in ("NAME", "PROPERTY", "DESIRED", "SYSTEMD", "KERNEL")
 )
 
 
@@ -330,16 +371,16 @@ def _kernel(units: Sequence[UnitStatus], display: Display) -> Iterator[str]:
             desired, systemd = (format_value(each.name, v) for v in (each.desired, each.systemd))
             key = PROPERTIES[each.name].key
             found: Cell = Styled(systemd, Role.WARNING) if each.differs else systemd
-            made.append([unit.name, key, desired, found, each.kernel or "-"])
+            made.append([_name(unit), key, desired, found, each.kernel or "-"])
     yield from table(_KERNEL, made, display)
 
 
 def _processes(shown: Iterable[UnitRow], display: Display) -> Iterator[str]:
     """Yield a table of units and their processes."""
-    made = [[row.unit.name, ", ".join(_listed(row.processes))] for row in shown if row.processes]
+    made = [[_name(row.unit), ", ".join(_listed(row.processes))] for row in shown if row.processes]
     if made:
         yield ""
-        yield from table((Column(title="UNIT"), Column(title="PROCESSES")), made, display)
+        yield from table((Column(title="NAME"), Column(title="PROCESSES")), made, display)
 
 
 def usage(used: Usage, *, wide: bool = False) -> tuple[str, str, str]:

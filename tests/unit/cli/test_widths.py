@@ -13,6 +13,7 @@ from itertools import takewhile
 
 import pytest
 
+from podslice.cli import overview
 from podslice.cli.app import run
 from podslice.cli.views.text_width import width_of
 from podslice.systemd import journalctl
@@ -173,7 +174,8 @@ def test_a_terminal_has_colors_and_a_pipe_has_none(at_terminal, podslice, crowd,
     assert not any("\x1b" in line for line in at_terminal(80, "status", "--color=never"))
 
 
-def test_wide_output_is_complete_also_on_a_terminal(at_terminal, podslice, crowd):
+def test_wide_output_is_complete_also_on_a_terminal(at_terminal, podslice, crowd, monkeypatch):
+    monkeypatch.setattr(overview.time, "time_ns", lambda: 2_000_000_000 * 10**9)
     lines = [_STYLE.sub("", line) for line in at_terminal(60, "status", "-o", "wide")]
     assert lines == podslice("status", "-o", "wide").out.splitlines()
 

@@ -134,6 +134,8 @@ def test_status_lists_evicted_pods_and_reasons(podslice, evicted):
                 f"{HINT}{name}",
             )
         ),
+        "",
+        "2 pods, 2 problems",
     ]
 
 
@@ -166,6 +168,8 @@ def test_status_shows_the_conditions_and_problems_of_the_agent(podslice, store, 
             "  → to see what uses it: podslice top",
             "a.yaml: is \\x1b[31mbroken",
             "  → fix it",
+            "",
+            "3 problems",
         ],
     )
     assert ended.err.splitlines() == [
@@ -173,7 +177,8 @@ def test_status_shows_the_conditions_and_problems_of_the_agent(podslice, store, 
         "warning: odd",
     ]
     tree = podslice("tree")
-    assert (tree.code, tree.out, tree.err) == (0, ended.out, ended.err)
+    assert (tree.code, tree.err) == (0, ended.err)
+    assert f"{tree.out}\n3 problems\n" == ended.out
 
 
 @pytest.mark.parametrize(
@@ -192,7 +197,7 @@ def test_status_notes_that_the_agent_is_not_running(podslice, here, files, memor
     store.save(pod, "/etc/podslice/manifests/web.yaml")
     ended = podslice("status", *options)
     assert ended.code == 3
-    assert ended.out.splitlines()[-4:-2] == [
+    assert ended.out.splitlines()[-6:-4] == [
         ("podslice-agent: it is not running; changes in /etc/podslice/manifests are not applied"),
         f"  → to start it: {start}",
     ]

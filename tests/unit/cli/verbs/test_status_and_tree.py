@@ -2,14 +2,16 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 
-from podslice.cli import pod_observer
+from podslice.cli import overview, pod_observer
 from podslice.kernel.proc import read_process as read
 from podslice.model.unit import TransientUnit, UnitName, control_group_of
 from podslice.processes import location
 from podslice.processes.runtimes import RuntimeContainer
+from podslice.store import histories
 from podslice.systemd import journalctl
 from tests.unit.builders import make_files, manifest
 from tests.unit.processes.invented import processes
@@ -86,6 +88,52 @@ def test_pods_are_in_the_natural_order_of_their_names(podslice, files, memory, h
     options = ["--once", "--interval=100ms", "--sort=name"] if verb == "top" else []
     words = podslice(verb, *options).out.split()
     assert [each for each in words if "shop" in each] == [f"default/{name}" for name in names]
+
+
+TWO = """\
+{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "two", "uid": "two"}, "spec": {
+  "initContainers": [{"name": "setup"}], "containers": [{"name": "main"}, {"name": "side"}]}}
+"""
+
+
+@pytest.fixture
+def two(podslice, files, memory, here):
+    """A pod of which one container runs, which was started three times, an hour after its slice."""
+    files({"two.json": TWO})
+    assert podslice("apply", "-f", "two.json").code == 0
+    assert podslice("phase", "two", "--set", "running").code == 0
+    assert podslice("run", "two", "-c", "main", "--detach", "--", "sh").code == 0
+    for number in (1, 2):
+        histories.save_start(here / "run-False/containers/two", "main", number)
+
+
+def test_the_wide_form_has_names_of_pods_and_what_is_counted_of_them(podslice, two, monkeypatch):
+    slice_ = "kubepods-besteffort-podtwo.slice"
+    found = json.loads(podslice("status", "-o", "json").out)["units"]
+    (pod,) = (each for each in found if each["name"] == slice_)
+    assert (pod["containers"], pod["containers_ready"], pod["restarts"]) == (2, 1, 2)
+    at_usec = pod["started_usec"] + 3_720_000_000
+    monkeypatch.setattr(overview.time, "time_ns", lambda: at_usec * 1000)
+    wide = podslice("status", "-o", "wide").out.partition("\n\n")[0]
+    head, *rows = (line.split() for line in wide.splitlines())
+    assert head[:6] == ["NAME", "QOS", "STATE", "READY", "RESTARTS", "AGE"]
+    assert head[-1] == "UNIT"
+    (row,) = (row for row in rows if row[0] == "default/two" and row[-1] == slice_)
+    assert row[1:7] == ["BestEffort", "active", "1/2", "2", "1h", "2min"]
+    (main,) = (row for row in rows if row[0] == "main")
+    assert main[1:6] == ["-", "active", "-", "2", "-"]
+    assert "READY" not in podslice("status").out
+
+
+def test_containers_of_runtimes_are_ready(podslice, web, run, runtimes_hold):
+    run(f"{GROUP}/{LIBPOD}/container", 40)
+    runtimes_hold.append(podman(f"{GROUP}/{LIBPOD}/container"))
+    (row,) = (
+        line.split()
+        for line in podslice("status", "-o", "wide").out.splitlines()
+        if line.endswith(f"  {POD}")
+    )
+    assert row[:4] == ["shop/web", "Burstable", "active", "1/1"]
 
 
 def test_tree_joins_its_branches(podslice, files, memory):
@@ -174,7 +222,7 @@ def test_status_shows_usage_and_the_kernels_view(podslice, web, here):
     (row,) = (line for line in podslice("status").out.splitlines() if "shop/web" in line)
     assert row.endswith("  1.3 MiB     1.25s      3")
     wide = podslice("status", "-o", "wide").out
-    assert f"{POD}  CPUQuota   125%     125%     125000 100000\n" in wide
+    assert re.search(r"^shop/web +CPUQuota +125% +125% +125000 100000$", wide, re.MULTILINE)
     (unit,) = (
         unit
         for unit in json.loads(podslice("status", "-o", "json").out)["units"]
@@ -266,9 +314,9 @@ def test_status_shows_units_of_others_and_processes_if_wide(podslice, web, memor
     assert main[:3] == ["main", "-", "active"]
     assert other == ["libpod-0123456789ab….scope", "-", "other", *"------", "1"]
     wide = podslice("status", "-o", "wide").out.splitlines()
-    assert wide[-5].split() == ["UNIT", "PROCESSES"]
-    assert wide[-4].split() == [SCOPE, "3", "p3,", "4", "p4"]
-    assert wide[-3].split() == [LIBPOD, "40", "p40"]
+    assert wide[-5].split() == ["NAME", "PROCESSES"]
+    assert wide[-4].split() == ["shop/web", "main", "3", "p3,", "4", "p4"]
+    assert wide[-3].split() == ["shop/web", LIBPOD, "40", "p40"]
 
 
 def podman(group, **fields):
@@ -289,7 +337,7 @@ def test_a_container_that_a_runtime_holds_is_not_empty(podslice, web, run, runti
     assert tree[4].split() == ["│", "└─", "main", "-", "podman"]
     assert tree[5].split() == ["│", "└─", "40", "p40"]
     wide = podslice("status", "-o", "wide").out
-    assert f"{LIBPOD}  " in wide
+    assert f"  {LIBPOD}\n" in wide
     (found,) = json.loads(podslice("status", "-o", "json").out)["others"]
     assert found == {
         "unit": LIBPOD,

@@ -118,7 +118,7 @@ async def observe_for(output: OutputFormat, world: LiveWorld) -> Overview:
     state = found.state
     slices = (each.slice for each in state.desired.pods if each.slice in state.observed.units)
     starts = dict(await asyncio.gather(*(_start_of(world, state, each) for each in slices)))
-    held = {(each.pod, each.container) for each in found.placement.others}
+    held = {(each.pod, each.container): each.restarts for each in found.placement.others}
     return replace(found, facts=pod_facts(state.desired.pods, found.units, held, starts))
 
 

@@ -95,8 +95,9 @@ class Sample:
     tasks: int | None = None
     oom_kills: int | None = None
     """Processes that the OOM killer has killed, with those of descendants."""
+    read_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes read, by device (`254:0`); empty without any."""
     written_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Bytes written, by device (`254:0`)."""
     pressure: Mapping[str, Pressure] = field(default_factory=dict)
     """Of `cpu`, `memory` and `io`."""
 
@@ -247,6 +248,7 @@ class CgroupFs:
         cpu = _keyed(self._read("cpu.stat", control_group))
         memory = _keyed(self._read("memory.stat", control_group))
         used = _number(self._read("memory.current", control_group))
+        io_stat = self._read("io.stat", control_group)
         return Sample(
             cpu_usec=cpu.get("usage_usec"),
             throttled_usec=cpu.get("throttled_usec"),
@@ -260,7 +262,8 @@ class CgroupFs:
             major_page_faults=memory.get("pgmajfault"),
             tasks=_number(self._read("pids.current", control_group)),
             oom_kills=self.events(control_group).get("oom_kill"),
-            written_bytes=_written(self._read("io.stat", control_group)),
+            read_bytes=_by_device(io_stat, "rbytes"),
+            written_bytes=_by_device(io_stat, "wbytes"),
             pressure=self._pressure(control_group),
         )
 
@@ -269,6 +272,7 @@ class CgroupFs:
         cpu = _keyed(self._read("cpu/cpu.stat", control_group))
         memory = _keyed(self._read("memory/memory.stat", control_group))
         throttled_nsec = cpu.get("throttled_time")
+        io = self._read("blkio/blkio.throttle.io_service_bytes_recursive", control_group)
         return Sample(
             cpu_usec=usage.cpu_usec,
             throttled_usec=None if throttled_nsec is None else throttled_nsec // 1000,
@@ -283,9 +287,8 @@ class CgroupFs:
             tasks=usage.tasks,
             # memory.oom_control does not count kills in descendants
             oom_kills=None,
-            written_bytes=_written_v1(
-                self._read("blkio/blkio.throttle.io_service_bytes_recursive", control_group)
-            ),
+            read_bytes=_by_device_v1(io, "Read"),
+            written_bytes=_by_device_v1(io, "Write"),
         )
 
     def _pressure(self, control_group: str) -> Mapping[str, Pressure]:
@@ -353,21 +356,22 @@ def _working_set(used: int | None, inactive_file: int | None) -> int | None:
     return None if used is None else max(used - (inactive_file or 0), 0)
 
 
-def _written(io_stat: str | None) -> dict[str, int]:
+def _by_device(io_stat: str | None, key: str) -> dict[str, int]:
     """Parse lines of `254:0 rbytes=51 wbytes=37 …`; a device may have none of them."""
     found = {}
     for line in split_lines(io_stat or ""):
         device, *pairs = line.split(" ")
         for pair in pairs:
-            if pair.startswith("wbytes="):
-                found[device] = int(pair.removeprefix("wbytes="))
+            name, _, number = pair.partition("=")
+            if name == key:
+                found[device] = int(number)
     return found
 
 
-def _written_v1(service_bytes: str | None) -> dict[str, int]:
+def _by_device_v1(service_bytes: str | None, operation: str) -> dict[str, int]:
     """Parse lines of `254:0 Write 37`; other operations are ignored."""
     lines = (line.split(" ") for line in split_lines(service_bytes or ""))
-    return {words[0]: int(words[2]) for words in lines if words[1:2] == ["Write"]}
+    return {words[0]: int(words[2]) for words in lines if words[1:2] == [operation]}
 
 
 def _number(text: str | None) -> int | None:

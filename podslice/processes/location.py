@@ -46,6 +46,8 @@ class Other:
     container: str | None = None
     """The container of the pod, where a runtime reports it."""
     runtime: str | None = None
+    restarts: int = 0
+    """The restarts by the runtime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +286,7 @@ def _other(
         processes=tuple(sorted(processes)),
         container=found.container if found else None,
         runtime=found.runtime if found else own,
+        restarts=found.restarts if found else 0,
     )
 
 

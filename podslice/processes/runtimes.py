@@ -49,6 +49,28 @@ GroupOf = Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedPort:
+    """Ports of a container, and those of the host that lead to them."""
+
+    host_ip: str
+    """Empty for all addresses."""
+    host_port: int
+    container_port: int
+    count: int = 1
+    """The number of successive ports."""
+    protocol: str
+
+    def __str__(self) -> str:
+        """Return `127.0.0.1:8080->80/tcp`, as podman and docker print it."""
+        host = f"[{self.host_ip}]" if ":" in self.host_ip else self.host_ip or "0.0.0.0"  # noqa: S104
+        ports = "->".join(map(self._range, (self.host_port, self.container_port)))
+        return printable(f"{host}:{ports}/{self.protocol}")
+
+    def _range(self, first: int) -> str:
+        return f"{first}-{first + self.count - 1}" if self.count > 1 else str(first)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeContainer:
     """A container of a pod, as reported by its runtime."""
 
@@ -69,6 +91,12 @@ class RuntimeContainer:
     """None while it runs, and before its first start."""
     is_oom: bool = False
     """Whether the kernel killed its first process for lack of memory."""
+    image: str = ""
+    """Empty where it runs from a directory."""
+    ports: tuple[PublishedPort, ...] = ()
+    """Also those of its podman pod."""
+    restarts: int = 0
+    """The restarts by the runtime."""
 
 
 async def containers(
@@ -252,7 +280,13 @@ def parse_podman(
             claim = claim or played.get((by_id[podman_pod]["Name"], name))
         if claim:
             found = _container("podman", entry["Id"], name, entry["Pid"], claim, group_of)
-            yield replace(found, exit_code=entry["ExitCode"] if entry.get("Exited") else None)
+            yield replace(
+                found,
+                exit_code=entry["ExitCode"] if entry.get("Exited") else None,
+                image=printable(entry.get("Image") or ""),
+                ports=tuple(map(_podman_port, entry.get("Ports") or ())),
+                restarts=int(entry.get("Restarts") or 0),
+            )
 
 
 def parse_docker(inspected: Iterable[Any], group_of: GroupOf) -> Iterator[RuntimeContainer]:
@@ -267,6 +301,41 @@ def parse_docker(inspected: Iterable[Any], group_of: GroupOf) -> Iterator[Runtim
                 found,
                 exit_code=state["ExitCode"] if has_exited else None,
                 is_oom=has_exited and state["OOMKilled"],
+                image=printable(entry["Config"].get("Image") or ""),
+                ports=tuple(_docker_ports(entry)),
+                restarts=int(entry.get("RestartCount") or 0),
+            )
+
+
+def _podman_port(entry: Mapping[str, Any]) -> PublishedPort:
+    """Parse a port of `podman ps`.
+
+    Source: podman 5.4, libpod/types PortMapping (containers/common, libnetwork/types/network.go).
+    """
+    return PublishedPort(
+        host_ip=str(entry.get("host_ip") or ""),
+        host_port=int(entry["host_port"]),
+        container_port=int(entry["container_port"]),
+        count=int(entry.get("range") or 1),
+        protocol=str(entry.get("protocol") or "tcp"),
+    )
+
+
+def _docker_ports(entry: Mapping[str, Any]) -> Iterator[PublishedPort]:
+    """Yield the published ports of `docker inspect`: `{"80/tcp": [{"HostIp", "HostPort"}]}`.
+
+    Source: Docker, API v1.47, NetworkSettings.Ports; ports that are only exposed are null.
+    """
+    listed = (entry.get("NetworkSettings") or {}).get("Ports") or {}
+    for name, bindings in listed.items():
+        port, _, protocol = name.partition("/")
+        for each in bindings or ():
+            host_ip = str(each["HostIp"])
+            yield PublishedPort(
+                host_ip="" if host_ip == "0.0.0.0" else host_ip,  # noqa: S104
+                host_port=int(each["HostPort"]),
+                container_port=int(port),
+                protocol=protocol or "tcp",
             )
 
 

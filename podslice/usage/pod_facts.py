@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from podslice.dataclass import dataclass
 from podslice.model.desired import PodDecision
@@ -30,7 +30,7 @@ class PodFacts:
 def pod_facts(
     decisions: Iterable[PodDecision],
     units: Iterable[UnitStatus],
-    held: Collection[tuple[str, str | None]],
+    held: Mapping[tuple[str, str | None], int],
     starts: Mapping[UnitName, int],
 ) -> dict[str, PodFacts]:
     """Return the facts about pods, by key.
@@ -38,7 +38,8 @@ def pod_facts(
     Args:
         decisions: the applied pods.
         units: the status of their units.
-        held: the pods and containers that runtimes run in units of another name.
+        held: the restarts of containers that runtimes run in units of another name, by pod and
+            container.
         starts: the starts of slices.
     """
     by_pod: dict[str | None, list[UnitStatus]] = {}
@@ -53,7 +54,7 @@ def pod_facts(
         found[key] = PodFacts(
             containers=len(counted),
             ready=sum(unit.state == _ACTIVE or (key, unit.label) in held for unit in counted),
-            restarts=sum(unit.restarts for unit in counted),
+            restarts=sum(unit.restarts + held.get((key, unit.label), 0) for unit in counted),
             started_usec=starts.get(decision.slice, 0),
         )
     return found

@@ -39,6 +39,7 @@ def status(
                 "pod": other.pod,
                 "container": other.container,
                 "runtime": other.runtime,
+                "restarts": other.restarts,
                 "processes": _processes(other.processes),
             }
             for other in placement.others

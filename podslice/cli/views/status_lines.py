@@ -108,6 +108,7 @@ def _status_of(other: Other, depth: int, usage: Usage) -> UnitStatus:
         label=_short(other.unit),
         depth=depth,
         state=other.runtime or OTHER,
+        restarts=other.restarts,
         control_group=other.control_group,
         usage=usage,
     )

@@ -234,6 +234,7 @@ def test_a_sample_has_all_that_is_counted(tmp_path):
         major_page_faults=2,
         tasks=7,
         oom_kills=1,
+        read_bytes={"254:0": 51},
         written_bytes={"254:0": 37},
         pressure={
             "memory": Pressure(
@@ -269,6 +270,7 @@ def test_a_sample_of_the_old_layout_has_what_there_is(tmp_path):
         page_faults=11,
         major_page_faults=2,
         tasks=7,
+        read_bytes={"254:0": 51},
         written_bytes={"254:0": 37},
     )
     assert cgroups.events(GROUP) == {}

@@ -130,6 +130,35 @@ def test_how_dockers_containers_have_exited(state, expected):
     assert (found.exit_code, found.is_oom) == expected
 
 
+def test_podmans_containers_have_images_ports_and_restarts():
+    ports = [
+        {"host_ip": "", "container_port": 80, "host_port": 8080, "range": 1, "protocol": "tcp"},
+        {"host_ip": "::1", "container_port": 90, "host_port": 9090, "range": 3, "protocol": "udp"},
+    ]
+    stated = {"Image": "docker.io/library/nginx:1", "Ports": ports, "Restarts": 4}
+    first, second, *_ = parse_podman(
+        [{**PODMAN["ps"][0], **stated}, PODMAN["ps"][0]], PODMAN["pods"], (), group_of
+    )
+    assert (first.image, first.restarts) == ("docker.io/library/nginx:1", 4)
+    assert [*map(str, first.ports)] == ["0.0.0.0:8080->80/tcp", "[::1]:9090-9092->90-92/udp"]
+    assert (second.image, second.ports, second.restarts) == ("", (), 0)
+
+
+def test_dockers_containers_have_images_ports_and_restarts():
+    ports = {
+        "80/tcp": [
+            {"HostIp": "192.0.2.1", "HostPort": "8080"},
+            {"HostIp": "::", "HostPort": "8080"},
+        ],
+        "443/tcp": None,
+    }
+    entry = {**DOCKER[0], "RestartCount": 2, "NetworkSettings": {"Ports": ports}}
+    first, second = parse_docker([entry, DOCKER[0]], group_of)
+    assert (first.image, first.restarts) == ("nginx", 2)
+    assert [*map(str, first.ports)] == ["192.0.2.1:8080->80/tcp", "[::]:8080->80/tcp"]
+    assert (second.image, second.ports, second.restarts) == ("nginx", (), 0)
+
+
 async def test_how_podmans_containers_have_exited(host):
     """podman lists the exit code, and reports an OOM kill only where it inspects a container."""
     start(host, 7, "conmon")

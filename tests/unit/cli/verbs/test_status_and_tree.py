@@ -127,13 +127,13 @@ def test_the_wide_form_has_names_of_pods_and_what_is_counted_of_them(podslice, t
 
 def test_containers_of_runtimes_are_ready(podslice, web, run, runtimes_hold):
     run(f"{GROUP}/{LIBPOD}/container", 40)
-    runtimes_hold.append(podman(f"{GROUP}/{LIBPOD}/container"))
+    runtimes_hold.append(podman(f"{GROUP}/{LIBPOD}/container", restarts=3))
     (row,) = (
         line.split()
         for line in podslice("status", "-o", "wide").out.splitlines()
         if line.endswith(f"  {POD}")
     )
-    assert row[:4] == ["shop/web", "Burstable", "active", "1/1"]
+    assert row[:5] == ["shop/web", "Burstable", "active", "1/1", "3"]
 
 
 def test_tree_joins_its_branches(podslice, files, memory):
@@ -344,6 +344,7 @@ def test_a_container_that_a_runtime_holds_is_not_empty(podslice, web, run, runti
         "pod": "shop/web",
         "container": "main",
         "runtime": "podman",
+        "restarts": 0,
         "processes": [{"pid": 40, "name": "p40"}],
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
@@ -29,7 +29,7 @@ from podslice.reconcile.pace import in_turns, next_turn
 from podslice.reconcile.pending import find_pending
 from podslice.reconcile.report import Outcome, Report, StepResult
 from podslice.reconcile.request import Request
-from podslice.systemd.caching_client import CachingClient, changed_limits
+from podslice.systemd.caching_client import CachingClient, EditedLimits, changed_limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +71,8 @@ class Reconciler:
         self._was_settled = False
         self._stopped: set[UnitName] = set()
         """The units that the agent has stopped since the last assessment began."""
-        self._overwritten: dict[UnitName, frozenset[str]] = {}
-        """The properties of units whose kernel files another program has written to, until they are
+        self._overwritten: dict[UnitName, EditedLimits] = {}
+        """The limits of units whose kernel files another program has written to, until they are
         restored."""
 
     async def reconcile(self) -> RoundResult:
@@ -291,42 +291,56 @@ class Reconciler:
 
     async def restore_overwritten(self, assessment: Assessment) -> None:
         """Have systemd write kernel files again that another program has written to."""
-        for name, edited in self._client.take_edited().items():
-            self._overwritten[name] = self._overwritten.get(name, frozenset()) | edited
+        for name, found in self._client.take_edited().items():
+            before = self._overwritten.get(name, EditedLimits(frozenset(), found.intact))
+            self._overwritten[name] = EditedLimits(
+                before.properties | found.properties, before.intact
+            )
         units = {unit.name: unit for unit in assessment.desired.lasting}
         there = units.keys() & assessment.observed.units.keys()
-        for name, edited in sorted(self._overwritten.items()):
+        for name in sorted(self._overwritten):
             if name not in there:
                 del self._overwritten[name]
             elif self._drift.is_settled(name) and not self._drift.is_contested_now(name):
-                await self._restore(units[name], edited, assessment)
-                del self._overwritten[name]
+                await self._restore(units[name], assessment)
 
-    async def _restore(
-        self, unit: DesiredUnit, edited: Collection[str], assessment: Assessment
-    ) -> None:
-        """Have systemd write some properties of a unit again; report what had other values."""
+    async def _restore(self, unit: DesiredUnit, assessment: Assessment) -> None:
+        """Have systemd write some properties of a unit again; report what had other values.
+
+        Another program may write while systemd does. That is found by the limits before the first
+        edit, and restored, too.
+        """
         has = assessment.observed.units[unit.name]
         names = managed_of(unit) if unit.owned else unit.values
-        values = {each: has.properties[each] for each in names if each in edited}
-        if not values:
-            return  # what administrators set on slices of the host
-        async with write_lock(self._context.world.store):
-            before = await self._client.settled_limits(has)
-            await self._client.set_properties(
-                unit.name, supported(values, assessment.observed.caps)
+        while not self._drift.is_contested_now(unit.name):
+            edited, intact = self._overwritten[unit.name]
+            values = {each: has.properties[each] for each in names if each in edited}
+            if not values:
+                break  # what administrators set on slices of the host
+            async with write_lock(self._context.world.store):
+                before = await self._client.settled_limits(has)
+                await self._client.set_properties(
+                    unit.name, supported(values, assessment.observed.caps)
+                )
+                now = await self._client.settled_limits(has)
+            await self._client.observe([unit.name])  # so that the next external write is noticed
+            end = self._client.observed_limits(unit.name)
+            late = frozenset(
+                name
+                for name in changed_limits(before, end) | changed_limits(now, end)
+                if end[name] != intact.get(name, end[name])
             )
-            now = await self._client.settled_limits(has)
-        await self._client.observe([unit.name])  # so that the next external write is noticed
-        changed = changed_limits(before, now)
-        if not changed:
-            return  # systemd wrote it itself, moments after it reported the properties
-        self._announcer.report_rewritten(
-            unit,
-            {name: (before[name], now[name]) for name in sorted(changed)},
-            was_reloaded=self._drift.was_reloaded(assessment.observed.caps),
-        )
-        self._drift.count_repair(unit.name)
+            self._overwritten[unit.name] = EditedLimits(late, intact)
+            if not (changed := changed_limits(before, now) - late):
+                break  # systemd wrote it itself, moments after it reported the properties
+            self._announcer.report_rewritten(
+                unit,
+                {name: (before[name], now[name]) for name in sorted(changed)},
+                was_reloaded=self._drift.was_reloaded(assessment.observed.caps),
+            )
+            self._drift.count_repair(unit.name)
+        if not self._overwritten[unit.name].properties.intersection(names):
+            del self._overwritten[unit.name]
 
     def _settle(self, assessment: Assessment) -> None:
         """Remember the present state, and report what is omitted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from typing import NamedTuple
 
 from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs
@@ -41,6 +42,14 @@ class _CachedUnit:
     """The limits in the kernel at that time."""
 
 
+class EditedLimits(NamedTuple):
+    """Limits of a unit that were changed in the kernel only."""
+
+    properties: frozenset[str]
+    intact: Mapping[str, str]
+    """All limits of the unit before, by property."""
+
+
 class CachingClient(DelegatingClient):
     """Reads units from another client only where they may have changed.
 
@@ -61,7 +70,7 @@ class CachingClient(DelegatingClient):
         """The cached units by name."""
         # forgotten units as they were read last, to find limits that changed in the kernel only
         self._before: dict[UnitName, _CachedUnit] = {}
-        self._edited: dict[UnitName, frozenset[str]] = {}
+        self._edited: dict[UnitName, EditedLimits] = {}
         # the manager's own control group: empty for the system's
         self._above = ""
         # the names that matched these patterns last
@@ -85,13 +94,17 @@ class CachingClient(DelegatingClient):
         elif name in self.units:
             self._before[name] = self.units.pop(name)
 
-    def take_edited(self) -> Mapping[UnitName, frozenset[str]]:
-        """Return the properties that were changed in the kernel only, by unit; each of them once.
+    def take_edited(self) -> Mapping[UnitName, EditedLimits]:
+        """Return the limits that were changed in the kernel only, by unit; each of them once.
 
         systemd writes them again when the same properties are set.
         """
         edited, self._edited = self._edited, {}
         return edited
+
+    def observed_limits(self, name: UnitName) -> Mapping[str, str]:
+        """Return the kernel's limits of a unit when it was observed last; none if it is not cached."""
+        return self.units[name].limits if name in self.units else {}
 
     async def settled_limits(self, unit: ObservedUnit) -> Mapping[str, str]:
         """Return the kernel's limits of a unit while systemd is not writing them.
@@ -257,8 +270,9 @@ class CachingClient(DelegatingClient):
             ]
             for cached in fresh:
                 name = cached.listed.name
-                if edited := _edited(self._before.pop(name, None), cached):
-                    self._edited[name] = edited
+                before = self._before.pop(name, None)
+                if before is not None and (edited := _edited(before, cached)):
+                    self._edited[name] = EditedLimits(edited, before.limits)
                 if not forgotten & {None, name}:
                     self.units[name] = cached
         return units
@@ -311,14 +325,14 @@ class CachingClient(DelegatingClient):
                 self._before.pop(name, None)  # the change was not external
 
 
-def _edited(before: _CachedUnit | None, now: _CachedUnit) -> frozenset[str]:
+def _edited(before: _CachedUnit, now: _CachedUnit) -> frozenset[str]:
     """Return the properties whose limits changed in the kernel while systemd has the same ones.
 
     A new or removed file is not a change of a limit: systemd enables a controller for the first
     child of a slice that needs it, and disables it after the last one; runtimes enable controllers
     in all slices above their containers.
     """
-    if before is None or before.unit is None or now.unit is None:
+    if before.unit is None or now.unit is None:
         return frozenset()
     if before.unit.properties != now.unit.properties:
         return frozenset()

@@ -523,6 +523,27 @@ async def test_only_what_was_written_externally_is_restored(written, monkeypatch
     assert len(written.texts(Kind.DRIFT_REPAIRED)) == 2
 
 
+@pytest.mark.parametrize("call", ["set_properties", "observe"])
+async def test_an_external_write_during_a_restoration_is_restored_too(written, monkeypatch, call):
+    inner, writes, groups = getattr(written.memory, call), [5], []
+
+    async def write_once(*arguments):
+        result = await inner(*arguments)
+        if written.memory.calls["set_properties"] and writes:
+            groups.append(write_group(written.context, WEB, pids_max=str(writes.pop())))
+        return result
+
+    monkeypatch.setattr(written.memory, call, write_once)
+    await edit(written, 77)
+    written.client.verify()  # the kernel reports the write
+    await written.run_round()
+    assert not writes
+    (group,) = groups
+    assert (group / "pids.max").read_text() == "max\n"
+    ends = [text.rpartition(": ")[2] for text in written.texts(Kind.DRIFT_REPAIRED)]
+    assert [each.partition("=")[0] for each in ends] == ["CPUWeight", "TasksMax"]
+
+
 async def test_a_failed_restoration_is_retried(written):
     written.memory.refuse(WEB, JobFailed("not now", result="failed"))
     with pytest.raises(JobFailed):

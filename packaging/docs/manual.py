@@ -272,6 +272,7 @@ def _annotations(_: Verb) -> Iterator[str]:
         AnnotationKind.BYTES: "bytes, or infinity",
         AnnotationKind.COUNT: "a number, or infinity",
         AnnotationKind.WEIGHT: "1 to 10000",
+        AnnotationKind.SCORE: "-1000 to 1000",
         AnnotationKind.BANDWIDTHS: "bytes per second of devices, such as /dev/sda 10Mi; /srv 5Mi",
         AnnotationKind.RATES: "operations per second of devices, such as /dev/sda 500; /srv 100",
         AnnotationKind.CPUS: "a list of CPUs, such as 0-3,8",

@@ -20,6 +20,8 @@ RESOURCES = "resources"
 
 QUOTA_PERIOD = "CPUQuotaPeriodUSec"
 ALLOWED_CPUS = "AllowedCPUs"
+CPU_WEIGHT = "CPUWeight"
+OOM_SCORE_ADJ = "OOMScoreAdjust"
 
 StatedProperties = Mapping[str, int | str]
 """Name of a property on the bus → the value that a manifest states."""
@@ -40,6 +42,8 @@ class AnnotationKind(StrEnum):
     """Devices with bytes per second, such as `/dev/sda 10Mi; /srv 5Mi`."""
     RATES = "rates"
     """Devices with operations per second, such as `/dev/sda 500; /srv 100`."""
+    SCORE = "score"
+    """A whole number from -1000 to 1000."""
     CPUS = "cpus"
     """A list of CPUs, such as `0-3,8`."""
 
@@ -54,7 +58,7 @@ class Annotation:
     """The property that it states, by its name on the bus."""
     kind: AnnotationKind
     controller: str
-    """The controller of the kernel that it requires."""
+    """The controller of the kernel that it requires; empty for none."""
     is_of_pod_only: bool = False
     """Whether containers do not have it."""
     minimum: int = 1
@@ -64,6 +68,17 @@ class Annotation:
 _ROWS = (
     Annotation(
         name="cpu-quota-period", property=QUOTA_PERIOD, kind=AnnotationKind.PERIOD, controller="cpu"
+    ),
+    Annotation(
+        name="cpu-weight", property=CPU_WEIGHT, kind=AnnotationKind.WEIGHT, controller="cpu"
+    ),
+    # of processes: one of the pod is that of its containers
+    Annotation(
+        name="oom-score-adj",
+        property=OOM_SCORE_ADJ,
+        kind=AnnotationKind.SCORE,
+        controller="",
+        minimum=-1000,
     ),
     Annotation(
         name="memory-high",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from podslice.model.annotations import OOM_SCORE_ADJ
 from podslice.model.config import Config, OomPolicy
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.resources import memory_bytes
@@ -14,13 +15,17 @@ NODE_CRITICAL_PRIORITY = 2_000_001_000
 
 
 def oom_score_adj(pod: Pod, container: Container, qos: Qos, node_memory_bytes: int) -> int:
-    """Return the adjustment for the processes of one container, -997 to 1000.
+    """Return the adjustment for the processes of one container.
 
-    For a Burstable pod 1000 less its share of the node's memory in thousandths, 3 to 999; a
-    surplus of the pod level over the containers' sum is divided evenly among them.
+    What an annotation of the container or the pod states, from -1000. Otherwise, for a Burstable pod
+    1000 less its share of the node's memory in thousandths, 3 to 999; a surplus of the pod level over
+    the containers' sum is divided evenly among them.
 
     Source: Kubernetes, pkg/kubelet/qos/policy.go, GetContainerOOMScoreAdjust.
     """
+    for stated in (container.properties, pod.properties):
+        if OOM_SCORE_ADJ in stated:
+            return int(stated[OOM_SCORE_ADJ])
     if pod.priority >= NODE_CRITICAL_PRIORITY or qos is Qos.GUARANTEED:
         return GUARANTEED_ADJ
     if qos is Qos.BESTEFFORT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from podslice.model.annotations import ANNOTATED, QUOTA_PERIOD
+from podslice.model.annotations import ANNOTATED, CPU_WEIGHT, OOM_SCORE_ADJ, QUOTA_PERIOD
 from podslice.model.config import Config, WeightMapping
 from podslice.model.description import parse_description
 from podslice.model.naming import Tree, volume_path
@@ -68,9 +68,12 @@ def _tasks(unit: ObservedUnit, config: Config) -> dict[str, int]:
 
 
 def _annotated(unit: ObservedUnit, config: Config) -> dict[str, int | str]:
-    """Return the properties that only annotations state of a pod's slice."""
+    """Return the properties that only annotations state of a pod's slice.
+
+    Every pod has a weight, and the scores of processes are not in the slice.
+    """
     found: dict[str, int | str] = {}
-    for name in sorted(ANNOTATED - {"TasksMax"}):
+    for name in sorted(ANNOTATED - {"TasksMax", CPU_WEIGHT, OOM_SCORE_ADJ}):
         value = unit.properties.get(name)
         is_default = name == QUOTA_PERIOD and value == config.cpu_cfs_quota_period_usec
         is_set = value not in (None, PROPERTIES[name].unset)

@@ -9,6 +9,7 @@ from podslice.errors import Problem, warning
 from podslice.model.annotations import (
     ALLOWED_CPUS,
     BY_PROPERTY,
+    OOM_SCORE_ADJ,
     PREFIX,
     QUOTA_PERIOD,
     StatedProperties,
@@ -44,6 +45,8 @@ def with_stated(properties: Properties, stated: StatedProperties) -> Properties:
         return properties
     by_name = {each.name: each for each in properties}
     for name, value in stated.items():
+        if name == OOM_SCORE_ADJ:  # of processes
+            continue
         before = by_name.get(name)
         is_more = name == "TasksMax" and before is not None and int(before.value) < int(value)
         if is_more or (name == QUOTA_PERIOD and before is None):
@@ -135,6 +138,8 @@ def check_possible(
     for name in stated:
         row = BY_PROPERTY[name]
         at = f"{where}[{PREFIX}{row.name}{suffix}]"
+        if not row.controller:
+            continue
         if node.controllers is not None and row.controller not in node.controllers:
             text = f"the {row.controller} controller is not available"
             yield Problem(where=at, message=text, hint=_NO_CONTROLLER)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
+from podslice.model.annotations import CPU_WEIGHT
 from podslice.model.codec import share_of_percent
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
@@ -12,7 +14,7 @@ from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, format_amount, memory_bytes
 from podslice.model.unit import PropertyValue
 from podslice.policy.allocatable import threshold_amount
-from podslice.policy.convert import MIN_SHARES, shares_from_milli
+from podslice.policy.convert import MAX_WEIGHT, MIN_SHARES, shares_from_milli
 from podslice.policy.eviction.thresholds import is_critical
 from podslice.policy.unit_properties import PROTECTION_PROPERTIES, settle, weight
 
@@ -85,6 +87,25 @@ def _oomd(config: Config) -> Iterator[PropertyValue]:
 
 
 def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> PropertyValue:
+    """Return the weight of a tier: that of its pods' requests, and the weights that pods state.
+
+    With less than their sum a stated weight would have no effect outside of the tier.
+    """
+    stated = {
+        pod.pod.key: int(pod.pod.properties[CPU_WEIGHT])
+        for pod in pods
+        if pod.qos is qos and CPU_WEIGHT in pod.pod.properties
+    }
+    others = tuple(pod for pod in pods if pod.pod.key not in stated)
+    found = _weight_of_requests(qos, others, config)
+    if not stated:
+        return found
+    of_pods = sum(stated.values())
+    why = f"{found.why} + podslice.io/cpu-weight of {len(stated)} pods {of_pods}"
+    return replace(found, value=min(int(found.value) + of_pods, MAX_WEIGHT), why=why)
+
+
+def _weight_of_requests(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> PropertyValue:
     if qos is Qos.BESTEFFORT:
         return weight(MIN_SHARES, f"the BestEffort tier → {MIN_SHARES} shares", config)
     cpu_milli = requested(pods, CPU, qos)

@@ -34,6 +34,9 @@ from podslice.model.unit import INFINITY
 _NAMES = dict.fromkeys(ANNOTATION_NAMES)
 _COUNT = re.compile("[0-9]{1,9}", re.ASCII)
 _WEIGHT = "write 200, for example"
+_SCORE = re.compile("-?[0-9]{1,4}", re.ASCII)
+_SCORE_MAX = 1000
+"""Source: proc_pid_oom_score_adj(5)."""
 _WEIGHT_MAX = 10_000
 """Source: systemd, src/basic/cgroup-util.h, CGROUP_WEIGHT_MAX."""
 _PAGE_BYTES = 4096
@@ -186,6 +189,13 @@ def _read_weight(text: str) -> int:
     return int(text)
 
 
+def _read_score(text: str) -> int:
+    if not _SCORE.fullmatch(text) or abs(int(text)) > _SCORE_MAX:
+        message = f"{quote(text)} is not a score from -{_SCORE_MAX} to {_SCORE_MAX}"
+        raise invalid(message, "write -900, for example")
+    return int(text)
+
+
 def _read_devices(text: str, *, read: Callable[[str], int], example: str) -> str:
     """Return limits of devices in their shortest form.
 
@@ -222,6 +232,7 @@ _READERS: Mapping[AnnotationKind, Callable[[str], int | str]] = {
     AnnotationKind.BYTES: _read_memory,
     AnnotationKind.COUNT: _read_count,
     AnnotationKind.WEIGHT: _read_weight,
+    AnnotationKind.SCORE: _read_score,
     AnnotationKind.BANDWIDTHS: partial(_read_devices, read=_read_bytes, example="10Mi"),
     AnnotationKind.RATES: partial(_read_devices, read=_read_count, example="500"),
     AnnotationKind.CPUS: _read_cpus,

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
+from podslice.model.annotations import OOM_SCORE_ADJ
 from podslice.model.config import Config, OomPolicy
 from podslice.model.pod import ContainerKind, Pod, Qos
 from podslice.model.resources import Resources
@@ -143,3 +145,12 @@ def test_all_processes_of_a_container_are_killed_unless_the_policy_is_process():
         each: each != "process" for each in OomPolicy
     }
     assert kills_whole_container(Config())
+
+
+@pytest.mark.parametrize("qos", Qos)
+def test_what_annotations_state_replaces_it(qos):
+    stated = replace(container(Resources()), properties={OOM_SCORE_ADJ: -900})
+    other = container(Resources(), 1)
+    made = replace(pod(stated, other), properties={OOM_SCORE_ADJ: 0}, priority=2_000_001_000)
+    scores = [oom_score_adj(made, each, qos, NODE_BYTES) for each in made.containers]
+    assert scores == [-900, 0]

@@ -351,6 +351,10 @@ class FakeSystemd:
         unit.is_starting, unit.restarts, unit.main_exit = False, restarts, None
         self.on_change(name)
 
+    def finish(self, name: UnitName) -> None:
+        """Let the command of a service end, which remains active (RemainAfterExit)."""
+        self._units[name].is_finished = True
+
     def fail(self, name: UnitName, main_exit: ContainerExit | None = None) -> None:
         """Let a unit fail: its processes have ended, the unit stays until it is reset."""
         unit = self._units[name]

@@ -63,6 +63,8 @@ class LoadedUnit:
     is_waiting: bool = False
     """Of its timer, which keeps it loaded."""
     is_starting: bool = False
+    is_finished: bool = False
+    """A service that remains active after its command."""
     pids: set[int] = field(default_factory=set)
     """The processes in it with known ids."""
     more_tasks: int = 0
@@ -102,7 +104,8 @@ class LoadedUnit:
         """Return the unit as it is observed; `tasks` are those in it and below."""
         parent_group = control_group_of(self.parent).rstrip("/")
         group = "/" if name == ROOT else f"{parent_group}/{name}"
-        has_group = self.active_state == "active" and kind_of(name) is not UnitKind.TIMER
+        is_timer = kind_of(name) is UnitKind.TIMER
+        has_group = self.active_state == "active" and not is_timer and not self.is_finished
         return ObservedUnit(
             name=name,
             description=self.description,

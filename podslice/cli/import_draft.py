@@ -8,11 +8,16 @@ from podslice.cli.views.import_text import ImportDraft, ImportSource, Mover
 from podslice.cli.views.new_manifest import NewContainer, NewPod
 from podslice.dataclass import dataclass
 from podslice.inputs.manifest.names import to_label
+from podslice.model.annotations import CPU_WEIGHT_NAME, OOM_SCORE_NAME
 from podslice.model.config import Config
 from podslice.model.grammar import LABEL_MAX
-from podslice.policy.present_settings import PresentSettings, import_pod
+from podslice.policy.convert import MAX_WEIGHT
+from podslice.policy.present_settings import PresentSettings, SettingKind, import_pod
+from podslice.policy.proposal import StatedAmount
 
 _DEFAULT_NAME = "main"
+DEFAULT_WEIGHT = 100
+"""The weight of a unit that states none. Source: systemd.resource-control(5), CPUWeight=."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,7 @@ def draft_pod(
             name=label,
             requests=found.requests,
             limits=found.limits,
+            annotations=dict(_annotations(sources[label])),
             origin=sources[label].origin,
             remarks=tuple(_remarks(sources[label], found.further)),
         )
@@ -53,9 +59,49 @@ def draft_pod(
         containers=containers,
         requests=of_pod.requests,
         limits=of_pod.limits,
+        annotations=dict(_annotations_of_pod(group)),
         remarks=(*_slice_remarks(group.slice, of_pod.further), *group.left),
     )
     return ImportDraft(pod=pod, sources=sources, further=further, further_of_slice=of_pod.further)
+
+
+def _annotations(source: ImportSource) -> Iterator[tuple[str, StatedAmount]]:
+    """Yield what keeps the weight and the OOM score of a unit, where resources would change them."""
+    if not source.is_unit:
+        return
+    if not _has_weight(source):
+        yield CPU_WEIGHT_NAME, _amount(DEFAULT_WEIGHT, f"{source.what} states no CPUWeight")
+    if source.oom_score_adj is not None:
+        why = f"the OOMScoreAdjust of {source.what}"
+        yield OOM_SCORE_NAME, _amount(source.oom_score_adj, why)
+
+
+def _annotations_of_pod(group: ImportGroup) -> Iterator[tuple[str, StatedAmount]]:
+    """Yield what keeps the weight of a slice, or of several units together."""
+    if group.slice is not None:
+        if not _has_weight(group.slice):
+            yield (
+                CPU_WEIGHT_NAME,
+                _amount(DEFAULT_WEIGHT, f"{group.slice.what} states no CPUWeight"),
+            )
+        return
+    units = [each for each in group.sources if each.is_unit]
+    if len(units) < len(group.sources) or all(map(_has_weight, units)):
+        return
+    weights = [
+        each.settings.taken[SettingKind.CPU_WEIGHT].value if _has_weight(each) else DEFAULT_WEIGHT
+        for each in units
+    ]
+    why = "of its containers together" if len(units) > 1 else "of its container"
+    yield CPU_WEIGHT_NAME, _amount(min(sum(weights), MAX_WEIGHT), why)
+
+
+def _has_weight(source: ImportSource) -> bool:
+    return SettingKind.CPU_WEIGHT in source.settings.taken
+
+
+def _amount(value: int, source: str) -> StatedAmount:
+    return StatedAmount(text=str(value), source=source)
 
 
 def _container_names(sources: Sequence[ImportSource]) -> Iterator[str]:
@@ -81,8 +127,8 @@ def _remarks(source: ImportSource, further: Sequence[str]) -> Iterator[str]:
     if source.caveat:
         yield source.caveat
     is_kept = source.mover in (Mover.DROP_IN, Mover.QUADLET)
-    # the drop-in and the options have that of the QoS class
-    adjustments = ("OOMScoreAdjust=", "--oom-score-adj=")
+    # the options have that of the QoS class
+    adjustments = ("--oom-score-adj=",)
     replaced = [each for each in further if each.startswith(adjustments)]
     if replaced:
         yield f"{replaced[0]} is replaced by that of the pod's QoS class"

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.import_text import ImportSource, Mover
 from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
+from podslice.files import read_present
 from podslice.inputs.scalars import quote
 from podslice.model.naming import SCOPE_PREFIX, unescape
 from podslice.model.unit import UnitName, complete_name, is_unit_name
-from podslice.policy.present_settings import settings_of
+from podslice.policy.present_settings import PresentSettings, SettingKind, score_of, settings_of
 
 if TYPE_CHECKING:
     from podslice.model.inspected_unit import InspectedUnit
     from podslice.model.naming import Tree
+    from podslice.model.unit_definition import UnitDefinition
     from podslice.reconcile.world import LiveWorld
 
 _IMPORTED = (".service", ".scope")
@@ -40,6 +45,11 @@ _PATTERNS_NOT_MOVED = (
         "see: podslice cgroup-parent",
     ),
 )
+
+_PERCENTAGES = (SettingKind.MEMORY_MAX, SettingKind.MEMORY_LOW, SettingKind.MEMORY_MIN)
+"""The settings that may be percentages, for which systemd reports bytes."""
+_AMOUNT = re.compile(rf"^({'|'.join(_PERCENTAGES)})=[ \t]*([0-9.]*%?)[ \t]*$", re.MULTILINE)
+_BYTES_MAX = 2**20
 
 _OF_DELEGATED = (
     "It manages control groups of its own (Delegate); what it starts elsewhere is not included"
@@ -68,7 +78,7 @@ async def import_units(world: LiveWorld, names: Sequence[str]) -> tuple[ImportSo
         InputError: a unit does not exist, or cannot be in a pod; it has every problem.
     """
     found = [await _inspect(world, name, _IMPORTED) for name in names]
-    return tuple(_source(world, unit) for unit in _valid(found))
+    return tuple([await _source(world, unit) for unit in _valid(found)])
 
 
 async def import_slice(world: LiveWorld, name: str) -> ImportedSlice:
@@ -86,8 +96,8 @@ async def import_slice(world: LiveWorld, name: str) -> ImportedSlice:
     below = await world.client.list_units([f"{name.removesuffix('.slice')}-*.slice"])
     left = [each for each in found if isinstance(each, Problem)]
     return ImportedSlice(
-        slice=_source(world, slice_),
-        units=tuple(_source(world, unit) for unit in units),
+        slice=await _source(world, slice_),
+        units=tuple([await _source(world, unit) for unit in units]),
         left=(
             *(f"{each.where} is not imported: {each.message}" for each in left),
             *(f"{unit.name} is below {name}: import it separately" for unit in below),
@@ -117,7 +127,7 @@ async def _inspect(
     if unit is None:
         flag = world.manager.flag
         return Problem(where=name, message="there is no such unit", hint=f"see: systemctl{flag}")
-    return _check_unit(unit, world) or unit
+    return _check_unit(unit, world) or await _check_group(unit, world) or unit
 
 
 def _check_name(name: str, suffixes: tuple[str, ...]) -> Problem | None:
@@ -145,12 +155,57 @@ def _check_unit(unit: InspectedUnit, world: LiveWorld) -> Problem | None:
     return None
 
 
+async def _check_group(unit: InspectedUnit, world: LiveWorld) -> Problem | None:
+    """Return the problem of a service without processes that starts instances of its template.
+
+    On Debian `postgresql.service` is one, with `postgresql@17-main.service`.
+    """
+    stem, dot, suffix = unit.observed.name.rpartition(".")
+    is_over = unit.observed.active_state == "active" and not unit.observed.control_group
+    if not is_over or f"{dot}{suffix}" != ".service" or "@" in stem:
+        return None
+    listed = await world.client.list_units([f"{stem}@*.service"])
+    instances = " ".join(each.name for each in listed if each.active_state != "inactive")
+    if not instances:
+        return None
+    message = "it has no processes, and only groups other units"
+    return Problem(where=unit.observed.name, message=message, hint=f"import {instances}")
+
+
 def _why_not_moved(name: str) -> tuple[str, str] | None:
     """Return why a unit stays where it is, and a hint."""
     for pattern, reason, hint in _PATTERNS_NOT_MOVED:
         if re.fullmatch(pattern, name):
             return reason, hint
     return _NOT_MOVED.get(name)
+
+
+async def _settings(world: LiveWorld, unit: InspectedUnit) -> PresentSettings:
+    """Return the settings of a unit; amounts that its files state as a percentage name that, too."""
+    found = settings_of(unit)
+    if found.taken.keys().isdisjoint(_PERCENTAGES):
+        return found
+    files = await world.client.read_definition(unit.observed.name)
+    stated = dict(_read_percentages(files))
+    taken = {
+        kind: replace(each, text=f"{kind}={stated[kind]}, of the memory of this host")
+        if kind in stated
+        else each
+        for kind, each in found.taken.items()
+    }
+    return replace(found, taken=taken)
+
+
+def _read_percentages(unit: UnitDefinition) -> Iterator[tuple[SettingKind, str]]:
+    """Yield the amounts that the files of a unit state as a percentage."""
+    last: dict[str, str] = {}
+    for path in (unit.fragment_path, *unit.drop_ins):
+        with suppress(OSError):
+            content = read_present(Path(path), limit_bytes=_BYTES_MAX) if path else None
+            last |= _AMOUNT.findall((content or b"").decode(errors="replace"))
+    for kind in _PERCENTAGES:
+        if last.get(kind, "").endswith("%"):
+            yield kind, last[kind]
 
 
 def _is_in_pod(unit: InspectedUnit, tree: Tree) -> bool:
@@ -162,7 +217,7 @@ def _is_in_pod(unit: InspectedUnit, tree: Tree) -> bool:
     return below or name.startswith(f"{SCOPE_PREFIX}-pod")
 
 
-def _source(world: LiveWorld, unit: InspectedUnit) -> ImportSource:
+async def _source(world: LiveWorld, unit: InspectedUnit) -> ImportSource:
     from podslice.usage.present_use import unit_use
 
     observed = unit.observed
@@ -171,8 +226,9 @@ def _source(world: LiveWorld, unit: InspectedUnit) -> ImportSource:
     return ImportSource(
         name=unescape(observed.name.rpartition(".")[0]),
         what=observed.name,
-        settings=settings_of(unit),
+        settings=await _settings(world, unit),
         use=use,
+        oom_score_adj=score_of(unit),
         caveat=_OF_DELEGATED if observed.properties.get("Delegate") else "",
         mover=Mover.ADOPT if observed.name.endswith(".scope") else mover,
     )

@@ -22,6 +22,8 @@ QUOTA_PERIOD = "CPUQuotaPeriodUSec"
 ALLOWED_CPUS = "AllowedCPUs"
 CPU_WEIGHT = "CPUWeight"
 OOM_SCORE_ADJ = "OOMScoreAdjust"
+CPU_WEIGHT_NAME, OOM_SCORE_NAME = "cpu-weight", "oom-score-adj"
+"""The names of the annotations that state them."""
 
 StatedProperties = Mapping[str, int | str]
 """Name of a property on the bus → the value that a manifest states."""
@@ -70,11 +72,11 @@ _ROWS = (
         name="cpu-quota-period", property=QUOTA_PERIOD, kind=AnnotationKind.PERIOD, controller="cpu"
     ),
     Annotation(
-        name="cpu-weight", property=CPU_WEIGHT, kind=AnnotationKind.WEIGHT, controller="cpu"
+        name=CPU_WEIGHT_NAME, property=CPU_WEIGHT, kind=AnnotationKind.WEIGHT, controller="cpu"
     ),
     # of processes: one of the pod is that of its containers
     Annotation(
-        name="oom-score-adj",
+        name=OOM_SCORE_NAME,
         property=OOM_SCORE_ADJ,
         kind=AnnotationKind.SCORE,
         controller="",

@@ -7,12 +7,14 @@ from dataclasses import field, replace
 from enum import StrEnum
 
 from podslice.dataclass import dataclass
+from podslice.model.annotations import OOM_SCORE_ADJ
 from podslice.model.config import Config, MemoryProtection
 from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.quantity import INT64_MAX, format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY, format_amount
+from podslice.model.unit import UnitKind
 from podslice.policy.convert import MIN_WEIGHT
 from podslice.policy.inverse import (
     RequestSpan,
@@ -70,8 +72,15 @@ class ImportedAmounts:
     """Settings that are not in the manifest."""
 
 
+def score_of(unit: InspectedUnit) -> int | None:
+    """Return the OOM score of the processes of a service; None of another unit, which has none."""
+    if not unit.observed.name.endswith(f".{UnitKind.SERVICE}"):
+        return None
+    return int(unit.further.get(OOM_SCORE_ADJ, 0))
+
+
 def settings_of(unit: InspectedUnit) -> PresentSettings:
-    """Return the settings of a unit."""
+    """Return the settings of a unit, except the OOM score of its processes."""
     found = {
         name: value
         for name, value in unit.observed.properties.items()
@@ -85,7 +94,11 @@ def settings_of(unit: InspectedUnit) -> PresentSettings:
         if kind in found and int(found[kind]) <= INT64_MAX
     }
     others = [texts[name] for name in found if name not in taken]
-    others += [f"{key}={value}" if value else key for key, value in unit.further.items()]
+    others += [
+        f"{key}={value}" if value else key
+        for key, value in unit.further.items()
+        if key != OOM_SCORE_ADJ
+    ]
     return PresentSettings(taken=taken, further=tuple(sorted(others)))
 
 

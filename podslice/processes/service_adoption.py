@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, SystemdError
 from podslice.files import read_present
+from podslice.model.annotations import OOM_SCORE_ADJ, OOM_SCORE_NAME, PREFIX
 from podslice.model.desired import PodDecision
 from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX, container_of
@@ -98,6 +99,9 @@ async def adopt_services(
     candidates = await _check(world, assessment, pod, container, units)
     services = [each.service for each in candidates]
     changed = [each.service for each in candidates if each.service != each.before]
+    for each in candidates:
+        if each.before is None:
+            await _note_rise(world, pod, each.service)
     async with _undone_on_error(world, candidates):
         await _write(world, changed)
         found = [await world.client.read_definition(each.unit) for each in services]
@@ -111,6 +115,20 @@ async def adopt_services(
             for each in services
         ]
     )
+
+
+async def _note_rise(world: LiveWorld, pod: PodDecision, service: AdoptedService) -> None:
+    """Note a service that its vendor protects from the OOM killer, and the container does not."""
+    container = next((each for each in pod.scopes if each.name == service.container), None)
+    unit = await world.client.inspect(service.unit)
+    own = int(unit.further.get(OOM_SCORE_ADJ, 0)) if unit else 0
+    if container is not None and own < min(container.oom_score_adj, 0):
+        world.on_note(
+            f"warning: {service.unit} has OOMScoreAdjust={own}, which becomes"
+            f" {container.oom_score_adj} in container {container.name}: the kernel kills it sooner;"
+            f" to keep its own, add to the annotations of the pod: {PREFIX}{OOM_SCORE_NAME}"
+            f'.{container.name}: "{own}"'
+        )
 
 
 async def update_services(

@@ -55,12 +55,19 @@ class ImportSource:
     settings: PresentSettings
     use: PresentUse | None = None
     """None if it has no processes."""
+    oom_score_adj: int | None = None
+    """The OOM score of a service's processes."""
     mover: Mover = Mover.DROP_IN
     unit: str = ""
     """The service that starts it; empty where `what` is the unit."""
 
     caveat: str = ""
     """A sentence about what is not included; empty if that is nothing."""
+
+    @property
+    def is_unit(self) -> bool:
+        """Return whether it is a unit, not a container of a runtime."""
+        return self.mover not in (Mover.PODMAN, Mover.QUADLET)
 
     @property
     def origin(self) -> str:

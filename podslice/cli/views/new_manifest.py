@@ -9,6 +9,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from podslice.dataclass import dataclass
+from podslice.model.annotations import CPU_WEIGHT_NAME, PREFIX
 from podslice.model.quantity import format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY
 from podslice.policy.proposal import (
@@ -62,6 +63,8 @@ class NewContainer:
     requests: Mapping[str, StatedAmount] = field(default_factory=dict)
     """By resource: `cpu` and `memory`."""
     limits: Mapping[str, StatedAmount] = field(default_factory=dict)
+    annotations: Mapping[str, StatedAmount] = field(default_factory=dict)
+    """What annotations state about it, by their names: `cpu-weight`."""
     origin: str = ""
     """The unit or container that it is imported from."""
     remarks: tuple[str, ...] = ()
@@ -77,7 +80,18 @@ class NewPod:
     containers: tuple[NewContainer, ...]
     requests: Mapping[str, StatedAmount] = field(default_factory=dict)
     limits: Mapping[str, StatedAmount] = field(default_factory=dict)
+    annotations: Mapping[str, StatedAmount] = field(default_factory=dict)
+    """What annotations state about the pod, by their names."""
     remarks: tuple[str, ...] = ()
+
+    @property
+    def all_annotations(self) -> Mapping[str, StatedAmount]:
+        """Return the annotations of the pod and its containers, as the manifest has them."""
+        found = {f"{PREFIX}{name}": each for name, each in self.annotations.items()}
+        for container in self.containers:
+            for name, each in container.annotations.items():
+                found[f"{PREFIX}{name}.{container.name}"] = each
+        return found
 
     @property
     def key(self) -> str:
@@ -123,9 +137,11 @@ def with_requests(pod: NewPod, *, reserve: bool) -> NewPod:
 
 def make_document(pod: NewPod) -> dict[str, object]:
     """Return the manifest as values; `format_lines` has the same as text."""
-    metadata = {"name": pod.name}
+    metadata: dict[str, object] = {"name": pod.name}
     if pod.namespace is not None:
         metadata["namespace"] = pod.namespace
+    if pod.all_annotations:
+        metadata["annotations"] = {key: each.text for key, each in pod.all_annotations.items()}
     spec = _make_resources(pod)
     spec["containers"] = [
         {"name": container.name, **_make_resources(container)} for container in pod.containers
@@ -172,6 +188,10 @@ def _head(pod: NewPod) -> Iterator[Row]:
     yield f"  name: {_name(pod.name)}", "a pod with another name is another pod"
     if pod.namespace is not None:
         yield f"  namespace: {_name(pod.namespace)}", "the names of its pods are unique"
+    if pod.all_annotations:
+        yield "  annotations:", "what Kubernetes has no field for, of the pod and its containers"
+        for key, each in pod.all_annotations.items():
+            yield f"    {key}: {json.dumps(each.text)}", each.source
 
 
 def _pod_resources(pod: NewPod) -> Iterator[Row]:
@@ -196,7 +216,10 @@ def _resources(
             yield f"{indent}{part}:", comments[part]
         for name in (each for each in (CPU, MEMORY) if each in amounts):
             amount = amounts[name]
-            yield f"{indent}  {name}: {_amount(amount.text)}", _explain(part, name, amount)
+            why = _explain(part, name, amount)
+            if part == "requests" and name == CPU and CPU_WEIGHT_NAME in level.annotations:
+                why = f"counted when pods are admitted; {amount.source}"
+            yield f"{indent}  {name}: {_amount(amount.text)}", why
         for name in missing:
             why = _explain_missing(part, name, level, not_set)
             at = f"{indent}  " if amounts else indent
@@ -218,6 +241,8 @@ def _explain_missing(
         return f"the sum of its containers' {part} applies"
     if part == "requests" and name in level.limits:
         return f"the limit, {level.limits[name].text}, counts as the request"
+    if part == "requests" and name == CPU and CPU_WEIGHT_NAME in level.annotations:
+        return f"{PREFIX}{CPU_WEIGHT_NAME} states its share when CPUs are scarce"
     return not_set[part, name]
 
 

@@ -181,7 +181,7 @@ def test_every_call_of_a_client_is_guarded_or_only_reads():
     }
     for_tests = {"refuse", "break_after", "provide", "set_memory", "set_tasks", "make_stubborn"}
     for_tests |= {"end_process", "fail", "reload_externally", "provide_file"}
-    for_tests |= {"crash", "run_again", "remove_file", "set_further"}
+    for_tests |= {"crash", "run_again", "finish", "remove_file", "set_further"}
     assert calls - for_tests == reads | WRITES
 
 

@@ -10,6 +10,7 @@ from podslice.model.unit import UnitName
 from podslice.policy.proposal import PresentUse
 from podslice.processes import podman_inspect
 from podslice.usage import present_use
+from tests.unit.builders import make_files
 
 MI = 2**20
 NGINX = """\
@@ -19,6 +20,8 @@ apiVersion: v1 # the format is that of Kubernetes
 kind: Pod # processes with a common budget
 metadata: # identifies the pod
 name: nginx # a pod with another name is another pod
+annotations: # what Kubernetes has no field for, of the pod and its containers
+podslice.io/oom-score-adj.nginx: "-100" # the OOMScoreAdjust of nginx.service
 spec: # what the pod consists of
 containers: # groups of processes in the pod
 - name: nginx # nginx.service, which has run for 2 h, with 5 tasks; its peak of memory is 200Mi
@@ -29,7 +32,6 @@ memory: 90Mi # its memory that is protected from reclaim (MemoryLow); what it us
 limits: # never exceeded
 cpu: 1500m # it is throttled above this (CPUQuota); CPUQuota=150%
 memory: 512Mi # above this its processes are OOM-killed (MemoryMax); MemoryMax=512Mi
-# OOMScoreAdjust=-100 is replaced by that of the pod's QoS class
 # Not in the manifest, kept by nginx.service: IOWeight=50, MemoryHigh=256Mi
 #
 # To start nginx.service in the applied pod, by a drop-in with the lines below: podslice adopt nginx nginx.service -c nginx --restart
@@ -43,7 +45,7 @@ memory: 512Mi # above this its processes are OOM-killed (MemoryMax); MemoryMax=5
 # CPUWeight=50
 # MemoryLow=94371840
 # MemoryMax=536870912
-# OOMScoreAdjust=998
+# OOMScoreAdjust=-100
 """
 
 
@@ -116,6 +118,53 @@ def test_an_inactive_unit_has_only_its_settings(podslice, memory, uses):
     assert "podslice adopt batch-7 batch@7.service -c batch-7 --restart" in made.out
 
 
+def test_a_unit_without_settings_keeps_its_weight_and_its_score(podslice, files, memory, uses):
+    """As ssh.service and docker.service have them, beside postgresql@.service with a score."""
+    memory.provide(UnitName("ssh.service"))
+    memory.provide(UnitName("db.service"))
+    memory.set_further(UnitName("db.service"), OOMScoreAdjust="-900")
+    made = podslice("import", "ssh", "db", "--name", "base")
+    assert yaml.safe_load(made.out)["metadata"]["annotations"] == {
+        "podslice.io/cpu-weight": "200",
+        "podslice.io/cpu-weight.ssh": "100",
+        "podslice.io/oom-score-adj.ssh": "0",
+        "podslice.io/cpu-weight.db": "100",
+        "podslice.io/oom-score-adj.db": "-900",
+    }
+    for name, score in (("ssh", 0), ("db", -900)):
+        start = f"# To start {name}.service in the applied pod"
+        lines = made.out[made.out.index(start) :].split("\n#\n# To start")[0]
+        assert "#   CPUWeight=100\n" in lines
+        assert f"#   OOMScoreAdjust={score}" in lines
+    files({"base.yaml": made.out})
+    assert podslice("check", "-f", "base.yaml").out == "1 pod, 0 errors, 0 warnings\n"
+
+
+def test_a_percentage_stays_in_the_comment(podslice, memory, uses, here):
+    unit = UnitName("web.service")
+    memory.provide(unit, MemoryMax=512 * MI)
+    make_files(here, {"web.service": "[Service]\nMemoryMax=1G\n", "b.conf": "MemoryMax= 25%\n"})
+    memory._units[unit].fragment_path = str(here / "web.service")
+    memory.drop_ins[unit] = (str(here / "b.conf"),)
+    made = podslice("import", "web")
+    assert resources_of(made.out)["web"]["limits"] == {"memory": "512Mi"}
+    assert "MemoryMax=25%, of the memory of this host\n" in made.out
+    make_files(here, {"b.conf": "MemoryMax=512M\n"})
+    assert "%" not in podslice("import", "web").out
+
+
+def test_a_unit_that_only_groups_others_names_its_instances(podslice, memory, uses):
+    memory.provide(UnitName("pg.service"))
+    memory.provide(UnitName("pg@17-main.service"))
+    memory.set_tasks(UnitName("pg@17-main.service"), 3)
+    memory.finish(UnitName("pg.service"))
+    assert podslice("import", "pg").err == (
+        "error: pg.service: it has no processes, and only groups other units; import"
+        " pg@17-main.service\n"
+    )
+    assert podslice("import", "pg@17-main").code == 0
+
+
 def test_units_of_a_user_have_the_commands_of_the_user(podslice, memory, uses):
     memory.provide(UnitName("sync.service"))
     memory.provide(UnitName("app-term.scope"))
@@ -146,7 +195,15 @@ def test_several_units_share_a_pod_or_have_one_each(podslice, memory, nginx, use
     )
     assert (made.code, made.err) == (0, "")
     assert list(resources_of(made.out)) == ["nginx", "nginx-2"]
-    assert yaml.safe_load(made.out)["metadata"] == {"name": "web", "namespace": "shop"}
+    assert yaml.safe_load(made.out)["metadata"] == {
+        "name": "web",
+        "namespace": "shop",
+        "annotations": {
+            "podslice.io/cpu-weight": "150",
+            "podslice.io/oom-score-adj.nginx": "-100",
+            "podslice.io/cpu-weight.nginx-2": "100",
+        },
+    }
     assert "#   podslice adopt shop/web -c nginx-2 PID...\n" in made.out
     memory.provide_file(UnitName("db.service"))
     each = podslice("import", "nginx", "db", "--each")
@@ -289,7 +346,7 @@ def test_the_document_has_manifests_and_placements(podslice, nginx):
         "from": "nginx.service",
         "mover": "drop-in",
     }
-    assert container["not_imported"] == ["IOWeight=50", "MemoryHigh=256Mi", "OOMScoreAdjust=-100"]
+    assert container["not_imported"] == ["IOWeight=50", "MemoryHigh=256Mi"]
 
 
 def test_a_young_unit_is_reported(podslice, nginx, uses):

@@ -126,6 +126,15 @@ def test_a_container_of_the_manifest_gives_its_limits(podslice, web, memory, dir
     assert "Container=main\n" in texts[1]
 
 
+def test_a_score_that_would_rise_is_a_warning(podslice, web, memory, here):
+    memory.set_further("lg.service", OOMScoreAdjust="-900")
+    assert "OOMScoreAdjust" not in podslice("adopt", "web", "lg").err
+    podslice("release", "lg")
+    warned = podslice("adopt", "web", "lg", "-c", "nginx")
+    assert "warning: lg.service has OOMScoreAdjust=-900, which becomes 999 in" in warned.err
+    assert 'podslice.io/oom-score-adj.nginx: "-900"' in warned.err
+
+
 def test_all_problems_are_reported_and_nothing_is_changed(podslice, web, memory, directory):
     for name in ("masked.service", "made.service", "early.service"):
         memory.provide_file(name)

@@ -187,11 +187,8 @@ def _fact_cells(unit: UnitStatus, facts: Mapping[str, PodFacts], now_usec: int) 
     found = facts.get(unit.pod or "")
     if found is None:
         return ["-", "-", "-"]
-    ready: Cell = f"{found.ready}/{found.containers}"
-    if found.ready < found.containers:
-        ready = Styled(str(ready), Role.WARNING)
     age = exits.duration(max(now_usec - found.started_usec, 0)) if found.started_usec else "-"
-    return [ready, str(found.restarts), age]
+    return [f"{found.ready}/{found.containers}", str(found.restarts), age]
 
 
 def _name(unit: UnitStatus) -> str:

@@ -310,7 +310,7 @@ def parse_docker(inspected: Iterable[Any], group_of: GroupOf) -> Iterator[Runtim
 def _podman_port(entry: Mapping[str, Any]) -> PublishedPort:
     """Parse a port of `podman ps`.
 
-    Source: podman 5.4, libpod/types PortMapping (containers/common, libnetwork/types/network.go).
+    Source: containers/common 0.62, libnetwork/types/network.go, PortMapping.
     """
     return PublishedPort(
         host_ip=str(entry.get("host_ip") or ""),
@@ -324,12 +324,16 @@ def _podman_port(entry: Mapping[str, Any]) -> PublishedPort:
 def _docker_ports(entry: Mapping[str, Any]) -> Iterator[PublishedPort]:
     """Yield the published ports of `docker inspect`: `{"80/tcp": [{"HostIp", "HostPort"}]}`.
 
-    Source: Docker, API v1.47, NetworkSettings.Ports; ports that are only exposed are null.
+    Ports that are only exposed are null, and the host's port is empty until it is assigned.
+
+    Source: moby, api/swagger.yaml, PortMap and PortBinding.
     """
     listed = (entry.get("NetworkSettings") or {}).get("Ports") or {}
     for name, bindings in listed.items():
         port, _, protocol = name.partition("/")
         for each in bindings or ():
+            if not each["HostPort"]:
+                continue
             host_ip = str(each["HostIp"])
             yield PublishedPort(
                 host_ip="" if host_ip == "0.0.0.0" else host_ip,  # noqa: S104

@@ -150,6 +150,7 @@ def test_dockers_containers_have_images_ports_and_restarts():
             {"HostIp": "192.0.2.1", "HostPort": "8080"},
             {"HostIp": "::", "HostPort": "8080"},
         ],
+        "81/tcp": [{"HostIp": "", "HostPort": ""}],
         "443/tcp": None,
     }
     entry = {**DOCKER[0], "RestartCount": 2, "NetworkSettings": {"Ports": ports}}

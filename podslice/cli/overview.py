@@ -54,6 +54,8 @@ class Overview:
     placement: Placement
     services: tuple[PodService, ...]
     """The adopted services of pods, which are among the units."""
+    runtimes: tuple[RuntimeContainer, ...]
+    """The containers of podman and docker that belong to pods."""
     cgroups: CgroupFs
     unconfirmed: PendingTrial | None
     wanted: WantedByManifests
@@ -103,6 +105,7 @@ async def observe(world: LiveWorld) -> Overview:
         units=units,
         placement=placement,
         services=services,
+        runtimes=runtimes,
         cgroups=world.cgroups,
         unconfirmed=trial,
         wanted=wanted,

@@ -11,26 +11,31 @@ from podslice.cli import overview
 from podslice.cli.overview import Overview
 from podslice.cli.recorded_usage import RecordedUsage
 from podslice.cli.views import status_lines, usage_table
-from podslice.cli.views.pod_detail import PodDetail
+from podslice.cli.views.pod_detail import ContainerDetail, PodDetail
 from podslice.dataclass import dataclass
 from podslice.errors import PodsliceError
 from podslice.model.desired import PodDecision
+from podslice.model.naming import service_name
 from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress, Pod
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
 from podslice.usage import stats
 from podslice.usage.health import HealthProblem
 from podslice.usage.stats import NodeStats
-from podslice.usage.unit_status import EXITED, FAILED
+from podslice.usage.unit_status import EXITED, FAILED, HOLDS_PROCESSES
 
 if TYPE_CHECKING:
     from podslice.cli.views.status_lines import UnitRow
     from podslice.model.pod_service import PodService
+    from podslice.model.unit import UnitName
+    from podslice.processes.runtimes import RuntimeContainer
     from podslice.systemd.journalctl import Entry
+    from podslice.usage.unit_status import UnitStatus
 
 INTERVAL_SEC = 0.25
 """The time in which the use of CPUs is measured."""
 _EVENTS = 10
+_MESSAGES = 5
 
 
 async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail | None:
@@ -44,15 +49,17 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
     if decision is None:
         return None
     state = await _with_start(world, decision, state)
+    rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=False)
+    shown = tuple(row for row in rows if row.unit.pod == key)
     before = _measure(world, decision, state, found.services)
     # journalctl may take long, while top answers keys
-    (events, events_problem), _ = await asyncio.gather(
-        asyncio.to_thread(_read_events, world, key), asyncio.sleep(INTERVAL_SEC)
+    (events, events_problem), (containers, log_problem), _ = await asyncio.gather(
+        asyncio.to_thread(_read_events, world, key),
+        _read_containers(world, found, decision, shown),
+        asyncio.sleep(INTERVAL_SEC),
     )
     now = _measure(world, decision, state, found.services)
     usage = usage_table.measure(now, before, {})
-    rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=False)
-    shown = tuple(row for row in rows if row.unit.pod == key)
     progress = state.progress.get(decision.pod.uid, NO_PROGRESS)
     return PodDetail(
         decision=decision,
@@ -67,6 +74,8 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
         recorded=RecordedUsage(world).read(key),
         events=events,
         events_problem=events_problem,
+        containers=containers,
+        log_problem=log_problem,
     )
 
 
@@ -129,6 +138,70 @@ def _phase(key: str, state: Assessment, rows: Iterable[UnitRow]) -> str:
 def _init_containers(pod: Pod, progress: InitProgress) -> tuple[tuple[str, bool], ...]:
     containers = pod.of_kind(ContainerKind.INIT)
     return tuple((each.name, each.name in progress.done) for each in containers)
+
+
+async def _read_containers(
+    world: LiveWorld, found: Overview, decision: PodDecision, rows: Iterable[UnitRow]
+) -> tuple[dict[UnitName, ContainerDetail], str]:
+    """Return more about each container by its unit, and why messages can't be read."""
+    units = [row.unit for row in rows if row.unit.kind in HOLDS_PROCESSES]
+    runtimes = [_in_runtime(found.runtimes, decision.pod, unit) for unit in units]
+    logs = await asyncio.gather(
+        *(
+            asyncio.to_thread(_read_messages, world, decision, unit, held)
+            for unit, held in zip(units, runtimes, strict=True)
+        )
+    )
+    more = {
+        unit.name: ContainerDetail(
+            runtime=held,
+            sample=world.cgroups.sample(unit.control_group) if unit.control_group else None,
+            log=entries,
+        )
+        for unit, held, (entries, _) in zip(units, runtimes, logs, strict=True)
+    }
+    return more, next((problem for _, problem in logs if problem), "")
+
+
+def _in_runtime(
+    runtimes: Iterable[RuntimeContainer], pod: Pod, unit: UnitStatus
+) -> RuntimeContainer | None:
+    """Return the container of a runtime that a unit is for, preferably one that runs."""
+    found = [
+        each
+        for each in runtimes
+        if each.pod_key == pod.key or each.pod_uid == pod.uid
+        if _is_for(each, unit)
+    ]
+    return max(found, key=lambda each: bool(each.pid), default=None)
+
+
+def _is_for(container: RuntimeContainer, unit: UnitStatus) -> bool:
+    if container.container is not None:
+        return container.container == unit.label
+    group = unit.control_group
+    return bool(group) and f"{container.control_group}/".startswith(f"{group}/")
+
+
+def _read_messages(
+    world: LiveWorld, decision: PodDecision, unit: UnitStatus, held: RuntimeContainer | None
+) -> tuple[tuple[Entry, ...], str]:
+    """Return the last messages of a container, or why they can't be read."""
+    from podslice.systemd.journalctl import LogQuery, read_messages
+
+    scopes = [each.scope for each in decision.scopes if each.name == unit.label]
+    names = (unit.name, *(name for scope in scopes for name in (scope, service_name(scope))))
+    query = LogQuery(
+        units=tuple(dict.fromkeys(names)),
+        containers=[held.id] if held else (),
+        lines=_MESSAGES,
+        format="json",
+        manager=world.manager,
+    )
+    try:
+        return read_messages(query), ""
+    except PodsliceError as error:
+        return (), str(error)
 
 
 def _read_events(world: LiveWorld, key: str) -> tuple[tuple[Entry, ...], str]:

@@ -25,6 +25,7 @@ _KINDS = {kind.label: kind for kind in Kind}
 TIME_MAX_USEC = 250_000_000_000 * 10**6
 """Before the year 9999, the last one that Python knows."""
 _CHECK_SEC = 30
+_READ_SEC = 10
 _PREFIX = "PODSLICE_"
 _OWN = frozenset({"PODSLICE_EVENT", "PODSLICE_POD", "PODSLICE_UNIT"})
 
@@ -131,10 +132,7 @@ def journal_command(query: LogQuery) -> tuple[str, tuple[str, ...]]:
         HostError: there is no journal, or this user may not read it.
         InputError: `since` is not a time, or the format is unknown.
     """
-    command = _find_command("messages of services")
-    _check_rights(query.manager)
-    if not is_readable("*.journal"):
-        raise _access_denied()
+    command = _find_log_command(query.manager)
     if query.since is not None and not _succeeds([command, "--lines=0", _since(query.since)]):
         raise InputError(_not_a_time(query.since))
     if query.format is not None and not _succeeds(
@@ -143,6 +141,36 @@ def journal_command(query: LogQuery) -> tuple[str, tuple[str, ...]]:
         message = f"{query.format!r} is not a format of journalctl"
         raise InputError(Problem(where="--output", message=message, hint="see: journalctl -o help"))
     return command, ("journalctl", *query.arguments)
+
+
+def read_messages(query: LogQuery) -> tuple[Entry, ...]:
+    """Return the messages, the oldest first; a query that does not follow ends.
+
+    Raises:
+        HostError: there is no journal, this user may not read it, or journalctl does not answer.
+    """
+    command = _find_log_command(query.manager)
+    try:
+        ended = run_program([command, *query.arguments], limit_sec=_READ_SEC)
+    except (OSError, NoAnswerError) as error:
+        raise HostError(f"cannot read the journal: journalctl: {error}") from error
+    if ended.code:
+        reason = excerpt(ended.err.decode(errors="replace").strip())
+        raise HostError(f"cannot read the journal: {reason or 'journalctl failed'}")
+    return tuple(map(parse, filter(None, ended.out.split(b"\n"))))
+
+
+def _find_log_command(manager: Manager) -> str:
+    """Return the file of journalctl for messages of units.
+
+    Raises:
+        HostError: there is no journal, or this user may not read it.
+    """
+    command = _find_command("messages of services")
+    _check_rights(manager)
+    if not is_readable("*.journal"):
+        raise _access_denied()
+    return command
 
 
 def read_events(query: Query, *, reader: int | None = None) -> Iterator[Entry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,26 @@ if TYPE_CHECKING:
     from podslice.cli.views.documents import Document
     from podslice.cli.views.status_lines import UnitRow
     from podslice.cli.views.usage_table import UsageRow
-    from podslice.kernel.cgroup import Pressure, Waited
+    from podslice.kernel.cgroup import Pressure, Sample, Waited
     from podslice.model.desired import PodDecision
     from podslice.model.unit import UnitName
     from podslice.policy.recommendation import UsedAmounts
+    from podslice.processes.runtimes import RuntimeContainer
     from podslice.systemd.journalctl import Entry
     from podslice.usage.stats import PodStats
     from podslice.usage.unit_status import UnitStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerDetail:
+    """What only the page of its pod shows about a container."""
+
+    runtime: RuntimeContainer | None = None
+    """None unless podman or docker runs it."""
+    sample: Sample | None = None
+    """None without a control group."""
+    log: Sequence[Entry] = ()
+    """Its last messages, the oldest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +63,10 @@ class PodDetail:
     """The last ones, the oldest first."""
     events_problem: str
     """Why there are no events; empty where they could be read."""
+    containers: Mapping[UnitName, ContainerDetail]
+    """By the unit that is shown."""
+    log_problem: str
+    """Why there are no messages of containers; empty where they could be read."""
 
     @property
     def slice(self) -> UnitStatus | None:
@@ -103,6 +121,7 @@ def document(detail: PodDetail) -> Document:
         ],
         "events": [asdict(each) for each in detail.events],
         "events_problem": detail.events_problem or None,
+        "log_problem": detail.log_problem or None,
     }
 
 
@@ -138,10 +157,20 @@ def _row(row: UsageRow) -> Document:
         "memory_bytes": sample.memory_bytes,
         "tasks": sample.tasks,
         "oom_kills": sample.oom_kills,
+        **_io(sample),
         "periods": sample.periods,
         "throttled_periods": sample.throttled_periods,
         "throttled_usec": sample.throttled_usec,
         "pressure": {name: _pressure(each) for name, each in sample.pressure.items()},
+    }
+
+
+def _io(sample: Sample | None) -> Document:
+    """Return the bytes that were read and written, of all devices; null without any."""
+    read, written = (sample.read_bytes, sample.written_bytes) if sample else ({}, {})
+    return {
+        "io_read_bytes": sum(read.values()) if read else None,
+        "io_written_bytes": sum(written.values()) if written else None,
     }
 
 
@@ -161,6 +190,8 @@ def _waited(waited: Waited) -> Document:
 def _container(detail: PodDetail, row: UnitRow) -> Document:
     unit = row.unit
     used = detail.usage_of(unit.name)
+    more = detail.containers.get(unit.name, ContainerDetail())
+    held = more.runtime
     kinds = {each.name: each.kind.value for each in detail.decision.scopes}
     return {
         "name": unit.label,
@@ -171,4 +202,10 @@ def _container(detail: PodDetail, row: UnitRow) -> Document:
         "last_exit": unit.last_exit and status_documents.container_exit(unit.last_exit),
         "processes": [{"pid": each.pid, "name": each.name} for each in row.processes],
         "usage": None if used is None else _row(used),
+        "runtime": held and held.runtime,
+        "runtime_name": held and held.name,
+        "image": held.image or None if held else None,
+        "ports": [asdict(each) for each in held.ports] if held else [],
+        **_io(more.sample),
+        "log": [{"time_usec": each.time_usec, "message": each.message} for each in more.log],
     }

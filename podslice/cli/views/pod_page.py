@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from podslice.cli.views import exits, layout
 from podslice.cli.views.layout import Align, Column, Shorten
-from podslice.cli.views.pod_detail import used_bytes
+from podslice.cli.views.pod_detail import ContainerDetail, used_bytes
 from podslice.cli.views.status_lines import OTHER, state
 from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.tables import human_bytes
@@ -178,6 +178,8 @@ def _counters(sample: Sample) -> Iterator[tuple[str, Cell]]:
         )
         high = any(each.some.avg10_milli >= _HIGH_MILLI for each in sample.pressure.values())
         yield "pressure", _warned(f"{', '.join(parts)} of the last 10 s", when=high)
+    if io := _io(sample):
+        yield "I/O", io
     if sample.oom_kills is not None:
         yield "OOM kills", _warned(str(sample.oom_kills), when=sample.oom_kills > 0)
 
@@ -196,11 +198,14 @@ def _containers(detail: PodDetail, display: Display) -> Iterator[str]:
         cells = (_container(detail, row) for row in rows)
         yield from layout.table(_CONTAINERS, cells, display, indent=_INDENT)
     for row in rows:
-        pairs = list(_details(row, display))
+        pairs = list(_details(detail, row, display))
         if pairs:
             yield f"{_INDENT}{printable(row.unit.label)}"
             indent = _INDENT * 2
             yield from layout.table(_PAIR, pairs, display, indent=indent, has_head=False)
+    if detail.log_problem not in ("", detail.events_problem):
+        text = f"log: {detail.log_problem}"
+        yield from layout.fold(text, display, indent=_INDENT, hanging=_INDENT * 2)
 
 
 def _container(detail: PodDetail, row: UnitRow) -> Sequence[Cell]:
@@ -228,8 +233,16 @@ def _state(unit: UnitStatus) -> Cell:
     return state(unit)
 
 
-def _details(row: UnitRow, display: Display) -> Iterator[tuple[str, Cell]]:
+def _details(detail: PodDetail, row: UnitRow, display: Display) -> Iterator[tuple[str, Cell]]:
     unit = row.unit
+    more = detail.containers.get(unit.name, ContainerDetail())
+    held = more.runtime
+    if held is not None:
+        if held.image:
+            yield "image", held.image
+        yield f"{held.runtime} exec", held.name
+        if held.ports:
+            yield "ports", ", ".join(map(str, held.ports))
     if unit.state not in (NOT_STARTED, EXITED) or display.wide:
         yield "unit", unit.name
     if row.processes:
@@ -237,6 +250,18 @@ def _details(row: UnitRow, display: Display) -> Iterator[tuple[str, Cell]]:
     if unit.last_exit is not None:
         text = exits.sentence(unit.last_exit, unit.restarts)
         yield "last exit", _warned(text, when=unit.last_exit.is_oom or unit.last_exit.is_oomd)
+    if more.sample is not None and (io := _io(more.sample)):
+        yield "I/O", io
+    for index, each in enumerate(more.log):
+        yield "" if index else "log", f"{_time(each.time_usec)} {each.message}"
+
+
+def _io(sample: Sample) -> str:
+    """Return the bytes that were read and written; empty without any."""
+    if not sample.read_bytes and not sample.written_bytes:
+        return ""
+    read, written = (sum(each.values()) for each in (sample.read_bytes, sample.written_bytes))
+    return f"{human_bytes(read)} read, {human_bytes(written)} written"
 
 
 def _listed(row: UnitRow, display: Display) -> str:

@@ -23,7 +23,7 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.kubelets import find_kubelets
 from podslice.model.cpu_topology import regular_topology
 from podslice.processes import quadlet_services, runtimes
-from podslice.systemd import bus
+from podslice.systemd import bus, journalctl
 from podslice.systemd.find_manager import find_manager
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import Events
@@ -107,6 +107,21 @@ def runtimes_hold(monkeypatch):
         return tuple(found) if pods else ()
 
     monkeypatch.setattr(runtimes, "containers", containers)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def messages(monkeypatch):
+    """The messages of units and containers: by their name or id, none at first."""
+    found = {}
+
+    def read_messages(query):
+        entries = (
+            entry for name in (*query.units, *query.containers) for entry in found.get(name, ())
+        )
+        return tuple(entries)[-query.lines :]
+
+    monkeypatch.setattr(journalctl, "read_messages", read_messages)
     return found
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -13,11 +14,13 @@ from podslice.cli.views.exits import duration, sentence, summary
 from podslice.errors import HostError
 from podslice.model.container_exit import ContainerExit
 from podslice.model.usage_history import PodHistory
+from podslice.processes.runtimes import PublishedPort, RuntimeContainer
 from podslice.store import histories
 from podslice.store.usage_files import UsageFiles
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import Entry
 from tests.cases.usage_rows import to_history
+from tests.unit.builders import make_files
 
 SHOP = """\
 apiVersion: v1
@@ -153,6 +156,100 @@ def test_the_json_has_the_same(shop, podslice, memory):
     assert pod["volumes"][0]["size_bytes"] == 16 * 2**20
     assert [each["kind"] for each in pod["events"]] == ["pod-oom"]
     assert pod["events_problem"] is None
+
+
+LIBPOD = f"{GROUP}/libpod-0123.scope"
+
+
+@pytest.fixture
+def with_podman(shop, here, runtimes_hold, messages):
+    """podman runs the other container of the pod."""
+    make_files(
+        here,
+        {
+            f"cgroup/{LIBPOD}/cgroup.procs": "7000003\n",
+            f"cgroup/{LIBPOD}/io.stat": "254:0 rbytes=1048576 wbytes=2048\n7:0 rbytes=1048576\n",
+            f"cgroup/{GROUP}/io.stat": "254:0 rbytes=3145728 wbytes=4096\n",
+        },
+    )
+    port = {"host_port": 8080, "container_port": 80, "protocol": "tcp"}
+    runtimes_hold.append(
+        RuntimeContainer(
+            runtime="podman",
+            id="0123",
+            name="shop_log",
+            pid=7000003,
+            pod_key="default/shop",
+            pod_uid=None,
+            container="log",
+            control_group=f"/{LIBPOD}",
+            image="docker.io/library/nginx:1",
+            ports=(PublishedPort(host_ip="127.0.0.1", **port), PublishedPort(host_ip="", **port)),
+            restarts=4,
+        )
+    )
+    messages["0123"] = [replace(EVENT, message=f"line {n}") for n in range(7)]
+    messages[SERVICE] = [replace(EVENT, message="of the service")]
+
+
+def test_the_page_shows_what_a_runtime_and_the_journal_know(with_podman, podslice):
+    page = podslice("status", "shop").out
+    lines = [line.split() for line in page.splitlines()]
+    assert ["I/O", "3", "MiB", "read,", "4", "KiB", "written"] in lines
+    assert ["log", "podman", "4"] in [line[:3] for line in lines]
+    details = page.partition("\n  log\n")[2].partition("\n\n")[0]
+    found = [re.split("  +", line.strip(), maxsplit=1) for line in details.splitlines()]
+    time = f"{datetime.fromtimestamp(START / 1e6).astimezone():%Y-%m-%d %H:%M:%S}"
+    assert found == [
+        ["image", "docker.io/library/nginx:1"],
+        ["podman exec", "shop_log"],
+        ["ports", "127.0.0.1:8080->80/tcp, 0.0.0.0:8080->80/tcp"],
+        ["unit", "libpod-0123.scope"],
+        ["processes", "7000003 ?"],
+        ["I/O", "2 MiB read, 2 KiB written"],
+        ["log", f"{time} line 2"],
+        *([f"{time} line {n}"] for n in range(3, 7)),
+    ]
+    assert "of the service" in page
+
+
+def test_the_json_has_what_a_runtime_and_the_journal_know(with_podman, podslice):
+    pod = json.loads(podslice("status", "shop", "-o", "json").out)["pod"]
+    assert (pod["usage"]["io_read_bytes"], pod["usage"]["io_written_bytes"]) == (3 << 20, 4096)
+    app, log = (
+        next(each for each in pod["containers"] if each["name"] == name) for name in ("app", "log")
+    )
+    assert (log["runtime"], log["runtime_name"], log["restarts"]) == ("podman", "shop_log", 4)
+    assert log["image"] == "docker.io/library/nginx:1"
+    assert log["ports"][0] == {
+        "host_ip": "127.0.0.1",
+        "host_port": 8080,
+        "container_port": 80,
+        "count": 1,
+        "protocol": "tcp",
+    }
+    assert (log["io_read_bytes"], log["io_written_bytes"]) == (2 << 20, 2048)
+    assert [each["message"] for each in log["log"]] == [f"line {n}" for n in range(2, 7)]
+    assert (app["runtime"], app["runtime_name"], app["image"], app["ports"]) == (*[None] * 3, [])
+    assert (app["io_read_bytes"], app["io_written_bytes"]) == (None, None)
+    assert app["log"] == [{"time_usec": START, "message": "of the service"}]
+    assert pod["log_problem"] is None
+
+
+def test_messages_that_cannot_be_read_are_not_an_error(shop, podslice, monkeypatch):
+    def refuse(_):
+        raise HostError("permission to read the journal denied")
+
+    monkeypatch.setattr(journalctl, "read_messages", refuse)
+    text = "log: permission to read the journal denied"
+    ended = podslice("status", "shop")
+    assert ended.code == 0
+    assert ended.out.count(text) == 1
+    found = json.loads(podslice("status", "shop", "-o", "json").out)["pod"]
+    assert found["log_problem"] == "permission to read the journal denied"
+    # the section of events states the same reason
+    monkeypatch.setattr(journalctl, "read_events", refuse)
+    assert text not in podslice("status", "shop").out
 
 
 def test_only_the_last_ten_events_are_shown(shop, podslice, events):

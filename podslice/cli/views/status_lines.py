@@ -22,6 +22,7 @@ from podslice.model.unit import INFINITY, UnitKind, UnitName
 from podslice.usage.unit_status import (
     ELSEWHERE,
     EXITED,
+    HOLDS_PROCESSES,
     MISSING,
     NOT_STARTED,
     UnitStatus,
@@ -183,7 +184,8 @@ def _status_cells(unit: UnitStatus, *, wide: bool) -> list[Cell]:
 def _fact_cells(unit: UnitStatus, facts: Mapping[str, PodFacts], now_usec: int) -> list[Cell]:
     """Return the running containers, restarts and age of a pod, or the restarts of a container."""
     if unit.kind is not UnitKind.SLICE:
-        return ["-", "-" if unit.state == OTHER else str(unit.restarts), "-"]
+        is_container = unit.kind in HOLDS_PROCESSES and unit.state != OTHER
+        return ["-", str(unit.restarts) if is_container else "-", "-"]
     found = facts.get(unit.pod or "")
     if found is None:
         return ["-", "-", "-"]

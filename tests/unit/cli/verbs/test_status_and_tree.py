@@ -92,7 +92,8 @@ def test_pods_are_in_the_natural_order_of_their_names(podslice, files, memory, h
 
 TWO = """\
 {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "two", "uid": "two"}, "spec": {
-  "initContainers": [{"name": "setup"}], "containers": [{"name": "main"}, {"name": "side"}]}}
+  "initContainers": [{"name": "setup"}], "containers": [{"name": "main"}, {"name": "side"}],
+  "volumes": [{"name": "cache", "emptyDir": {"medium": "Memory"}}]}}
 """
 
 
@@ -122,6 +123,8 @@ def test_the_wide_form_has_names_of_pods_and_what_is_counted_of_them(podslice, t
     assert row[1:7] == ["BestEffort", "active", "1/2", "2", "1h", "2min"]
     (main,) = (row for row in rows if row[0] == "main")
     assert main[1:6] == ["-", "active", "-", "2", "-"]
+    (volume,) = (row for row in rows if row[0] == "volume")
+    assert volume[1:7] == ["cache", "-", "active", "-", "-", "-"]
     assert "READY" not in podslice("status").out
 
 

@@ -228,7 +228,7 @@ def parse_document(text: str) -> Document | None:
 def _is_deep(document: Document) -> bool:
     """Return whether a document is deeper than `DEPTH_MAX`, at which Ansible could not pass it on."""
     level: list[Any] = [document]
-    for _ in range(DEPTH_MAX):
+    for _level in range(DEPTH_MAX):
         level = [
             child
             for each in level

@@ -143,7 +143,7 @@ def generate_for_user(generator, tmp_path, monkeypatch, request):
 def test_units_of_a_user_refer_to_data_in_the_state_directory(generate_for_user):
     """Whatever characters its path has."""
     state, units = generate_for_user("configmaps-and-secrets")
-    (command,) = re.findall(r"^ExecStart=(.* --name=?\s?web-app .*)$", units, re.MULTILINE)
+    (command,) = re.findall(r"^ExecStart=(.* --name=?\s?web_app .*)$", units, re.MULTILINE)
     words = shlex.split(command.replace("%%", "%").replace("$$", "$"))
     assert f"{state}/volumes/default_web/settings:/etc/app:ro,z" in words
     variables = words[words.index("--env-file") + 1]

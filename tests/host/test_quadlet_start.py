@@ -198,7 +198,7 @@ def test_requests_are_made_in_a_sandbox(box):
 
     # the service itself, and the child that waits for the answer
     found = agent.until(lambda: len(found := processes_of(box, HANGS)) == 2 and found, LONG_SEC)
-    pid = box.run("podman", "inspect", "--format={{.State.Pid}}", "web-hangs").stdout.strip()
+    pid = box.run("podman", "inspect", "--format={{.State.Pid}}", "web_hangs").stdout.strip()
     assert network_of(box, pid) != network_of(box, 1)
     for each, status in found.items():
         assert {status[f"Cap{name}"].strip("0") for name in ("Prm", "Eff", "Amb")} == {""}
@@ -210,7 +210,7 @@ def test_requests_are_made_in_a_sandbox(box):
     agent.until(lambda: agent.is_active(box, MIXED), LONG_SEC)
     service = f"podslice-{POD_ID}-mixed.service"
     assert show(box, service, "NRestarts") == {"NRestarts": "0"}
-    box.run("podman", "exec", "web-mixed", "busybox", "rm", "/tmp/alive", timeout_sec=LONG_SEC)
+    box.run("podman", "exec", "web_mixed", "busybox", "rm", "/tmp/alive", timeout_sec=LONG_SEC)
     again = {"NRestarts": "1", "SubState": "running"}
     agent.until(lambda: show(box, service, *again) == again, LONG_SEC)
     agent.until(lambda: agent.is_active(box, MIXED) and agent.is_active(box, COMMANDS), LONG_SEC)

@@ -103,8 +103,9 @@ class CachingClient(DelegatingClient):
         return edited
 
     def observed_limits(self, name: UnitName) -> Mapping[str, str]:
-        """Return the kernel's limits of a unit when it was observed last; none if it is not cached."""
-        return self.units[name].limits if name in self.units else {}
+        """Return the kernel's limits of a unit when it was observed last; none if it was not."""
+        cached = self.units.get(name) or self._before.get(name)
+        return {} if cached is None else cached.limits
 
     async def settled_limits(self, unit: ObservedUnit) -> Mapping[str, str]:
         """Return the kernel's limits of a unit while systemd is not writing them.
@@ -273,8 +274,9 @@ class CachingClient(DelegatingClient):
                 before = self._before.pop(name, None)
                 if before is not None and (edited := _edited(before, cached)):
                     self._edited[name] = EditedLimits(edited, before.limits)
-                if not forgotten & {None, name}:
-                    self.units[name] = cached
+                # a unit that was forgotten meanwhile is compared with this when it is read again
+                kept = self._before if forgotten & {None, name} else self.units
+                kept[name] = cached
         return units
 
     def _cached_of(

@@ -544,6 +544,28 @@ async def test_an_external_write_during_a_restoration_is_restored_too(written, m
     assert [each.partition("=")[0] for each in ends] == ["CPUWeight", "TasksMax"]
 
 
+async def test_an_external_write_after_a_change_during_the_observation_is_restored(
+    written, monkeypatch
+):
+    """The watcher forgets a unit when systemd writes its files, which it does in a restoration."""
+    observe = written.memory.observe
+
+    async def change(patterns):
+        found = await observe(patterns)
+        if written.memory.calls["set_properties"]:
+            written.client.forget(WEB)
+        return found
+
+    monkeypatch.setattr(written.memory, "observe", change)
+    await edit(written, 77)
+    monkeypatch.setattr(written.memory, "observe", observe)
+    group = write_group(written.context, WEB, pids_max=5)
+    written.client.verify()
+    await written.run_round()
+    assert (group / "pids.max").read_text() == "max\n"
+    assert len(written.texts(Kind.DRIFT_REPAIRED)) == 2
+
+
 async def test_a_failed_restoration_is_retried(written):
     written.memory.refuse(WEB, JobFailed("not now", result="failed"))
     with pytest.raises(JobFailed):

@@ -1,5 +1,9 @@
 """The table of fields has what Kubernetes publishes, and nothing else."""
 
+import pytest
+
+pytest.importorskip("fastjsonschema")
+
 from podslice.inputs.manifest.kinds import API_VERSIONS
 from podslice.inputs.manifest.kubernetes_fields import field_types
 from tests.unit.inputs.manifest.published_fields import VERSIONS, read

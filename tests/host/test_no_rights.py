@@ -57,7 +57,8 @@ CHANGING = {
         ("web", "-c", "main", "--detach", "--", "touch", "/tmp/changed"),
         ("web", "-c", "setup", "--", "touch", "/tmp/changed"),
     ),
-    "adopt": (("web", "-c", "main", "PID"),),
+    "adopt": (("web", "-c", "main", "PID"), ("web", DAEMON)),
+    "release": ((DAEMON,),),
     "phase": (("web", "--set", "running"),),
     "node init": ((),),
     "events": ((), ("--since=1h",)),  # changes nothing, but not every user may read the journal

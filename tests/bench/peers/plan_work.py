@@ -14,6 +14,7 @@ from pathlib import Path
 from podslice.cli.manifests import decide_all, load_manifests, valid_only
 from podslice.cli.options import Planning
 from podslice.cli.session import load_node, open_world
+from podslice.model.config import Validate
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import TransientUnit
 from podslice.plan import Plan, StartUnit, stage_of, transient_unit
@@ -24,7 +25,7 @@ from podslice.reconcile.request import Request
 def main(manifest: str, capacity: str, work: str) -> None:
     """Plan, and write."""
     planning = Planning(flags={"capacity": capacity})
-    loaded = load_manifests([manifest], None)
+    loaded = load_manifests([manifest], None, Validate.STRICT)
     candidates = valid_only(loaded, decide_all(loaded, load_node(planning.config), planning.config))
 
     async def plan() -> Plan:

@@ -215,9 +215,17 @@ def applied_pod(planning: Planning, name: str, namespace: str | None) -> str:
         InputError: the workload has several pods.
         HostError: the records cannot be read.
     """
+    return only_pod_named(name, namespace, recorded_keys(planning))
+
+
+def recorded_keys(planning: Planning) -> set[str]:
+    """Return the keys of the applied and the evicted pods.
+
+    Raises:
+        HostError: the records cannot be read, or there is no session.
+    """
     records = open_store(planning).load()
-    known = {*(pod.key for pod in records.pods), *(mark.pod for mark in records.evicted)}
-    return only_pod_named(name, namespace, known)
+    return {*(pod.key for pod in records.pods), *(mark.pod for mark in records.evicted)}
 
 
 def recorded_pods(planning: Planning) -> tuple[Pod, ...]:

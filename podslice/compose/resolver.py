@@ -14,7 +14,7 @@ from pathlib import Path
 
 from podslice.compose.tools import HEAD, OVERRIDE, ComposeTool, ProjectFiles
 from podslice.errors import HostError, InputError, Problem, excerpt, invalid
-from podslice.files import follow_links, read_regular
+from podslice.files import follow_links, read_present, read_regular
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import BYTES_MAX
 from podslice.inputs.manifest.parse import read_documents
@@ -68,11 +68,14 @@ def foreign_overrides(directory: Path) -> list[str]:
 
 
 def _is_foreign(path: Path) -> bool:
-    """Return whether a file exists and does not begin as those of this program."""
+    """Return whether a file exists and does not begin with the head of generated files."""
+    if not path.is_file():
+        return False
     try:
-        return not path.read_bytes().startswith(HEAD.encode()) if path.is_file() else False
+        content = read_present(path, limit_bytes=BYTES_MAX)
     except OSError:
         return True  # the tool reports that
+    return content is not None and not content.startswith(HEAD.encode())
 
 
 def profile_names(project: ProjectFiles) -> set[str]:

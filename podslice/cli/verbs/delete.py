@@ -26,7 +26,7 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import StepProgress, both
 from podslice.cli.report_output import emit_report
-from podslice.cli.session import in_world, locked, open_store
+from podslice.cli.session import in_world, locked, recorded_keys
 from podslice.cli.started_pods import StartedPods
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import pods_of_manifests
@@ -92,8 +92,7 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning = configuration.tolerate(planning)
     if planning.origin.source is Source.DEFAULT:
         note("pods are only stopped; the values of other units change with the next podslice apply")
-    records = open_store(planning).load()
-    known = {*(each.key for each in records.pods), *(mark.pod for mark in records.evicted)}
+    known = recorded_keys(planning)
     named = [key_of(name, namespace) for name in pod or ()]
     keys = {each for key in named for each in pods_named(key, known) or [key]}
     of_files = _keys_of_files(filename or [], namespace)

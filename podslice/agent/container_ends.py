@@ -70,7 +70,7 @@ class ContainerEnds:
         self._noticed = set()
 
     def follow(self) -> None:
-        """Handle the ends since the last call; those of removed pods are ignored."""
+        """Handle the ends since the last call; ends of removed pods are ignored."""
         assessment = self._context.assessment
         if assessment is None:
             return

@@ -127,7 +127,7 @@ def _remarks(source: ImportSource, further: Sequence[str]) -> Iterator[str]:
     if source.caveat:
         yield source.caveat
     is_kept = source.mover in (Mover.DROP_IN, Mover.QUADLET)
-    # the options have that of the QoS class
+    # the options have the score of the QoS class
     adjustments = ("--oom-score-adj=",)
     replaced = [each for each in further if each.startswith(adjustments)]
     if replaced:

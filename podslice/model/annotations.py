@@ -74,7 +74,7 @@ _ROWS = (
     Annotation(
         name=CPU_WEIGHT_NAME, property=CPU_WEIGHT, kind=AnnotationKind.WEIGHT, controller="cpu"
     ),
-    # of processes: one of the pod is that of its containers
+    # a property of processes: the score of a pod applies to its containers
     Annotation(
         name=OOM_SCORE_NAME,
         property=OOM_SCORE_ADJ,

@@ -331,7 +331,7 @@ def _check_object(
 
 
 def _check_misplaced(metadata: object, workload: Workload, problems: Problems, path: str) -> None:
-    """Report podslice's annotations that are not those of the template, and so of no pod."""
+    """Report podslice's annotations of the workload itself, which apply to no pod."""
     stated = metadata.get("annotations") if isinstance(metadata, dict) else None
     at = extend_path(path, "annotations")
     right = ".".join((*workload.template, "metadata", "annotations"))

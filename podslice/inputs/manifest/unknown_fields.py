@@ -179,7 +179,7 @@ def _names_below(type_: str, levels: int = _LEVELS) -> Mapping[str, tuple[str, .
 
 
 def _usual_fields(type_: str) -> Fields:
-    """Return the fields of a type that a hint may name; those of requests and limits are resources."""
+    """Return the fields of a type that a hint may name; fields of requests and limits are resources."""
     if type_ in (_LIMITS, _REQUESTS):
         return _AMOUNTS
     fields = {name: kind for name, kind in field_types()[type_].items() if name not in _RARE}

@@ -126,7 +126,7 @@ class VolumeReader:
                 yield file, f"{at}.path"
 
     def _is_usable(self, target: str, path: str) -> bool:
-        """Return whether a relative path may be that of a file.
+        """Return whether a file may have this relative path.
 
         Source: Kubernetes, pkg/apis/core/validation/validation.go, validateLocalNonReservedPath,
         which lets the kubelet find names that no file can have.

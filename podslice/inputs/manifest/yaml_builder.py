@@ -211,7 +211,7 @@ class Builder:
     ) -> None:
         if self._key is _NEXT:
             message = "a key must be a string, not a mapping or a list"
-            # the marks of the C parser have no common type with those of the Python one
+            # the marks of the C parser and of the Python parser have no common type
             raise MarkedYAMLError(problem=message, problem_mark=cast("Any", event.start_mark))
         if event.tag not in tags:
             self._reject_tag(event)

@@ -9,7 +9,8 @@ from podslice.model.desired import ContainerDecision, Desired, PodDecision
 from podslice.model.pod import ContainerKind
 from podslice.model.resources import memory_bytes
 from podslice.model.unit import DesiredUnit, PropertyValue, UnitName
-from podslice.policy.eviction.thresholds import PodUsage, rank
+from podslice.policy.eviction.pressure import candidates
+from podslice.policy.eviction.thresholds import PodUsage
 
 _PROTECTIONS = ("MemoryMin", "MemoryLow")
 _LIMIT = "MemoryMax"
@@ -29,7 +30,7 @@ class PodMemory:
     oom_score: int
     """Of the container that the kernel kills first; see `oom_score`."""
     eviction_rank: int | None
-    """Its place in the order of eviction, from 1; None if it is never evicted."""
+    """Its place in the order of eviction, from 1; None if it is never evicted at this use."""
 
     @property
     def reclaimable_bytes(self) -> int:
@@ -56,22 +57,28 @@ class MemorySharing:
         return max(self.limit_bytes - self.available_bytes, 0)
 
 
-def share_memory(desired: Desired) -> MemorySharing:
-    """Return what is protected, reclaimed and killed if each pod uses as much as it may."""
+def share_memory(desired: Desired, swap_bytes: int) -> MemorySharing:
+    """Return what is protected, reclaimed and killed if each pod uses as much as it may.
+
+    Args:
+        desired: its units have the limits and protections.
+        swap_bytes: the swap of the node.
+    """
     units = {unit.name: unit for unit in desired.units}
     capacity_bytes = memory_bytes(desired.allocation.capacity) or 0
     limits = {pod.pod.key: _limit(pod.slice, units, capacity_bytes) for pod in desired.pods}
     usage = {key: PodUsage(memory=1000 * limit) for key, limit in limits.items()}
-    evicted = rank("memory.available", desired.pods, usage)
+    evicted = candidates("memory.available", desired.pods, usage)
     ranks = {each.decision.pod.key: place for place, each in enumerate(evicted, start=1)}
     protected = _protections(desired.units)
+    total_bytes = capacity_bytes + swap_bytes
     pods = [
         PodMemory(
             pod=pod,
             limit_bytes=limits[pod.pod.key],
             is_limited=_value(pod.properties, _LIMIT) is not None,
             protected_bytes=protected[pod.slice],
-            oom_score=_highest_score(pod, limits[pod.pod.key], capacity_bytes),
+            oom_score=_highest_score(pod, limits[pod.pod.key], total_bytes),
             eviction_rank=ranks.get(pod.pod.key),
         )
         for pod in desired.pods
@@ -128,22 +135,23 @@ def effective_protection(stated_bytes: int, siblings_bytes: int, parent_bytes: i
     return stated_bytes * parent_bytes // siblings_bytes
 
 
-def _highest_score(pod: PodDecision, limit_bytes: int, capacity_bytes: int) -> int:
+def _highest_score(pod: PodDecision, limit_bytes: int, total_bytes: int) -> int:
     running = (each for each in pod.containers if each.kind is not ContainerKind.INIT)
-    return max((oom_score(each, limit_bytes, capacity_bytes) for each in running), default=0)
+    return max((oom_score(each, limit_bytes, total_bytes) for each in running), default=0)
 
 
-def oom_score(container: ContainerDecision, pod_limit_bytes: int, capacity_bytes: int) -> int:
+def oom_score(container: ContainerDecision, pod_limit_bytes: int, total_bytes: int) -> int:
     """Return how likely the kernel kills a container that uses as much as it may, from 0.
 
-    The score is the use in thousandths of the node's memory, plus oom_score_adj. The kernel kills
-    the process with the highest one.
+    The score is the use in thousandths of the node's memory and swap, plus oom_score_adj. The kernel
+    kills the process with the highest one.
 
-    Source: Linux, mm/oom_kill.c, oom_badness.
+    Source: Linux, mm/oom_kill.c, oom_badness and constrained_alloc (totalram_pages() +
+    total_swap_pages).
     """
     own = _value(container.properties, _LIMIT)
     used_bytes = pod_limit_bytes if own is None else min(own, pod_limit_bytes)
-    return max(1000 * used_bytes // max(capacity_bytes, 1) + container.oom_score_adj, 0)
+    return max(1000 * used_bytes // max(total_bytes, 1) + container.oom_score_adj, 0)
 
 
 def _value(properties: Sequence[PropertyValue], name: str) -> int | None:

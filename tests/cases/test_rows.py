@@ -523,7 +523,7 @@ def run_memory_sharing(row):
     config, node = to_config(row), to_node(row)
     pods = [decide(to_pod(each), node, config) for each in row["pods"]]
     uids = {pod.pod.uid: InitProgress(over=True) for pod in pods}
-    found = share_memory(desire(pods, node, config, progress=uids))
+    found = share_memory(desire(pods, node, config, progress=uids), node.swap_bytes)
     texts = [
         f"{each.pod.pod.name}: {format_bytes(each.limit_bytes)},"
         f" {format_bytes(each.protected_bytes)}, {each.oom_score}, {each.eviction_rank or 0}"

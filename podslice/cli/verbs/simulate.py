@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from podslice.model.cpu_group import CpuGroup
     from podslice.model.desired import Desired
+    from podslice.model.node import Node
 
 ManifestFiles = Annotated[
     list[str] | None,
@@ -92,7 +93,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
     draw = _drawing_to(plot)
     if not filename:
         planning = configuration.tolerate(planning)
-    desired = _desired(planning, filename, namespace)
+    node = load_node(planning.config)
+    desired = _desired(planning, node, filename, namespace)
     host = _host_slices(planning)
     cpu_count = max(1, -(-desired.allocation.capacity.get(CPU, 0) // 1000))
     known = Known(
@@ -108,7 +110,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
     )
     tree = cpu_tree(desired, host, read_assumptions(stated, known))
     used = share_cpu(tree, cpu_count)
-    found = make_simulation(tree, used, desired, cpu_count)
+    found = make_simulation(tree, used, desired, cpu_count=cpu_count, swap_bytes=node.swap_bytes)
     draw(found)
     _emit(found, output)
     return _report_refused(desired)
@@ -141,7 +143,9 @@ def _report_refused(desired: Desired) -> int:
     return FAILED
 
 
-def _desired(planning: Planning, filename: list[str] | None, namespace: str | None) -> Desired:
+def _desired(
+    planning: Planning, node: Node, filename: list[str] | None, namespace: str | None
+) -> Desired:
     """Return the units of the applied pods and those of the files, after their init containers.
 
     Raises:
@@ -156,7 +160,7 @@ def _desired(planning: Planning, filename: list[str] | None, namespace: str | No
     uids = [pod.uid for pod in (*current, *(each.pod for each in candidates))]
     return desire(
         candidates,
-        load_node(planning.config),
+        node,
         planning.config,
         current=current,
         progress=dict.fromkeys(uids, InitProgress(over=True)),

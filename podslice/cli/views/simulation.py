@@ -69,7 +69,12 @@ class Simulation:
 
 
 def make_simulation(
-    tree: Iterable[CpuGroup], used: Mapping[str, float], desired: Desired, cpu_count: int
+    tree: Iterable[CpuGroup],
+    used: Mapping[str, float],
+    desired: Desired,
+    *,
+    cpu_count: int,
+    swap_bytes: int,
 ) -> Simulation:
     """Return the units of a tree with the CPUs that they use, by name, and the pods' memory."""
     pods = {str(pod.slice): pod for pod in desired.pods}
@@ -92,7 +97,8 @@ def make_simulation(
             yield from walk(group.children, group.name, depth + 1)
 
     units = tuple(walk(tree, "", 0))
-    return Simulation(cpu_count=cpu_count, units=units, memory=share_memory(desired))
+    memory = share_memory(desired, swap_bytes)
+    return Simulation(cpu_count=cpu_count, units=units, memory=memory)
 
 
 def simulation_lines(found: Simulation, display: Display) -> Iterator[str]:

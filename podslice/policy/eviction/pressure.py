@@ -5,7 +5,7 @@ Pure: the caller passes the observations and the time of a monotonic clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 
 from podslice.dataclass import dataclass
@@ -118,19 +118,21 @@ def judge(
 def choose(
     signal: str, pods: Iterable[PodDecision], usage: Mapping[str, PodUsage]
 ) -> EvictionCandidate | None:
-    """Return the pod to evict for a signal: the first eligible one by rank; None if there is none.
+    """Return the pod to evict for a signal: the first one that can be evicted; None if there is none."""
+    return next(candidates(signal, pods, usage), None)
+
+
+def candidates(
+    signal: str, pods: Iterable[PodDecision], usage: Mapping[str, PodUsage]
+) -> Iterator[EvictionCandidate]:
+    """Yield the pods that can be evicted for a signal, by rank.
 
     Never a critical pod, nor a Guaranteed one for memory that it requested, nor a pod that uses
     nothing of the resource, nor for a tier a pod of another one.
     """
-    return next(
-        (
-            candidate
-            for candidate in rank(signal, (pod for pod in pods if concerns(signal, pod)), usage)
-            if _is_eligible(signal, candidate.decision, usage)
-        ),
-        None,
-    )
+    for candidate in rank(signal, (pod for pod in pods if concerns(signal, pod)), usage):
+        if _is_eligible(signal, candidate.decision, usage):
+            yield candidate
 
 
 def _is_eligible(signal: str, pod: PodDecision, usage: Mapping[str, PodUsage]) -> bool:

@@ -2,12 +2,14 @@
 
 import json
 import sys
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from podslice.cli import session
 from podslice.cli.views.bar_chart import Bar, BarChart, svg
-from tests.unit.builders import make_files, manifest
+from tests.unit.builders import make_files, manifest, node
 
 DB = {"cpu": "1", "memory": "1Gi"}
 PODS = {
@@ -31,7 +33,7 @@ kubepods.slice                  800        -      -  6.40  ███████
 NAME           REQUEST  LIMIT  PROTECTED  RECLAIMABLE  OOM SCORE  EVICTED
 default/batch        -      -        0 B       32 GiB       2000        1
 default/web          -      -        0 B       32 GiB       1999        2
-default/db       1 GiB  1 GiB      1 GiB          0 B          0        3
+default/db       1 GiB  1 GiB      1 GiB          0 B          0        -
 
 The pods can use 65 GiB of 32 GiB together: 33 GiB is overcommitted.
 Without a memory limit: default/batch, default/web.
@@ -107,7 +109,7 @@ def test_a_document(podslice, pods):
             "protected_memory_bytes": 2**30,
             "reclaimable_memory_bytes": 0,
             "oom_score": 0,
-            "eviction_rank": 1,
+            "eviction_rank": None,
         }
     ]
     assert document["memory"] == {
@@ -117,12 +119,21 @@ def test_a_document(podslice, pods):
     }
 
 
+def test_the_kernel_counts_swap_in_scores(podslice, pods, monkeypatch):
+    host = node("cpu=8,memory=32Gi")
+    for swap_bytes, score in ((0, 2000), (32 * 2**30, 1500)):  # 32 of 32, or of 64, and 1000
+        found = replace(host, swap_bytes=swap_bytes)
+        monkeypatch.setattr(session, "read_node", lambda found=found, **_: found)
+        document = json.loads(podslice("simulate", "-f", "batch.yaml", "-o", "json").out)
+        assert [each["oom_score"] for each in document["pods"]] == [score]
+
+
 def test_containers_and_units_in_wide_output(podslice, pods):
     cpu, memory, summary = podslice("simulate", "-f", "db.yaml", "-o", "wide").out.split("\n\n")
     rows = cpu.splitlines()
     assert rows[-1].split()[0].startswith("podslice-pod")
     assert rows[-2].split()[0].startswith("kubepods-pod")
-    assert memory.splitlines()[1].split() == ["default/db", "1Gi", "1Gi", "1Gi", "0", "0", "1"]
+    assert memory.splitlines()[1].split() == ["default/db", "1Gi", "1Gi", "1Gi", "0", "0", "-"]
     assert summary == "The pods can use 1Gi of 32Gi together.\n"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from podslice.dataclass import dataclass
 from podslice.model.node import Node
 from podslice.model.quantity import about_bytes
-from podslice.model.resources import CPU, memory_bytes
+from podslice.model.resources import CPU, Amounts, memory_bytes
 
 MI = 2**20
 GI = 2**30
@@ -109,9 +109,9 @@ def explain_provider(name: str, pods: int) -> str:
     return f"{provider.explanation.format(pods=pods)} ({provider.source})"
 
 
-def by_provider(node: Node, pods: int) -> dict[str, Reservation]:
-    """Return each provider's reservation on this node for a number of pods, in whole Mi."""
-    cpus, memory = node.capacity[CPU] // 1000, memory_bytes(node.capacity) or 0
+def by_provider(capacity: Amounts, pods: int) -> dict[str, Reservation]:
+    """Return each provider's reservation on a node for a number of pods, in whole Mi."""
+    cpus, memory = capacity[CPU] // 1000, memory_bytes(capacity) or 0
     kept = {name: each.formula(cpus, memory, pods) for name, each in PROVIDERS.items()}
     return {
         name: Reservation(cpu_milli=each.cpu_milli, memory_bytes=-(-each.memory_bytes // MI) * MI)

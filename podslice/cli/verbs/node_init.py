@@ -118,7 +118,7 @@ def init(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         raise InputError(Problem(where="--like", message=f"unknown provider {like!r}", hint=hint))
     stated = read_stated({KUBE: kube_reserved, SYSTEM: system_reserved})
     node = read_node()
-    proposals = by_provider(node, pods)
+    proposals = by_provider(node.capacity, pods)
     proposal = propose(node, proposals, like, pods, stated, used_by_system())
     tree = _open_tree(root)
     changes = [

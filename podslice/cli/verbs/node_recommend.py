@@ -40,13 +40,14 @@ def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
         raise invalid("a user manager has no reserved slices", "omit --user")
     planning = configuration.tolerate(planning)
     kube, system = _units_of(planning.config)
+    capacity = {**session.load_node(planning.config).capacity, **planning.config.capacity}
     usage = _read(planning, [*kube, *system])
     found = reservation_lines.Reservations(
         usage=tuple(usage),
         kube=tuple(each for each in usage if each.unit in kube),
         system=tuple(each for each in usage if each.unit in system),
         config=planning.config,
-        providers=by_provider(session.load_node(planning.config), _PODS),
+        providers=by_provider(capacity, _PODS),
     )
     emit(
         output,

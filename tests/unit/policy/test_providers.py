@@ -80,8 +80,8 @@ def test_aks_keeps_a_quarter_at_most():
 
 
 def test_all_are_shown_in_whole_mebibytes():
-    node = Node(capacity={"cpu": 2_000, "memory": (5 * GI + 12_345) * 1000})
-    assert by_provider(node, 30) == {
+    capacity = {"cpu": 2_000, "memory": (5 * GI + 12_345) * 1000}
+    assert by_provider(capacity, 30) == {
         # a quarter of 4Gi, a fifth of 1Gi and 12345 bytes: 1228.8Mi
         "gke": Reservation(cpu_milli=70, memory_bytes=1229 * MI),
         "eks": Reservation(cpu_milli=70, memory_bytes=(255 + 11 * 30) * MI),

@@ -92,6 +92,18 @@ def test_the_document(podslice, recorded):
     assert names == ["podruntime.slice", "system.slice", "user.slice"]
 
 
+# Source: GKE, "Plan GKE node sizes": of 64 CPUs 60 + 10 + 10 + 60 × 2.5 thousandths; of 256Gi 1Gi + 0.8Gi +
+# 0.8Gi + 6.72Gi + 2.56Gi, rounded up. Of this host with 8 CPUs and 32Gi 90m and 3646Mi.
+def test_the_formulas_of_providers_are_of_the_stated_capacity(podslice, recorded):
+    for options, cpu_milli, memory_mi in (
+        ((), 90, 3646),
+        (("--capacity", "cpu=64,memory=256Gi"), 230, 12166),
+    ):
+        found = json.loads(podslice("node", "recommend", *options, "-o", "json").out)
+        amounts = {"cpu_milli": cpu_milli, "memory_bytes": memory_mi * MI}
+        assert found["providers"]["gke"] == amounts
+
+
 def test_the_slices_are_those_of_the_configuration(podslice, here, record):
     record("daemons.slice", 100, 100)
     text = 'system-reserved-cgroup = "/daemons.slice"\nkube-reserved-cgroup = "/runtime.slice"\n'

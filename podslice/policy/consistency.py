@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from podslice.errors import Problem, warning
 from podslice.model.config import Rules
-from podslice.model.pod import ContainerKind, Pod
+from podslice.model.pod import Container, ContainerKind, Pod
 from podslice.model.resources import (
     CPU,
     MEMORY,
@@ -115,19 +115,42 @@ def _check_container_limits(pod: Pod, name: str, rules: Rules) -> Iterator[Probl
 
 
 def _check_effective(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
-    """Warn of a pod-level request above the sum of the containers' limits."""
-    limits = aggregate(pod).limits
+    """Warn of a request of the pod above the sum of the containers' limits.
+
+    By the containers alone this is possible under the rules of Kubernetes, where one without a limit
+    counts together with the sidecars before it.
+    """
+    sums = aggregate(pod)
     for name in (CPU, MEMORY):
-        request = stated.resources.requests.get(name, 0)
-        is_limited = not pod.resources.limits.get(name) and not lacking_limit(pod, name, rules)
         # a pod without containers, which is an error of its own, has no limits
-        if is_limited and name in limits and request > limits[name]:
+        if name not in sums.limits or pod.resources.limits.get(name):
+            continue
+        if lacking_limit(pod, name, rules):
+            continue
+        request, requests = stated.resources.requests.get(name, 0), sums.requests.get(name, 0)
+        limits = f"limits of {format_amount(name, sums.limits[name])}"
+        if request > sums.limits[name]:
             yield warning(
                 f"{level(pod)}.requests[{name}]",
-                f"{format_amount(name, request)} is more than the containers' limits of"
-                f" {format_amount(name, limits[name])}",
+                f"{format_amount(name, request)} is more than the containers' {limits}",
                 "the pod can't use more than those",
             )
+        elif requests > sums.limits[name]:
+            for container in _without_limit(pod, name):
+                yield warning(
+                    f"{container.where}.resources.limits[{name}]",
+                    f"it is not set, and the containers' requests of"
+                    f" {format_amount(name, requests)} are more than their {limits}",
+                    "the pod can't use more than those limits",
+                )
+
+
+def _without_limit(pod: Pod, name: str) -> Iterator[Container]:
+    """Yield the containers that request a resource without a limit of their own."""
+    for container in pod.containers:
+        stated = container.resources
+        if stated.requests.get(name) and not stated.limits.get(name):
+            yield container
 
 
 def level(pod: Pod) -> str:

@@ -113,6 +113,7 @@ IDIOMS = {
     r"had better": "should",
     r"another's": "of another …",
     r"uncordon(s|ed)?": "readmit",
+    r"seed 0\d\d": "the name of the document, as in podslice-policy(7)",
 }
 HELD = [
     *("CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "README.md", "SECURITY.md", "pyproject.toml"),
@@ -121,7 +122,7 @@ HELD = [
 # (file, words): why these words stay
 QUOTED = {
     ("podslice/cli/suggestions.py", "uncordon"): "the verb of kubectl",
-    ("tests/cases/config.toml", "has to be set to"): "the words of the seed",
+    ("tests/cases/config.toml", "has to be set to"): "the words of the proposal",
     ("tests/host/test_placement.py", "--uid=nobody"): "the user",
     ("tests/test_static.py", ""): "the table itself",
 }

@@ -15,7 +15,7 @@ from podslice.model.resources import Amounts, ExactAmounts
 
 
 class Rules(StrEnum):
-    """The rule set that applies where the seeds' proposals and today's kubelet differ."""
+    """The rule set that applies where the design proposals and the present kubelet differ."""
 
     PROPOSAL = "proposal"
     KUBERNETES = "kubernetes"

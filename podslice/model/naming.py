@@ -47,8 +47,8 @@ TIERS = {Qos.BURSTABLE: "burstable", Qos.BESTEFFORT: "besteffort"}
 class Tree:
     """The names of the units below one root.
 
-    Source: seed 000, "QoS level cgroups"; seed 004, "Recommended Cgroups Setup"; names of slices as
-    Kubernetes' systemd driver makes them.
+    Source: Kubelet pod level resource management, "QoS level cgroups"; Node Allocatable Resources,
+    "Recommended Cgroups Setup"; names of slices as Kubernetes' systemd driver makes them.
     """
 
     cgroup_root: str = "/"

@@ -44,7 +44,8 @@ PARTITION_ROOT, PARTITION_ISOLATED = "root", "isolated"
 QUOTA_PERIOD_USEC = 100_000
 """The default CFS period of systemd and Kubernetes: 100 ms.
 
-Source: systemd.resource-control(5), CPUQuotaPeriodSec=; seed 000, "Conversion of CPU millicores".
+Source: systemd.resource-control(5), CPUQuotaPeriodSec=; Kubelet pod level resource management,
+"Conversion of CPU millicores".
 """
 
 

@@ -249,7 +249,8 @@ def slice_name(components: tuple[str, ...]) -> UnitName:
     Raises:
         InputError: a component is not possible (see `escape_component`), or the name is too long.
 
-    Source: seed 000, "Conversion of cgroupfs to systemd naming conventions".
+    Source: Kubelet pod level resource management, "Conversion of cgroupfs to systemd naming
+    conventions".
     """
     if not components:
         return UnitName("-.slice")

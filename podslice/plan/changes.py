@@ -171,7 +171,8 @@ def spare(
 ) -> list[Skipped]:
     """Remove a memory limit below the current usage from the properties of a reserved slice.
 
-    Source: seed 004, "General guidelines" ("can lead to critical services being … OOM killed").
+    Source: Node Allocatable Resources, "General guidelines" ("can lead to critical services being …
+    OOM killed").
     """
     limit, used = properties.get("MemoryMax"), observed.memory_bytes
     if unit.owned or limit is None or used is None or used <= int(limit.value):

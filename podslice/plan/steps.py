@@ -34,7 +34,8 @@ class Stage(IntEnum):
 
     Tiers tighten before a new pod's slice is created, and relax after one is removed.
 
-    Source: seed 000, "QoS level cgroups" ("Prior to starting a pod …", "after deletion …").
+    Source: Kubelet pod level resource management, "QoS level cgroups" ("Prior to starting a pod …",
+    "after deletion …").
     """
 
     STOP = 0

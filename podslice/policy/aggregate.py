@@ -82,8 +82,8 @@ def amounts_of(stated: Resources, part: str) -> Amounts:
 def running(pod: Pod) -> Resources:
     """Return the sums over the containers that run once the init containers have finished.
 
-    Source: seed 002, "Proposal", the sums over `pod.containers`; KEP-753: a sidecar runs as long as
-    the pod's containers.
+    Source: Pod-Level Resource Limits, "Proposal", the sums over `pod.containers`; KEP-753: a
+    sidecar runs as long as the pod's containers.
     """
     together = [c.resources for c in pod.containers if c.kind is not ContainerKind.INIT]
     return Resources(

@@ -41,8 +41,8 @@ def allocate(node: Node, config: Config) -> Allocation:
     the eviction thresholds, so that eviction acts before the kernel's OOM killer, and the huge
     pages, as the capacity does. The difference is exact, and rounded up to whole thousandths.
 
-    Source: seed 004, "Allocatable" and "Kubelet Evictions Thresholds"; Kubernetes,
-    pkg/kubelet/cm/node_container_manager_linux.go, GetNodeAllocatableReservation;
+    Source: Node Allocatable Resources, "Allocatable" and "Kubelet Evictions Thresholds";
+    Kubernetes, pkg/kubelet/cm/node_container_manager_linux.go, GetNodeAllocatableReservation;
     pkg/kubelet/nodestatus/setters.go, MachineInfo ("for every huge page reservation, we need to
     remove it from allocatable memory").
     """

@@ -29,7 +29,7 @@ def compare_levels(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
         stated: as its manifest has it; a defaulted request is not reported.
         rules: determine when the pod's limits begin to apply.
 
-    Source: seed 002, "Proposal" and "Init Containers"; Kubernetes,
+    Source: Pod-Level Resource Limits, "Proposal" and "Init Containers"; Kubernetes,
     pkg/apis/core/validation/validation.go, validatePodResourceConsistency.
     """
     for name in pod.resources.limits:

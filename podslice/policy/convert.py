@@ -23,8 +23,8 @@ MAX_WEIGHT = 10_000
 def shares_from_milli(cpu_milli: int) -> int:
     """Return CPU shares for an amount of CPU: 1024 for one CPU, never below 2 or above 262144.
 
-    Source: seed 000, "Conversion of CPU millicores to cgroup configuration"; Kubernetes,
-    pkg/kubelet/cm/helpers_linux.go, MilliCPUToShares.
+    Source: Kubelet pod level resource management, "Conversion of CPU millicores to cgroup
+    configuration"; Kubernetes, pkg/kubelet/cm/helpers_linux.go, MilliCPUToShares.
     """
     return min(max(cpu_milli * SHARES_PER_CPU // 1000, MIN_SHARES), MAX_SHARES)
 
@@ -100,8 +100,8 @@ def quota_from_milli(cpu_milli: int, *, period_usec: int) -> Quota:
     The quota is rounded up to a multiple of 10 ms per second, the precision of systemd's drop-ins:
     a finer one would change with the next daemon-reload.
 
-    Source: seed 000, "Conversion of CPU millicores to cgroup configuration"; Kubernetes,
-    pkg/kubelet/cm/helpers_linux.go, MilliCPUToQuota.
+    Source: Kubelet pod level resource management, "Conversion of CPU millicores to cgroup
+    configuration"; Kubernetes, pkg/kubelet/cm/helpers_linux.go, MilliCPUToQuota.
     """
     asked_usec = cpu_milli * 1000
     least_usec = -(-MIN_QUOTA_USEC * 1_000_000 // period_usec)

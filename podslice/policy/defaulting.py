@@ -18,8 +18,9 @@ def default_pod(pod: Pod, *, with_limits: bool = False) -> Pod:
         pod: the pod.
         with_limits: whether the pod level has limits by default; see `defaults_limits`.
 
-    Source: seed 002, "Proposal" ("setting a limit without a request causes Kubernetes to use the
-    limit as a request"); Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_Pod.
+    Source: Pod-Level Resource Limits, "Proposal" ("setting a limit without a request causes
+    Kubernetes to use the limit as a request"); Kubernetes, pkg/apis/core/v1/defaults.go,
+    SetDefaults_Pod.
     """
     pod = replace(pod, containers=tuple(map(_default_container, pod.containers)))
     if with_limits:

@@ -316,7 +316,7 @@ def _root_properties(
 
     If everything is reserved, pods get the minimum that systemd accepts.
 
-    Source: seed 004, "Kubelet Evictions Thresholds"; Kubernetes,
+    Source: Node Allocatable Resources, "Kubelet Evictions Thresholds"; Kubernetes,
     pkg/kubelet/cm/node_container_manager_linux.go, getCgroupConfig and, where nothing is enforced,
     createNodeAllocatableCgroups. There is no CPU quota.
     """
@@ -364,7 +364,7 @@ def without_reserved(config: Config) -> Config:
 def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredUnit]:
     """Yield the slices of system daemons whose reservations are enforced.
 
-    Source: seed 004, "Phase 2"; Kubernetes, node_container_manager_linux.go, the
+    Source: Node Allocatable Resources, "Phase 2"; Kubernetes, node_container_manager_linux.go, the
     `-compressible` kinds enforce CPU only.
     """
     enforce = config.enforce_node_allocatable

@@ -42,7 +42,7 @@ def container_hugepages(
     One that states none has no limit of its own where the pod level states one (the proposal), or
     the pod's (Kubernetes), and 0 where there is no pod level.
 
-    Source: seed 002, "HugeTLB cgroup"; Kubernetes,
+    Source: Pod-Level Resource Limits, "HugeTLB cgroup"; Kubernetes,
     pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, GetHugepageLimitsFromResources, which
     begins with 0 for each of the kernel's sizes.
     """

@@ -11,7 +11,7 @@ from podslice.model.pod import ContainerKind, InitProgress, Pod
 def is_initializing(pod: Pod, progress: InitProgress, rules: Rules) -> bool:
     """Return whether the pod is in its init phase, which Kubernetes' rules do not have.
 
-    Source: seed 002, "Init Containers".
+    Source: Pod-Level Resource Limits, "Init Containers".
     """
     return rules is Rules.PROPOSAL and not progress.over and bool(pending(pod, progress))
 

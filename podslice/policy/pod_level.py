@@ -94,8 +94,8 @@ def plan_levels(
         settings: the kubelet's configuration.
         removes: whether to replace all values of podslice by those of the kubelet.
 
-    Source: seed 002, "Proof of Concept Architecture"; Kubernetes, pkg/kubelet/cm/helpers_linux.go,
-    ResourceConfigForPod, for pods with a pod level.
+    Source: Pod-Level Resource Limits, "Proof of Concept Architecture"; Kubernetes,
+    pkg/kubelet/cm/helpers_linux.go, ResourceConfigForPod, for pods with a pod level.
     """
     outcomes = [
         _plan_pod(pod, slices, own, node, settings, removes=removes)

@@ -24,9 +24,9 @@ def classify(
         rules: the rules that decide.
         version: the version of Kubernetes whose rules they are.
 
-    Source: `proposal`: seed 002, "Proposal" (Guaranteed if all containers are, or the pod level
-    is). `kubernetes`: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS (a stated
-    pod level decides alone) and IsPodLevelResourcesSet (of these resources).
+    Source: `proposal`: Pod-Level Resource Limits, "Proposal" (Guaranteed if all containers are, or
+    the pod level is). `kubernetes`: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS
+    (a stated pod level decides alone) and IsPodLevelResourcesSet (of these resources).
     """
     if _is_emptied(pod, rules, version):
         return Qos.BESTEFFORT

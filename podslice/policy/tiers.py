@@ -54,7 +54,8 @@ def tier_properties(
         page_size: of the node's memory, in bytes; no limit is less.
         used_bytes: the tier's unreclaimable memory, where it is known.
 
-    Source: seed 000, "QoS level CPU allocation" and "QoS level memory allocation".
+    Source: Kubelet pod level resource management, "QoS level CPU allocation" and "QoS level memory
+    allocation".
     """
     properties = [_tier_weight(qos, pods, config)]
     properties += protection(
@@ -139,9 +140,10 @@ def _tier_memory(
     in a tier. Huge pages of higher classes are subtracted in full where they count as memory, since
     they are reserved.
 
-    Source: seed 000, "QoS level memory allocation", both formulas, with seed 004, "Kubelet
-    Evictions Thresholds"; Kubernetes, pkg/kubelet/cm/qos_container_manager_linux.go,
-    setMemoryReserve, and container_manager_linux.go, which passes GetNodeAllocatableAbsolute.
+    Source: Kubelet pod level resource management, "QoS level memory allocation", both formulas,
+    with Node Allocatable Resources, "Kubelet Evictions Thresholds"; Kubernetes,
+    pkg/kubelet/cm/qos_container_manager_linux.go, setMemoryReserve, and container_manager_linux.go,
+    which passes GetNodeAllocatableAbsolute.
     """
     above = (Qos.GUARANTEED,) if qos is Qos.BURSTABLE else (Qos.GUARANTEED, Qos.BURSTABLE)
     asked = [requested_bytes(pods, each) for each in above]

@@ -53,8 +53,9 @@ def pod_properties(
     has that limit, as in a Guaranteed pod. BestEffort: shares 2. A request above the limit is
     protected up to the limit. Each class may have a limit of process ids.
 
-    Source: seed 000, "Pod level cgroups"; seed 002, "Proposal" and "Design Details"; Kubernetes,
-    pkg/kubelet/cm/helpers_linux.go, ResourceConfigForPod.
+    Source: Kubelet pod level resource management, "Pod level cgroups"; Pod-Level Resource Limits,
+    "Proposal" and "Design Details"; Kubernetes, pkg/kubelet/cm/helpers_linux.go,
+    ResourceConfigForPod.
     """
     tasks = tasks_limit(pod, config)
     if qos is Qos.BESTEFFORT:
@@ -90,7 +91,7 @@ def init_properties(
     Under the proposal the pod level's limits of cpu and memory apply only after it; until then the
     slice has the limits that it would have without them.
 
-    Source: seed 002, "Init Containers" and "Design Details", steps 3 to 5.
+    Source: Pod-Level Resource Limits, "Init Containers" and "Design Details", steps 3 to 5.
     """
     if config.rules is Rules.KUBERNETES or qos is Qos.BESTEFFORT:
         return None
@@ -109,7 +110,7 @@ def container_properties(
     Under the rules of Kubernetes a container without a limit gets the pod's, and one without a CPU
     request the weight of the pod's CPU limit; under the proposal it is unlimited below the pod.
 
-    Source: seed 002, "Proposal" (the example's hierarchy); Kubernetes,
+    Source: Pod-Level Resource Limits, "Proposal" (the example's hierarchy); Kubernetes,
     pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, generateLinuxContainerResources,
     getCPULimit and calculateLinuxResources.
     """
@@ -211,9 +212,9 @@ def protection_property(qos: Qos, config: Config) -> str | None:
 def memory_request(
     requests: Amounts, why: str, qos: Qos, config: Config
 ) -> Iterator[PropertyValue]:
-    """Yield the memory request as the kernel's protection: the seed's soft limit.
+    """Yield the memory request as the kernel's protection: the proposal's soft limit.
 
-    Source: seed 002, "Design Details", step 6.
+    Source: Pod-Level Resource Limits, "Design Details", step 6.
     """
     name = protection_property(qos, config)
     milli = requests.get(MEMORY)

@@ -49,8 +49,9 @@ def validate(
         page_size: of the node's memory, in bytes.
         capacity: of the node.
 
-    Source: seed 002, "Proposal"; Kubernetes, pkg/apis/core/validation/validation.go,
-    ValidateContainerResourceRequirements and validatePodResources.
+    Source: Pod-Level Resource Limits, "Proposal"; Kubernetes,
+    pkg/apis/core/validation/validation.go, ValidateContainerResourceRequirements and
+    validatePodResources.
     """
     found: list[Problem] = []
     for container in pod.containers:

@@ -1,4 +1,4 @@
-"""A pod's CPU split evenly among its containers, compared with CPU that they share: seed 002.
+"""A pod's CPU split evenly among its containers, compared with CPU that they share.
 
     python3 -m tests.bench sharing [--quick]
 
@@ -6,11 +6,11 @@ In the virtual machine, because it requires cgroup v2. podslice itself creates b
 `podslice apply` of manifests with the limits at the containers or at the pod level, and
 `podslice run POD -c CONTAINER` for their processes. The limits are read back from the kernel.
 
-The seed had a node of 8 CPUs and 10 pods of 3 CPUs; it does not state the number of containers. As
-far as CPU explains its figures, they do: an N-th of the budget makes work at most N times as slow,
-so 3.7 requires 4 containers, and a start in a sixth of the time 6. With one container of each pod
+The experiment of "Pod-Level Resource Limits" had a node of 8 CPUs and 10 pods of 3 CPUs; the text
+does not state the number of containers. As far as CPU explains its figures, they do: an N-th of the
+budget makes work at most N times as slow, so 3.7 requires 4 containers, and a start in a sixth of the time 6. With one container of each pod
 at work, split pods use at most 30/8/N of the node, which at N = 6 is 62 %, less the pauses: about
-the seed's 50 %. So the pods here have 6 containers, and one with 3 shows the influence of
+the proposal's 50 %. So the pods here have 6 containers, and one with 3 shows the influence of
 that number. The node has 2 CPUs, so there are 5 pods of 1.5 CPUs: the same overcommitment, 3.75, and
 still more than the one CPU that a single thread can use.
 
@@ -63,11 +63,11 @@ from tests.lab.paths import require_host
 from tests.lab.vm import Vm
 
 NAME = "sharing"
-TITLE = "Containers that share their pod's CPU, against an even split (seed 002)"
+TITLE = "Containers that share their pod's CPU, against an even split (Pod-Level Resource Limits)"
 
 TURNS = ("300 ms", "450 ms by 2", "150 ms, waits")
 PAUSE_MS = 480
-"""0.4 of the time of these in a split pod, as 30 s are of the seed's 50 to 90 s."""
+"""0.4 of the time of these in a split pod, as 30 s are of the proposal's 50 to 90 s."""
 FULL = ("300 ms", "450 ms by 2")
 SPARE_MS = 50
 """While the host does other work, the guest assumes that its processes run."""
@@ -119,7 +119,7 @@ def alone(node: Node, number: int, size: int, ways: Sequence[str]) -> Iterator[R
 
 
 def turns(node: Node, number: int, scale: Scale, way: str) -> Iterator[Row]:
-    """Run the seed's loop in all pods at once: an operation, a pause, and again."""
+    """Run the proposal's loop in all pods at once: an operation, a pause, and again."""
     size, tracks, names = scale.sizes[0], [], []
     known = operations(size)
     for pod in range(scale.pods):

@@ -1,4 +1,4 @@
-"""The rounds of `sharing` as tables and plots, beside the seed's own figures."""
+"""The rounds of `sharing` as tables and plots, beside the figures of the proposal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.bench.sharing_pods import (
     operations,
 )
 
-# Source: seed 002, "Proof of Concept", "Test Results"; seconds without and with pod-level limits
+# Source: Pod-Level Resource Limits, "Proof of Concept", "Test Results"; seconds without and with
+# pod-level limits
 SEED = {
     "npm install": (60, 43),
     "cds watch": (5, 2),
@@ -113,7 +114,7 @@ def turns_table(rows: Sequence[Row], scale: Scale) -> Table:
 
 
 def beside_seed(rows: Sequence[Row], scale: Scale) -> Table:
-    """Return the seed's figures, and ours for the same question."""
+    """Return the proposal's figures, and ours for the same question."""
     lines = []
     for name, (without, with_) in SEED.items():
         here = ""
@@ -130,10 +131,10 @@ def beside_seed(rows: Sequence[Row], scale: Scale) -> Table:
         ("use of the node", *(f"{each} %" for each in seed), f"{seed[0] / seed[1]:.2f}", here)
     )
     return Table(
-        title="Results of seed 002, and of this run",
-        columns=("seed 002", "split", "shared", "split / shared", "here"),
+        title="Results of Pod-Level Resource Limits, and of this run",
+        columns=("proposal", "split", "shared", "split / shared", "here"),
         rows=tuple(lines),
-        note="The seed's operations are builds of other software on 8 CPUs, with work that is not"
+        note="The proposal's operations are builds of other software on 8 CPUs, with work that is not"
         " CPU: only the range can be compared. The line `operations` has the medians of those that"
         f" take turns. With {scale.sizes[0]} containers quotas alone make {scale.sizes[0]} at most.",
     )
@@ -293,5 +294,5 @@ def use_plot(rows: Sequence[Row]) -> Plot:
         x="the pods' CPU",
         y="% of the node's CPUs",
         kind="bars",
-        series={"here": tuple(here), "seed 002": tuple(seed)},
+        series={"here": tuple(here), "proposal": tuple(seed)},
     )

@@ -98,7 +98,7 @@ def test_the_configuration_is_the_document_s_example():
     config = load_config({}, file=EXAMPLES / "podslice.toml")
     node = to_node({"capacity": "cpu=8,memory=32Gi,ephemeral-storage=100Gi"})
     allocation = allocate(node, config)
-    # seed 004: 32Gi - 2Gi - 1Gi - 100Mi; 8 CPUs - 200m - 300m
+    # Node Allocatable Resources: 32Gi - 2Gi - 1Gi - 100Mi; 8 CPUs - 200m - 300m
     assert allocation.allocatable["memory"] == to_amounts("memory=29596Mi")["memory"]
     assert allocation.allocatable["cpu"] == 7500
     assert allocation.enforced["memory"] == to_amounts("memory=29Gi")["memory"]

@@ -1,6 +1,6 @@
 """The examples of the three source documents, and a case for every section that has one.
 
-A folder of `seeds/` begins with the number of the document and its section:
+A folder of `seeds/` begins with the number of the document in `DOCUMENTS` and its section:
 
     pods.yaml     the manifests; no such file where there are none
     config.toml   the configuration
@@ -39,42 +39,48 @@ CASES = Path(__file__).parent
 SEEDS = CASES / "seeds"
 FOLDERS = sorted(path.name for path in SEEDS.iterdir() if path.is_dir())
 
+DOCUMENTS = {
+    "000": "Kubelet pod level resource management",
+    "002": "Pod-Level Resource Limits",
+    "004": "Node Allocatable Resources",
+}
+
 # The sections with an example, a table, a formula or a rule that podslice can hold. The others say why
-# something is wanted, or when it was to come; the tables of seed 002's "Test Results" are measurements of
-# one workload, and tests/bench repeats the experiment instead.
+# something is wanted, or when it was to come; the tables of Pod-Level Resource Limits,
+# "Test Results", are measurements of one workload, and tests/bench repeats the experiment instead.
 SECTIONS = (
-    "seed 000, Enabling QoS and Pod level cgroups",
-    "seed 000, Configuring a cgroup driver",
-    "seed 000, Conversion of cgroupfs to systemd naming conventions",
-    "seed 000, Conversion of CPU millicores",
-    "seed 000, Guaranteed QoS",
-    "seed 000, Burstable QoS",
-    "seed 000, BestEffort QoS",
-    "seed 000, QoS level cgroups",
-    "seed 000, QoS level CPU allocation",
-    "seed 000, QoS level memory allocation",
-    "seed 000, Cgroup Hierarchy",
-    "seed 000, Guaranteed Pods",
-    "seed 000, Burstable Pods",
-    "seed 000, Best Effort pods",
-    "seed 002, Proposal",
-    "seed 002, Story 1",
-    "seed 002, Implementation Details",
-    "seed 002, ResourceOverhead",
-    "seed 002, HugeTLB cgroup",
-    "seed 002, PID, and other cgroups",
-    "seed 002, Init Containers",
-    "seed 002, Design Details",
-    "seed 004, Allocatable",
-    "seed 004, Kube-Reserved",
-    "seed 004, System-Reserved",
-    "seed 004, Kubelet Evictions Thresholds",
-    "seed 004, General guidelines",
-    "seed 004, Recommended Cgroups Setup",
-    "seed 004, Phase 1",
-    "seed 004, Phase 2",
-    "seed 004, Rollout details",
-    "seed 004, Phase 3",
+    "Kubelet pod level resource management, Enabling QoS and Pod level cgroups",
+    "Kubelet pod level resource management, Configuring a cgroup driver",
+    "Kubelet pod level resource management, Conversion of cgroupfs to systemd naming conventions",
+    "Kubelet pod level resource management, Conversion of CPU millicores",
+    "Kubelet pod level resource management, Guaranteed QoS",
+    "Kubelet pod level resource management, Burstable QoS",
+    "Kubelet pod level resource management, BestEffort QoS",
+    "Kubelet pod level resource management, QoS level cgroups",
+    "Kubelet pod level resource management, QoS level CPU allocation",
+    "Kubelet pod level resource management, QoS level memory allocation",
+    "Kubelet pod level resource management, Cgroup Hierarchy",
+    "Kubelet pod level resource management, Guaranteed Pods",
+    "Kubelet pod level resource management, Burstable Pods",
+    "Kubelet pod level resource management, Best Effort pods",
+    "Pod-Level Resource Limits, Proposal",
+    "Pod-Level Resource Limits, Story 1",
+    "Pod-Level Resource Limits, Implementation Details",
+    "Pod-Level Resource Limits, ResourceOverhead",
+    "Pod-Level Resource Limits, HugeTLB cgroup",
+    "Pod-Level Resource Limits, PID, and other cgroups",
+    "Pod-Level Resource Limits, Init Containers",
+    "Pod-Level Resource Limits, Design Details",
+    "Node Allocatable Resources, Allocatable",
+    "Node Allocatable Resources, Kube-Reserved",
+    "Node Allocatable Resources, System-Reserved",
+    "Node Allocatable Resources, Kubelet Evictions Thresholds",
+    "Node Allocatable Resources, General guidelines",
+    "Node Allocatable Resources, Recommended Cgroups Setup",
+    "Node Allocatable Resources, Phase 1",
+    "Node Allocatable Resources, Phase 2",
+    "Node Allocatable Resources, Rollout details",
+    "Node Allocatable Resources, Phase 3",
 )
 
 
@@ -126,7 +132,7 @@ def run(path, used_bytes, progress):
 def test_every_folder_expects_something_and_is_named_after_its_document(path):
     expected = read(path)
     assert expected.keys() - {"source", "differs", "used_bytes", "initialized"}
-    assert expected["source"].startswith(f"seed {path.name[:3]}, ")
+    assert expected["source"].startswith(f"{DOCUMENTS[path.name[:3]]}, ")
 
 
 @functools.cache

@@ -70,11 +70,11 @@ def properties_parent(slice_):
 
 @pytest.mark.namespace
 @pytest.mark.newest
-def test_systemd_has_the_numbers_of_seed_000(clean_machine):
+def test_systemd_has_the_numbers_of_the_example(clean_machine):
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=100%")
     made = explained(machine, "-f", SEED, *BIG)
-    expected = {  # seed 000, "Examples"
+    expected = {  # Kubelet pod level resource management, "Examples"
         "pod1": ("110ms", 3 * GI),
         "pod2": ("20ms", 2 * GI),
         "pod3": ("150ms", 3 * GI),
@@ -115,7 +115,7 @@ spec:
 
 
 @pytest.mark.cgroup2
-def test_the_kernel_has_the_numbers_of_seed_000_and_of_annotations(clean_machine):
+def test_the_kernel_has_the_numbers_of_the_example_and_of_annotations(clean_machine):
     machine = clean_machine
     machine.put("/root/stated.yaml", STATED)
     files = ("-f", SEED, "-f", "/root/stated.yaml", *BIG)

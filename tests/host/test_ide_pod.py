@@ -1,4 +1,4 @@
-"""The development environment of seed 002, "Story 1", as four real processes in one budget."""
+"""The pod of "Pod-Level Resource Limits", Story 1, as four real processes in one budget."""
 
 import re
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait

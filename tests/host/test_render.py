@@ -10,7 +10,7 @@ DIRECTORY = "/run/systemd/system"
 
 @pytest.fixture
 def rendered(clean_machine):
-    """A machine with the unit files of the seeds' pods, and the values that apply sets."""
+    """A machine with the unit files of the proposals' pods, and the values that apply sets."""
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=50%")
     made = {unit: values_of(machine, unit) for unit in units(machine)}

@@ -28,7 +28,7 @@ Source: Linux, include/uapi/linux/limits.h, PATH_MAX and NAME_MAX.
 def read_cgroup(value: object) -> str:
     """Return the path of a slice's control group: `/system.slice`, `/custom/pods`, or an empty string.
 
-    Source: seed 004, "absolute paths are required".
+    Source: Node Allocatable Resources, "absolute paths are required".
     """
     return "" if value == "" else _read(value, "", "the name of its slice has")
 

@@ -35,8 +35,8 @@ def validate_config(
         unread: the keys of these; rules that depend on them are not checked.
         is_user: whether it is for a user's service manager.
 
-    Source: seed 004, "Phase 2", the rules of --enforce-node-allocatable; Kubernetes,
-    pkg/kubelet/apis/config/validation/validation.go, ValidateKubeletConfiguration.
+    Source: Node Allocatable Resources, "Phase 2", the rules of --enforce-node-allocatable;
+    Kubernetes, pkg/kubelet/apis/config/validation/validation.go, ValidateKubeletConfiguration.
     """
     found = (
         *_check_enforced(config),

@@ -85,8 +85,8 @@ def eviction_thresholds(config: Config) -> tuple[EvictionThreshold, ...]:
     tiers are hard.
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, ParseThresholdConfig and
-    addAllocatableThresholds; seed 000, "Evaluate supporting evictions local to QoS cgroup
-    sandboxes".
+    addAllocatableThresholds; Kubelet pod level resource management, "Evaluate supporting evictions
+    local to QoS cgroup sandboxes".
     """
     hard = [
         EvictionThreshold(

@@ -1,6 +1,7 @@
 """A limit of a reserved slice below its current usage.
 
-Source: seed 004, "General guidelines" ("can lead to critical services being … OOM killed").
+Source: Node Allocatable Resources, "General guidelines" ("can lead to critical services being … OOM
+killed").
 """
 
 import pytest

@@ -68,7 +68,7 @@ def test_children_stop_before_parents():
 
 
 def test_tiers_tighten_before_a_start_and_grow_after_a_stop():
-    """Seed 000: "Prior to starting a pod …", "after deletion …"."""
+    """Kubelet pod level resource management: "Prior to starting a pod …", "after deletion …"."""
     before = desired(
         slice_unit(ROOT, CPUWeight=100),
         slice_unit(BURSTABLE, MemoryMax=200),

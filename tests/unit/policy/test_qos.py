@@ -51,7 +51,7 @@ def compute_pod_qos(pod):
 
 
 def proposed_qos(pod):
-    """Seed 002, "Proposal", sentence by sentence."""
+    """Pod-Level Resource Limits, "Proposal", sentence by sentence."""
 
     def is_guaranteed(stated):
         return all(

@@ -48,7 +48,7 @@ def values(properties):
 
 @pytest.mark.parametrize("rules", Rules)
 def test_a_pod_has_the_limits_of_its_class(rules):
-    """Seed 000, "Pod level cgroups", with the pod level of seed 002."""
+    """Kubelet pod level resource management, "Pod level cgroups", with a pod level."""
     config = Config(rules=rules)
     for each in small_pods():
         decision = decide(each, NODE, config)

@@ -105,7 +105,7 @@ def test_node_shows_memory_that_is_set_aside_as_huge_pages(podslice):
 
 
 def test_node_with_the_flags_of_the_kubelet(podslice):
-    """Seed 004: Allocatable = capacity - kube-reserved - system-reserved - hard eviction."""
+    """Node Allocatable Resources: capacity - kube-reserved - system-reserved - hard eviction."""
     ended = podslice(
         "node",
         "--capacity=cpu=16,memory=32Gi",

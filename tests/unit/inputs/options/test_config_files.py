@@ -171,7 +171,7 @@ def test_every_field_has_one_option_and_every_option_its_field():
     ],
 )
 def test_value(key, value, expect):
-    """Source: seed 004, "Phase 2", and the kubelet's own flags."""
+    """Source: Node Allocatable Resources, "Phase 2", and the kubelet's own flags."""
     row = next(row for row in OPTIONS if row.key == key)
     config = load_config(
         {key: value} | ({"enforce-node-allocatable": ""} if key == "cgroups-per-qos" else {}),
@@ -328,7 +328,7 @@ def test_all_problems_are_reported_at_once(tmp_path):
 
 
 def test_rules_between_options():
-    """Source: seed 004, "Phase 2"."""
+    """Source: Node Allocatable Resources, "Phase 2"."""
     wrong = Config(
         cgroups_per_qos=False,
         enforce_node_allocatable=frozenset(

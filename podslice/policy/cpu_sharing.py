@@ -28,8 +28,9 @@ def share_cpu(groups: Sequence[CpuGroup], cpu_count: int) -> dict[str, float]:
 
     The result is that of one period of the quotas, as if all periods began together: until a group
     has used up its quota, it shares the CPUs with the others, and then the others share them
-    without it. The siblings that share its CPUs then have its weight, too; a thread with a CPU of
-    its own, because of its weight, leaves this CPU to all.
+    without it. The siblings that share its CPUs then have its weight, too. On CPUs where none of them
+    runs, and on that of a thread which has a CPU of its own because of its weight, this is so as far
+    as the group was throttled early in the period.
 
     Raises:
         InputError: the allowed CPUs overlap in too many ways.
@@ -60,8 +61,8 @@ def share_cpu(groups: Sequence[CpuGroup], cpu_count: int) -> dict[str, float]:
         throttled = {name: leaf for name, leaf in running.items() if first in leaf.path}
         running = {name: leaf for name, leaf in running.items() if name not in throttled}
         for name, leaf in throttled.items():
-            if found[name] < leaf.threads:
-                _inherit(leaf, weights[name], running, weights)
+            is_alone = found[name] >= leaf.threads
+            _inherit(leaf, weights[name], 1 - remaining, running, weights, is_alone=is_alone)
     return used
 
 
@@ -102,13 +103,28 @@ def _rates(running: Mapping[str, _Leaf], found: Mapping[str, float]) -> dict[str
 
 
 def _inherit(
-    throttled: _Leaf, weight: float, running: Mapping[str, _Leaf], weights: dict[str, float]
+    throttled: _Leaf,
+    weight: float,
+    lasted: float,
+    running: Mapping[str, _Leaf],
+    weights: dict[str, float],
+    *,
+    is_alone: bool,
 ) -> None:
     """Add the weight of a throttled leaf to those of leaves that share its CPUs and a parent.
 
     The kernel divides the weight of a group among the CPUs by averages of the load, with a
     half-life of 32 ms, so that each CPU keeps its part while some of the group is throttled. What
-    runs there on behalf of the group has this part; nothing has it where nothing of the group does.
+    runs there on behalf of the group has this part. Elsewhere the average of the throttled leaf
+    counts, which is smaller the earlier in the period it is throttled.
+
+    Args:
+        throttled: the leaf.
+        weight: its weight.
+        lasted: the part of the period in which it ran.
+        running: the leaves that are not throttled.
+        weights: their weights, to which this one is added.
+        is_alone: whether its threads had CPUs of their own, where no other leaf runs.
 
     Source: Linux, kernel/sched/fair.c, calc_group_shares; Documentation/scheduler/schedutil.rst,
     "PELT (Per Entity Load Tracking)".
@@ -121,10 +137,14 @@ def _inherit(
             for name, leaf in running.items()
             if leaf.path[:depth] == parent and leaf.cpus & throttled.cpus
         }
-        cpus = throttled.cpus.intersection(chain.from_iterable(each.cpus for each in near.values()))
-        threads = sum(leaf.threads for leaf in near.values())
-        part = min(threads, len(cpus)) / len(throttled.cpus)
         new = [name for name in near if name not in heirs]
+        if not new:
+            continue
+        cpus = throttled.cpus.intersection(chain.from_iterable(each.cpus for each in near.values()))
+        threads = 0 if is_alone else sum(leaf.threads for leaf in near.values())
+        elsewhere = 1 - min(threads, len(cpus)) / len(throttled.cpus)
+        present = sum(weights[name] for name in near)
+        part = 1 - elsewhere * lasted * (present + weight) / (present + lasted * weight)
         total = sum(weights[name] for name in new)
         for name in new:
             weights[name] += weight * (part - covered) * weights[name] / total

@@ -40,7 +40,6 @@ from tests.lab.vm import Vm
 NAME = "trees"
 TITLE = "Simulation: CPU time in random trees of pods against what simulate shows"
 CPUS = 2
-NODE = Node(capacity={"cpu": 1000 * CPUS, "memory": 2**30 * 1000})
 CONFIG = Config(admission=False)
 SEEDS, QUICK_SEEDS = range(20), range(2)
 AIM_POINTS = 5.0
@@ -111,22 +110,27 @@ def measure(machine: Vm, seed: int, settle_sec: float, window_sec: float, starts
     return Round(seed=seed, tree=tree, predicted=predicted, starts=found)
 
 
-def make_tree(seed: int) -> tuple[CpuGroup, ...]:
+def make_tree(seed: int, cpu_count: int = CPUS) -> tuple[CpuGroup, ...]:
     """Return the control groups of random pods and of the host."""
     chance = random.Random(seed)
+    node = Node(capacity={"cpu": 1000 * cpu_count, "memory": 2**30 * 1000})
     pods = [make_pod(chance, f"pod-{number}") for number in range(chance.randint(2, 7))]
     names = [pod.key for pod in pods]
     assumed = Assumptions(
         idle=frozenset(name for name in names if chance.random() < 0.1),
         threads={name: chance.randint(1, 4) for name in (*names, "system.slice", "user.slice")},
-        cpus={name: frozenset({chance.randrange(CPUS)}) for name in names if chance.random() < 0.1},
+        cpus={
+            name: frozenset({chance.randrange(cpu_count)})
+            for name in names
+            if chance.random() < 0.1
+        },
     )
     host = [
         CpuGroup(name=name, weight=chance.choice((25, 50, 100, 200)))
         for name in ("system.slice", "user.slice")
         if chance.random() < 0.7
     ]
-    desired = desire([decide(pod, NODE, CONFIG) for pod in pods], NODE, CONFIG)
+    desired = desire([decide(pod, node, CONFIG) for pod in pods], node, CONFIG)
     return cpu_tree(desired, host, assumed)
 
 

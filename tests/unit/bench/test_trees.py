@@ -23,7 +23,9 @@ def test_trees_have_all_that_divides_cpu_time():
     groups = [group for seed in trees.SEEDS for group in every(trees.make_tree(seed))]
     leaves = [group for group in groups if not group.children]
     assert {group.threads for group in leaves} >= {0, 1, 2, 3, 4}
-    assert any(group.cpus for group in leaves)
+    assert {cpu for group in leaves for cpu in group.cpus or ()} == {0, 1}
+    wide = [group for seed in range(93) for group in every(trees.make_tree(seed, 4))]
+    assert {cpu for group in wide for cpu in group.cpus or ()} == {0, 1, 2, 3}
     for part in ("system.slice", "user.slice", "kubepods-burstable-pod", "kubepods-pod"):
         assert any(group.name.startswith(part) for group in groups)
     assert any(group.quota_milli for group in leaves)

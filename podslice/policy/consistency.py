@@ -146,7 +146,7 @@ def _check_effective(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
 
 
 def _without_limit(pod: Pod, name: str) -> Iterator[Container]:
-    """Yield the containers that request a resource without a limit of their own."""
+    """Yield the containers that request a resource and have no limit for it."""
     for container in pod.containers:
         stated = container.resources
         if stated.requests.get(name) and not stated.limits.get(name):

@@ -28,9 +28,9 @@ def share_cpu(groups: Sequence[CpuGroup], cpu_count: int) -> dict[str, float]:
 
     The result is that of one period of the quotas, as if all periods began together: until a group
     has used up its quota, it shares the CPUs with the others, and then the others share them
-    without it. The siblings that share its CPUs then have its weight, too. On CPUs where none of them
-    runs, and on that of a thread which has a CPU of its own because of its weight, this is so as far
-    as the group was throttled early in the period.
+    without it. The siblings that share its CPUs then have its weight, too. Of its weight on CPUs where
+    none of them runs, or only its own threads because of their weight, they have more the earlier in
+    the period the group is throttled.
 
     Raises:
         InputError: the allowed CPUs overlap in too many ways.
@@ -124,7 +124,7 @@ def _inherit(
         lasted: the part of the period in which it ran.
         running: the leaves that are not throttled.
         weights: their weights, to which this one is added.
-        is_alone: whether its threads had CPUs of their own, where no other leaf runs.
+        is_alone: whether each of its threads had a CPU to itself, because of its weight.
 
     Source: Linux, kernel/sched/fair.c, calc_group_shares; Documentation/scheduler/schedutil.rst,
     "PELT (Per Entity Load Tracking)".

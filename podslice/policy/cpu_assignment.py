@@ -140,19 +140,21 @@ def _pack(topology: CpuTopology, count: int, free: Cpus, options: CpuOptions) ->
 
 
 def _align(chosen: _Chosen, *, full_cores: bool) -> None:
-    """Take whole caches, then what is missing from the first cache that has it."""
-    # Source: KEP-4800, "Design Details"; Kubernetes, cpu_assignment.go, takeUncoreCache.
+    """Take whole caches, then what is missing from the fullest cache that has it."""
+    # Source: KEP-4800, "Design Details"; Kubernetes, cpu_assignment.go, takeUncoreCache: whole
+    # caches do not change the order.
     caches = chosen.topology.uncore_caches
-    chosen.take_whole(caches, list(caches))
+    order = chosen.order_of_caches()
+    chosen.take_whole(caches, order)
     if not chosen.missing:
         return
-    for cache in caches.values():
-        free = cache & chosen.free
+    for cache in order:
+        free = caches[cache] & chosen.free
         if len(free) >= chosen.missing:
             inside = _Chosen(chosen.topology, chosen.missing, free)
             with suppress(_Refused):
-                order = partial(_cores_of, chosen.topology, free)
-                inside.take_cores(order, full_cores=full_cores)
+                cores = partial(_cores_of, chosen.topology, free)
+                inside.take_cores(cores, full_cores=full_cores)
                 chosen.take(inside.cpus)
                 return
 
@@ -233,6 +235,17 @@ class _Chosen:
             for above in self._fullest_first(self.upper, self.free)
             for place in self._fullest_first(places, self.upper[above] & self.free)
         ]
+
+    def order_of_caches(self) -> list[int]:
+        """Return the last-level caches with free CPUs: those of the fullest NUMA node first."""
+        # Source: Kubernetes, cpu_assignment.go, sortAvailableUncoreCaches.
+        nodes, caches = self.topology.numa_nodes, self.topology.uncore_caches
+        ordered = [
+            cache
+            for node in self.order_of_places(nodes)
+            for cache in self._fullest_first(caches, nodes[node] & self.free)
+        ]
+        return [*dict.fromkeys(ordered)]  # a cache can be shared by CPUs of several nodes
 
     def order_of_cores(self) -> list[int]:
         """Return the cores with free CPUs: those of the fullest lower place first."""

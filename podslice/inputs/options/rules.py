@@ -233,6 +233,14 @@ def _check_cpus(config: Config) -> Iterator[Problem]:
             "set cpu-manager-policy to static, or leave them out",
             other_keys=("cpu-manager-policy",),
         )
+    exclusive = (CpuManagerOption.DISTRIBUTE_NUMA, CpuManagerOption.ALIGN_UNCORE)
+    if config.cpu_manager_policy_options.issuperset(exclusive):
+        # Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_options.go, NewStaticPolicyOptions.
+        yield _problem(
+            "cpu-manager-policy-options",
+            f"{exclusive[0]} and {exclusive[1]} exclude each other",
+            "leave one out",
+        )
 
 
 def _check_alignment(config: Config) -> Iterator[Problem]:

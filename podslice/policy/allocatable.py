@@ -22,9 +22,7 @@ from podslice.model.resources import (
     total,
 )
 from podslice.policy.hugepages import counts_as_memory
-
-_NUMA_NODES_MAX = 8
-"""Source: Kubernetes, topologymanager/policy_options.go, defaultMaxAllowableNUMANodes."""
+from podslice.policy.numa_alignment import NUMA_NODES_MAX, describe_too_many
 
 _EVICTION_RESOURCE = {"memory.available": MEMORY, "nodefs.available": EPHEMERAL_STORAGE}
 """The thresholds that are subtracted from Allocatable.
@@ -154,10 +152,10 @@ def _check_numa_nodes(topology: CpuTopology | None, config: Config) -> Iterator[
     """Yield the error of a topology manager on too many NUMA nodes: it tries all combinations."""
     is_aligning = config.topology_manager_policy is not TopologyManagerPolicy.NONE
     count = len(topology.numa_nodes) if topology else 0
-    if is_aligning and count > _NUMA_NODES_MAX:
+    if is_aligning and count > NUMA_NODES_MAX:
         yield Problem(
             where="topology-manager-policy",
-            message=f"the node has {count} NUMA nodes, more than {_NUMA_NODES_MAX}",
+            message=describe_too_many(count),
             hint="set it to none",
         )
 

@@ -65,10 +65,11 @@ def align_cpus(
             if not isinstance(found, CpuRefusal):
                 return found
     places = ", ".join(_describe_free(topology, usable_cpus(topology, free, options)))
+    before = f"; init containers have CPUs on {_name_nodes(required)}" if required else ""
     return CpuRefusal(
         reason=TOPOLOGY_AFFINITY,
-        message=f"requested CPUs: {count}; free: {places}; topology-manager-policy {policy} accepts"
-        f" {accepted} NUMA node{'' if accepted == 1 else 's'} for it, best-effort any number",
+        message=f"requested CPUs: {count}; free: {places}{before}; topology-manager-policy {policy}"
+        f" accepts {accepted} NUMA node{'' if accepted == 1 else 's'} for it, best-effort any number",
     )
 
 
@@ -97,11 +98,15 @@ def _least_nodes(topology: CpuTopology, count: int) -> int:
     return bisect_left([*accumulate(sizes)], count) + 1
 
 
+def _name_nodes(nodes: frozenset[int]) -> str:
+    return f"NUMA node{'' if len(nodes) == 1 else 's'} {format_cpus(nodes)}"
+
+
 def _describe_free(topology: CpuTopology, free: Cpus) -> Iterator[str]:
     for node, cpus in topology.numa_nodes.items():
         inside = cpus & free
         listed = f" ({format_cpus(inside)})" if inside else ""
-        yield f"{len(inside)}{listed} on NUMA node {node}"
+        yield f"{len(inside)}{listed} on {_name_nodes(frozenset({node}))}"
 
 
 def _union(parts: Iterable[Cpus]) -> Cpus:

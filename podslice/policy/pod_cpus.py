@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from podslice.dataclass import dataclass
@@ -101,11 +101,22 @@ class PodAssignment:
     @property
     def _count(self) -> int:
         """Return the number of CPUs of the whole pod: init containers use those of later ones."""
-        counts = {kind: [0] for kind in ContainerKind}
-        for each in self.pod.containers:
-            counts[each.kind].append(self.claim.containers.get(each.name, 0))
-        together, alone = sum(counts[ContainerKind.APP]), max(counts[ContainerKind.INIT])
-        return self.claim.pod or sum(counts[ContainerKind.SIDECAR]) + max(together, alone)
+        # Source: Kubernetes, policy_static.go, podGuaranteedCPUs; KEP-753, "Resources calculation
+        # for scheduling and pod admission".
+        alone = lasting = 0
+        for each in self._claiming:
+            count = self.claim.containers[each.name]
+            if each.kind is ContainerKind.INIT:
+                alone = max(alone, lasting + count)
+            else:
+                lasting += count
+        return self.claim.pod or max(alone, lasting)
+
+    @property
+    def _claiming(self) -> Sequence[ContainerDecision]:
+        """Return the containers with CPUs of their own in the order in which they start."""
+        claiming = [each for each in self.pod.containers if each.name in self.claim.containers]
+        return sorted(claiming, key=lambda each: each.kind is ContainerKind.APP)
 
     @property
     def _sharing(self) -> tuple[ContainerDecision, ...]:
@@ -118,10 +129,17 @@ class PodAssignment:
         is_aligning = self.manager.is_aligning
         return TopologyManagerPolicy.BEST_EFFORT if is_aligning else TopologyManagerPolicy.NONE
 
-    def _take(self, count: int, free: Cpus, policy: TopologyManagerPolicy) -> Cpus | CpuRefusal:
+    def _take(
+        self, count: int, free: Cpus, policy: TopologyManagerPolicy, reused: Cpus = _NONE
+    ) -> Cpus | CpuRefusal:
         manager = self.manager
         return align_cpus(
-            manager.topology, count, free=free, options=manager.options, policy=policy
+            manager.topology,
+            count,
+            free=free,
+            options=manager.options,
+            policy=policy,
+            reused=reused,
         )
 
     def _divide(
@@ -129,52 +147,69 @@ class PodAssignment:
     ) -> Mapping[str, Cpus] | CpuRefusal:
         """Return the CPUs of each container with CPUs of its own; they keep those that are held.
 
-        Init containers use those of later ones, and are never refused because of NUMA nodes.
+        Containers get CPUs in the order in which they start. An init container leaves its CPUs to
+        those that start after it.
         """
-        divided = dict(self._keep_containers(held, free))
-        free -= _union(divided.values())
-        for each in self._claiming(ContainerKind.SIDECAR, ContainerKind.APP):
-            if each.name in divided:
-                continue
-            found = self._take(self.claim.containers[each.name], free, policy)
+        # Source: Kubernetes, policy_static.go, updateCPUsToReuse, allocateCPUs, AllocatePod.
+        kept = dict(self._keep_containers(held, free))
+        divided: dict[str, Cpus] = {}
+        lasting = used = _NONE
+        for each in self._claiming:
+            is_init = each.kind is ContainerKind.INIT
+            found: Cpus | CpuRefusal | None = kept.pop(each.name, None)
+            if found is None:
+                usable = free - lasting if is_init else free - lasting - _union(kept.values())
+                count = self.claim.containers[each.name]
+                found = self._take(count, usable, policy, reused=used & usable)
             if isinstance(found, CpuRefusal):
                 return found
-            divided[each.name] = found
-            free -= found
-        reused = _union(divided[each.name] for each in self._claiming(ContainerKind.APP))
-        if self._lacks_rest(free):
+            used |= found
+            if not is_init:
+                divided[each.name] = found
+                lasting |= found
+        if self._lacks_rest(free - lasting):
             message = (
                 "its containers request all CPUs of the pod level, and others need a part of it"
             )
             return CpuRefusal(reason=NOT_ENOUGH, message=message)
-        for each in self._claiming(ContainerKind.INIT):
-            count = self.claim.containers[each.name]
-            more = self._take(max(count - len(reused), 0), free, self._inside)
-            if isinstance(more, CpuRefusal):
-                return more
-            reused, free = reused | more, free - more
-            found = self._take(count, reused, self._inside)
-            if isinstance(found, CpuRefusal):
-                return found
-            divided[each.name] = found
+        return self._add_inits(divided, free if self.claim.pod else used)
+
+    def _add_inits(
+        self, lasting: Mapping[str, Cpus], usable: Cpus
+    ) -> Mapping[str, Cpus] | CpuRefusal:
+        """Return the CPUs of all containers: init containers have some of the pod's CPUs.
+
+        They depend on nothing else, so that they are the same the next time. Some usable CPUs are
+        left over if init containers and later ones chose different CPUs: the kubelet then gives the
+        pod more than it requests.
+        """
+        # Source: kubernetes#112228, "Static CPU Manager can fail with UnexpectedAdmissionError".
+        own = _union(lasting.values())
+        more = self._take(max(self._count - len(own), 0), usable - own, self._inside)
+        if isinstance(more, CpuRefusal):
+            return more
+        divided = dict(lasting)
+        free = own | more
+        for each in self._claiming:
+            if each.kind is ContainerKind.INIT:
+                found = self._take(self.claim.containers[each.name], free, self._inside)
+                if isinstance(found, CpuRefusal):
+                    return found
+                divided[each.name] = found
+            else:
+                free -= lasting[each.name]
         return divided
 
     def _keep_containers(
         self, held: Mapping[UnitName, Cpus], free: Cpus
     ) -> Iterator[tuple[str, Cpus]]:
         """Yield the containers that run with CPUs which they can keep, whatever others need."""
-        for each in self._claiming(ContainerKind.SIDECAR, ContainerKind.APP):
+        for each in self._claiming:
             now = held.get(each.scope, _NONE)
-            if len(now) == self.claim.containers[each.name] and now <= free:
+            is_lasting = each.kind is not ContainerKind.INIT
+            if is_lasting and len(now) == self.claim.containers[each.name] and now <= free:
                 free -= now
                 yield each.name, now
-
-    def _claiming(self, *kinds: ContainerKind) -> Iterator[ContainerDecision]:
-        return (
-            each
-            for each in self.pod.containers
-            if each.kind in kinds and each.name in self.claim.containers
-        )
 
     def _lacks_rest(self, rest: Cpus) -> bool:
         """Return whether containers would share the rest of a pod level of which none is left."""

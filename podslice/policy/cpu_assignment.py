@@ -237,7 +237,7 @@ class _Chosen:
         ]
 
     def order_of_caches(self) -> list[int]:
-        """Return the last-level caches with free CPUs: those of the fullest NUMA node first."""
+        """Return the last-level caches with free CPUs, the fullest of the fullest NUMA node first."""
         # Source: Kubernetes, cpu_assignment.go, sortAvailableUncoreCaches.
         nodes, caches = self.topology.numa_nodes, self.topology.uncore_caches
         ordered = [

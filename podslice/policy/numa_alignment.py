@@ -84,7 +84,7 @@ def numa_nodes_of(numa_nodes: Mapping[int, Cpus], cpus: Cpus) -> frozenset[int]:
 
 
 def _combinations(nodes: Iterable[int], number_max: int) -> Iterator[frozenset[int]]:
-    """Yield the sets of up to so many NUMA nodes: small ones first, then those of low numbers."""
+    """Yield the sets of up to so many NUMA nodes: small ones first, then low numbers first."""
     # Source: Kubernetes, pkg/kubelet/cm/topologymanager/bitmask/bitmask.go, IsNarrowerThan: of two
     # sets of the same size the one whose highest number is lower, {1, 2} before {0, 3}.
     for number in range(1, number_max + 1):

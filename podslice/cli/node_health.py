@@ -73,6 +73,8 @@ async def find_problems(
                 *_find_ended(state, placement.ended),
             ),
             flag=world.manager.flag,
+            sources=wanted.sources,
+            started=wanted.started,
             drop_ins=tuple(_find_outdated_drop_ins(world, state)),
             manifests=tuple(each for each in wanted.problems if each not in of_node),
             pending=wanted.pending,
@@ -120,7 +122,9 @@ async def _find_stopped_agent(
     agent, apply = (listed.get(name) for name in (_AGENT, _APPLY))
     if agent is not None and agent.active_state == "failed":
         return StoppedAgent(
-            directories=directories, has_failed=True, hint=_see_journal(world.manager)
+            directories=directories,
+            has_failed=True,
+            hint=f"{_see_journal(world.manager)}; {_start(world.manager)}",
         )
     is_applied = apply is not None and apply.active_state == "active"
     if not directories or (is_applied and not is_enabled(_AGENT, world.manager)):
@@ -229,8 +233,8 @@ def _find_outdated_drop_ins(world: LiveWorld, state: Assessment) -> Iterator[Out
 
 
 def _see_journal(manager: Manager) -> str:
-    return f"see: {reading_command(_AGENT, manager)}"
+    return f"to see why: {reading_command(_AGENT, manager)}"
 
 
 def _start(manager: Manager) -> str:
-    return f"to start it: systemctl {'--user ' if manager.is_user else ''}start podslice-agent"
+    return f"to start it: systemctl{manager.flag} start podslice-agent"

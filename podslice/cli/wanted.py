@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from podslice.cli.quadlet_presence import pods_with_quadlets
 from podslice.dataclass import dataclass
 from podslice.errors import InputError, Severity
 from podslice.inputs.source import list_manifests
-from podslice.model.config import Config
+from podslice.model.config import Config, Containers
 from podslice.pausable import finish
 from podslice.reconcile.assess import assess_findings
 from podslice.reconcile.pending import find_pending
@@ -17,7 +19,7 @@ from podslice.reconcile.request import Request
 from podslice.usage.health import UnwantedPod
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from podslice.agent.manifest_files import ManifestDirectories
     from podslice.cli.options import Planning
@@ -43,6 +45,10 @@ class WantedByManifests:
     problems: tuple[Problem, ...] = ()
     directories: tuple[str, ...] = ()
     """The directories whose changes nothing applies, because no agent runs."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The manifests of the pods in them, by key."""
+    started: frozenset[str] = frozenset()
+    """The pods whose containers `apply --start` runs, by key."""
 
 
 def manifest_directories(config: Config, manager: Manager) -> tuple[str, ...]:
@@ -56,7 +62,7 @@ def manifest_directories(config: Config, manager: Manager) -> tuple[str, ...]:
 
 
 def sources_or_default(planning: Planning, filename: Sequence[str] | None) -> list[str]:
-    """Return the stated files, or else the manifest directories that exist.
+    """Return the stated files, or else the manifest directories with manifests.
 
     Raises:
         InputError: the configuration is invalid.
@@ -64,7 +70,7 @@ def sources_or_default(planning: Planning, filename: Sequence[str] | None) -> li
     if filename:
         return list(filename)
     directories = manifest_directories(planning.config, planning.manager)
-    return [each for each in directories if Path(each).is_dir()]
+    return list(filter(_has_content, directories))
 
 
 def pods_of_manifests(planning: Planning) -> dict[str, set[str]]:
@@ -87,16 +93,23 @@ def pods_of_manifests(planning: Planning) -> dict[str, set[str]]:
 async def read_wanted(world: World, findings: Findings, state: Assessment) -> WantedByManifests:
     """Return what the manifests want; `state` is the assessment of these findings."""
     if state.agent is not None and state.agent.pending is not None:
-        return WantedByManifests(pending=state.agent.pending, problems=state.agent.problems)
+        uids = {pod.uid: pod.key for pod in state.current}
+        sources = {uids[uid]: path for uid, path in state.sources.items() if uid in uids}
+        return WantedByManifests(
+            pending=state.agent.pending,
+            problems=state.agent.problems,
+            sources=sources,
+            started=_started(world, state, sources),
+        )
     directories = manifest_directories(world.config, world.manager)
-    sources = {str(Path(source).parent) for source in state.sources.values()}
-    for each in sorted(denied := set(filter(_is_denied, {*directories, *sources}))):
+    parents = {str(Path(source).parent) for source in state.sources.values()}
+    for each in sorted(denied := set(filter(_is_denied, {*directories, *parents}))):
         world.on_note(f"{each} is not readable for this user: {_UNREAD}")
     contents = {each for each in directories if each not in denied and _has_content(each)}
-    contents |= sources - denied
+    contents |= parents - denied
     if not contents:
         pending = find_pending(state, (), digests={}, sources={})
-        return WantedByManifests(pending=pending)
+        return WantedByManifests(pending=pending, started=_started(world, state, ()))
     from podslice.agent.manifest_files import ManifestDirectories
 
     manifests = ManifestDirectories(directories, validate=world.config.validate)
@@ -106,7 +119,16 @@ async def read_wanted(world: World, findings: Findings, state: Assessment) -> Wa
         unwanted=found.unwanted,
         problems=found.problems,
         directories=tuple(sorted(contents)) if state.agent is None else (),
+        sources=found.sources,
+        started=found.started,
     )
+
+
+def _started(world: World, state: Assessment, in_directories: Iterable[str]) -> frozenset[str]:
+    """Return the pods whose containers `apply --start` runs: those that have quadlets, or are to."""
+    keys = frozenset(in_directories)
+    found = pods_with_quadlets({*keys, *(pod.key for pod in state.current)}, world.manager)
+    return found | keys if world.config.containers is Containers.QUADLET else found
 
 
 def _has_content(directory: str) -> bool:
@@ -155,6 +177,8 @@ async def _compare(
         problems += error.problems
         after = state
     marked = {mark.uid for mark in state.evicted}
+    sources = {each.pod.key: each.source for each in wanted.contents.pods}
+    started = _started(world, state, sources)
     return WantedByManifests(
         pending=find_pending(
             after,
@@ -162,7 +186,10 @@ async def _compare(
             digests=wanted.digests,
             sources=wanted.contents.sources,
             waiting=wanted.waiting,
+            started=started,
         ),
+        sources=sources,
+        started=started,
         unwanted=tuple(
             UnwantedPod(pod=pod.key, source=state.sources[pod.uid])
             for pod in state.current

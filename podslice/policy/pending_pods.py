@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field, replace
 
 from podslice.dataclass import dataclass
@@ -30,6 +31,10 @@ class WantedState:
     evicted: tuple[Eviction, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     """The files of the pods of manifests, by uid."""
+    started: Collection[str] = ()
+    """The pods whose containers `apply --start` runs, by key."""
+    flag: str = ""
+    """The option that selects the service manager, after a space; empty for the system's."""
 
 
 def pending_pods(state: WantedState) -> tuple[PendingPod, ...]:
@@ -57,7 +62,7 @@ def _evicted(state: WantedState) -> Iterator[PendingPod]:
         if mark.uid not in changed:
             hint = (
                 "it is not admitted until its manifest changes; to readmit it:"
-                f" podslice readmit {mark.pod}"
+                f" podslice readmit{state.flag} {mark.pod}"
             )
             yield PendingPod(pod=mark.pod, reason=EVICTED, message=mark.message, hint=hint)
 
@@ -65,16 +70,19 @@ def _evicted(state: WantedState) -> Iterator[PendingPod]:
 def _refused(state: WantedState) -> Iterator[PendingPod]:
     for each in state.refused:
         yield PendingPod(
-            pod=each.pod, reason=each.reason, message=each.message, hint=_hint(each.reason)
+            pod=each.pod,
+            reason=each.reason,
+            message=each.message,
+            hint=_hint(each.reason, state.flag),
         )
 
 
-def _hint(reason: str) -> str:
+def _hint(reason: str, flag: str) -> str:
     """Return the remedy for a reason; the messages of other reasons contain their own."""
     if reason in list(Condition):
-        return "to see what uses it: podslice top"
+        return f"to see what uses it: podslice top{flag}"
     if reason.startswith("OutOf"):
-        return "lower its requests, or delete other pods; see: podslice node"
+        return f"lower its requests, or delete other pods; see: podslice node{flag}"
     return ""
 
 
@@ -87,5 +95,8 @@ def _not_applied(state: WantedState) -> Iterator[PendingPod]:
         if pod.key not in applied:
             message = "it is not applied yet"
         source = state.sources.get(pod.uid)
-        hint = "" if source is None else f"to apply it: podslice apply -f {source}"
+        hint = ""
+        if source is not None:
+            start = " --start" if pod.key in state.started else ""
+            hint = f"to apply it: podslice apply{state.flag}{start} -f {shlex.quote(source)}"
         yield PendingPod(pod=pod.key, reason=NOT_APPLIED, message=message, hint=hint)

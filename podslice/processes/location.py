@@ -320,9 +320,10 @@ def _misplaced(assessment: Assessment, pods: PodMap) -> Iterator[ObservedUnit]:
 def _strays_by_name(
     assessment: Assessment, pods: PodMap, groups: Groups, name_of: Callable[[int], str]
 ) -> Iterator[Stray]:
+    flag = assessment.observed.caps.manager.flag
     for unit in _misplaced(assessment, pods):
         pod, container = pods.container(unit.name)
-        start = f"then start it again: podslice run {pod} -c {container} -- COMMAND"
+        start = f"then start it again: podslice run{flag} {pod} -c {container} -- COMMAND"
         yield Stray(
             pod=pod,
             container=container,
@@ -330,7 +331,7 @@ def _strays_by_name(
             found_by="unit name",
             control_group=unit.control_group,
             processes=_running_in(unit.control_group, groups, name_of),
-            hint=f"systemctl stop {unit.name}{f', {start}' if pod else ''}",
+            hint=f"to stop it: systemctl{flag} stop {unit.name}{f'; {start}' if pod else ''}",
         )
 
 
@@ -358,7 +359,8 @@ def _strays_of_services(
             found_by="drop-in",
             control_group=unit.control_group,
             processes=_running_in(unit.control_group, groups, name_of),
-            hint=f"systemctl{assessment.observed.caps.manager.flag} restart {unit.name}",
+            hint="to start it in the pod:"
+            f" systemctl{assessment.observed.caps.manager.flag} restart {unit.name}",
         )
 
 

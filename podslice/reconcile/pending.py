@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import Eviction, PendingPod
@@ -10,7 +10,7 @@ from podslice.policy.pending_pods import WantedState, pending_pods
 from podslice.reconcile.assessment import Assessment
 
 
-def find_pending(
+def find_pending(  # noqa: PLR0913 - each is another part of what is wanted
     assessment: Assessment,
     candidates: Iterable[PodDecision],
     *,
@@ -18,6 +18,7 @@ def find_pending(
     sources: Mapping[str, str],
     waiting: Iterable[Refusal] = (),
     evicted: Iterable[Eviction] = (),
+    started: Collection[str] = (),
 ) -> tuple[PendingPod, ...]:
     """Return the pods that do not run as wanted.
 
@@ -28,6 +29,7 @@ def find_pending(
         sources: their files, by uid.
         waiting: pods that have to wait for others, and are not candidates.
         evicted: marks that are not recorded.
+        started: the pods whose containers `apply --start` runs, by key.
     """
     refused = (*assessment.plan.refused, *waiting)
     keys = {each.pod for each in refused}
@@ -43,5 +45,7 @@ def find_pending(
             refused=refused,
             evicted=(*assessment.evicted, *evicted),
             sources=sources,
+            started=started,
+            flag=assessment.observed.caps.manager.flag,
         )
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import field
 from enum import StrEnum
 
 from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
 from podslice.model.desired import Refusal
 from podslice.model.kubelet import Foreign
+from podslice.model.naming import podman_service
 from podslice.model.node_state import AgentState, Condition, ContainerFailure, PendingPod
 from podslice.model.properties import PARTITION, PROPERTIES, format_value
 from podslice.model.unit import UnitName
@@ -146,6 +149,10 @@ class HealthFacts:
     """The containers of other programs in pods that have failed or restart."""
     flag: str = ""
     """The option that selects the service manager, after a space; empty for the system's."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The manifests of pods in the manifest directories, by the pods' keys."""
+    started: Collection[str] = ()
+    """The pods whose containers `apply --start` runs, by key."""
     drop_ins: tuple[OutdatedDropIn, ...] = ()
     manifests: tuple[Problem, ...] = ()
     """The problems of the manifest directories."""
@@ -173,14 +180,14 @@ def problems_of(facts: HealthFacts) -> tuple[HealthProblem, ...]:
     return tuple(
         dict.fromkeys(
             (
-                *_of_configuration(facts.configuration),
+                *_of_configuration(facts),
                 *_of_foreign(facts.foreign),
                 *_of_agent(facts),
                 *_of_containers(facts),
                 *_of_manifests(facts.manifests),
                 *_of_pods(facts),
                 *_of_restarts(facts),
-                *_of_drop_ins(facts.drop_ins),
+                *_of_drop_ins(facts),
                 *_of_cpus(facts),
                 # a kubelet owns the units below its root
                 *(() if facts.foreign else _of_units(facts)),
@@ -196,14 +203,14 @@ def problematic_pods(problems: Iterable[HealthProblem]) -> frozenset[str]:
     return frozenset(each.pod for each in problems if each.pod is not None)
 
 
-def _of_configuration(problems: Iterable[Problem]) -> Iterator[HealthProblem]:
-    for each in problems:
+def _of_configuration(facts: HealthFacts) -> Iterator[HealthProblem]:
+    for each in facts.configuration:
         if each.severity is Severity.ERROR:
             yield HealthProblem(
                 kind=HealthKind.CONFIGURATION,
                 object=each.where,
                 message=each.message,
-                hint=each.hint or "after correcting it, run: podslice check",
+                hint=each.hint or f"after correcting it, run: podslice check{facts.flag}",
             )
 
 
@@ -231,14 +238,14 @@ def _of_agent(facts: HealthFacts) -> Iterator[HealthProblem]:
             kind=HealthKind.AGENT_FAILED,
             object=AGENT,
             message=f"{each.where}: {each.message}" if each.where else each.message,
-            hint=each.hint or "see: podslice events",
+            hint=each.hint or f"see: podslice events{facts.flag}",
         )
     for condition in facts.agent.conditions:
         yield HealthProblem(
             kind=HealthKind.CONDITION,
             object=condition.value,
             message=_CONDITIONS[condition],
-            hint="to see what uses it: podslice top",
+            hint=f"to see what uses it: podslice top{facts.flag}",
         )
 
 
@@ -305,7 +312,7 @@ def _of_pods(facts: HealthFacts) -> Iterator[HealthProblem]:
             HealthKind.UNWANTED,
             unwanted.pod,
             f"it is still applied, but {unwanted.source} no longer contains it",
-            f"to remove it: podslice delete {unwanted.pod}",
+            f"to remove it: podslice delete{facts.flag} {unwanted.pod}",
         )
     for stuck in facts.agent.stuck if facts.agent else ():
         message = f"it could not be removed: {stuck.why}"
@@ -315,8 +322,15 @@ def _of_pods(facts: HealthFacts) -> Iterator[HealthProblem]:
             HealthKind.UNRECORDED,
             key,
             "it has no record; its values are those of its slice, without its containers",
-            "apply its manifest again: podslice apply -f FILE",
+            f"to apply its manifest again: {_applying(facts, key)}",
         )
+
+
+def _applying(facts: HealthFacts, pod: str) -> str:
+    """Return the command that applies the manifest of a pod."""
+    start = " --start" if pod in facts.started else ""
+    source = facts.sources.get(pod)
+    return f"podslice apply{facts.flag}{start} -f {shlex.quote(source) if source else 'FILE'}"
 
 
 def _of_cpus(facts: HealthFacts) -> Iterator[HealthProblem]:
@@ -338,12 +352,12 @@ def _of_cpus(facts: HealthFacts) -> Iterator[HealthProblem]:
                 )
 
 
-def _of_drop_ins(outdated: Iterable[OutdatedDropIn]) -> Iterator[HealthProblem]:
-    for each in outdated:
+def _of_drop_ins(facts: HealthFacts) -> Iterator[HealthProblem]:
+    for each in facts.drop_ins:
         message = (
             f"{each.unit} does not start with the slice and the limits of the pod: {each.path}"
         )
-        hint = "the next podslice apply writes it again"
+        hint = f"to write it again: podslice apply{facts.flag}"
         yield _of_pod(HealthKind.DROP_IN, each.pod, message, hint)
 
 
@@ -354,14 +368,19 @@ def _of_pod(kind: HealthKind, pod: str, message: str, hint: str) -> HealthProble
 def _of_units(facts: HealthFacts) -> Iterator[HealthProblem]:
     """Yield the differences of units, except those of pods that are being removed."""
     agent = facts.agent
-    hint = "the next podslice apply restores it" if agent is None else "the agent restores it"
+    hint = (
+        f"to restore it: podslice apply{facts.flag}" if agent is None else "the agent restores it"
+    )
     leaving = {*agent.terminating, *(each.pod for each in agent.stuck)} if agent else set()
     reported = set()
     for unit in facts.units:
         for kind, message in _differences(unit) if unit.pod not in leaving else ():
             reported.add(unit.name)
+            remedy = hint
+            if kind is HealthKind.MISSING and unit.pod is not None and unit.pod in facts.started:
+                remedy = _starting(facts, unit.pod, hint)
             yield HealthProblem(
-                kind=kind, object=unit.name, message=message, hint=hint, pod=unit.pod
+                kind=kind, object=unit.name, message=message, hint=remedy, pod=unit.pod
             )
     for change in facts.changes:
         if change.unit not in reported and change.pod not in leaving:
@@ -372,6 +391,14 @@ def _of_units(facts: HealthFacts) -> Iterator[HealthProblem]:
                 hint=hint,
                 pod=change.pod,
             )
+
+
+def _starting(facts: HealthFacts, pod: str, hint: str) -> str:
+    """Return the remedy for a pod without a slice, whose containers have ended with the slice."""
+    if facts.agent is None and pod in facts.sources:
+        return f"to restore it with its containers: {_applying(facts, pod)}"
+    service = podman_service(pod)
+    return f"{hint}; then, to start its containers: systemctl{facts.flag} start {service}"
 
 
 def _differences(unit: UnitStatus) -> Iterator[tuple[HealthKind, str]]:
@@ -395,14 +422,15 @@ def _of_records(facts: HealthFacts) -> Iterator[HealthProblem]:
             kind=HealthKind.ORPHAN,
             object=unit,
             message="it is an orphan: not created by podslice, or its pod is unknown",
-            hint=f"to see its processes: systemctl status {unit}",
+            hint=f"to see its processes: systemctl{facts.flag} status {unit}; to end them and remove"
+            f" it: systemctl{facts.flag} stop {unit}",
         )
     for path in facts.damaged_records:
         yield HealthProblem(
             kind=HealthKind.RECORD,
             object=path,
             message="it is not a valid record",
-            hint="the next podslice apply removes it",
+            hint=f"to remove it: podslice apply{facts.flag}",
         )
     for unit, why in facts.not_enforced:
         yield HealthProblem(kind=HealthKind.RESERVATION, object=unit, message=why)

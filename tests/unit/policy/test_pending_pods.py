@@ -71,6 +71,24 @@ def test_the_reason_of_a_pod(more, reason, message, hint):
     assert found.is_applied == bool(more.get("applied"))
 
 
+def test_remedies_name_the_service_manager_and_the_start_of_containers():
+    state = WantedState(
+        candidates=decisions(WEB, besteffort("batch"), burstable("db"), burstable("api")),
+        refused=(replace(LARGE, pod="default/db"), replace(SHORT, pod="default/api")),
+        evicted=(replace(MARK, pod="default/old", uid="old"),),
+        sources={"web": "/m/a b.yaml", "batch": "/m/batch.yaml"},
+        started={"default/web"},
+        flag=" --user",
+    )
+    assert {each.pod: each.hint.rpartition(": ")[2] for each in pending_pods(state)} == {
+        "default/api": "podslice top --user",
+        "default/batch": "podslice apply --user -f /m/batch.yaml",
+        "default/db": "podslice node --user",
+        "default/old": "podslice readmit --user default/old",
+        "default/web": "podslice apply --user --start -f '/m/a b.yaml'",
+    }
+
+
 def test_an_evicted_pod_without_a_manifest_is_wanted():
     (found,) = pending(evicted=(MARK,))
     assert (found.reason, found.qos, found.source) == ("Evicted", "", None)

@@ -191,7 +191,8 @@ def test_a_unit_with_a_containers_name_elsewhere_is_a_stray():
     assert (stray.pod, stray.container, stray.found_by) == ("default/web", "main", "unit name")
     assert (stray.what, stray.control_group, stray.processes) == (SCOPE, group, running(2, 3))
     assert stray.hint == (
-        f"systemctl stop {SCOPE}, then start it again: podslice run default/web -c main -- COMMAND"
+        f"to stop it: systemctl stop {SCOPE}; then start it again: podslice run default/web -c main"
+        " -- COMMAND"
     )
 
 
@@ -206,7 +207,7 @@ def test_a_stray_of_no_applied_pod_is_listed():
     name = "podslice-podgone-main.service"
     (stray,) = placed({}, of=state(at(name, f"/system.slice/{name}"))).strays
     assert (stray.pod, stray.container, stray.processes) == (None, None, ())
-    assert stray.hint == f"systemctl stop {name}"
+    assert stray.hint == f"to stop it: systemctl stop {name}"
 
 
 def test_units_in_place_or_without_processes_are_not_strays():

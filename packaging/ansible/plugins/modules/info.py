@@ -71,7 +71,7 @@ problems:
   type: list
   elements: dict
   sample: [{kind: unit-differs, object: kubepods.slice, message: "CPUWeight is 5, should be 200",
-            hint: the next podslice apply restores it}]
+            hint: "to restore it: podslice apply"}]
 in_sync:
   description: Whether C(podslice apply) would change none of the applied pods.
   returned: when V(status) is gathered

@@ -249,7 +249,9 @@ def test_without_files_the_manifest_directories_are_applied(podslice, here, memo
     assert podslice("apply") == (0, lines(*did, "4 done"), "")
 
 
-def test_without_files_applied_pods_are_set_again(podslice, web, memory):
+def test_without_files_applied_pods_are_set_again(podslice, here, web, memory):
+    # the packages make an empty directory
+    (here / "manifests").mkdir(parents=True)
     podslice("apply", "-f", web)
     asyncio.run(memory.set_properties(POD, {"CPUWeight": 7}))
     assert podslice("apply") == (

@@ -21,7 +21,7 @@ from podslice.model.node_state import (
     PendingPod,
     StuckPod,
 )
-from podslice.model.unit import UnitName
+from podslice.model.unit import GENERATED, UnitName
 from podslice.processes.runtimes import RuntimeContainer
 from podslice.store import Store, histories
 from podslice.store.container_failures import ContainerFailures
@@ -498,6 +498,58 @@ def test_the_exit_code_of_each_situation(machine, prepare, problems):
     found = [f"{each['kind']} {_last(each['object'])}" for each in document["problems"]]
     assert (ended.code, document["healthy"], found) == (code, not problems, problems)
     assert all(each["message"] for each in document["problems"])
+
+
+def hints(machine, *options):
+    """Return the remedies of all problems except that the agent does not run, by kind."""
+    document = json.loads(machine.podslice("status", "-o", "json", *options).out)
+    listed = {each["kind"]: each["hint"] for each in document["problems"]}
+    listed.pop("agent-stopped", None)
+    return listed
+
+
+def give_quadlets(machine, name="web"):
+    """Write the file with which podman's generator makes the service of a pod."""
+    text = f"{GENERATED}\n[Unit]\nDescription=Pod default/{name}\n"
+    make_files(machine.here / "etc-False/containers/systemd", {f"{name}.pod": text})
+
+
+def test_the_remedy_for_a_pod_with_quadlets_starts_its_containers(machine):
+    source = machine.directory / "web.yaml"
+    machine.apply()
+    machine.put("web", {"cpu": "600m"})
+    assert hints(machine) == {"pod-pending": f"to apply it: podslice apply -f {source}"}
+    give_quadlets(machine, "other")
+    assert hints(machine) == {"pod-pending": f"to apply it: podslice apply -f {source}"}
+    give_quadlets(machine)
+    assert hints(machine) == {"pod-pending": f"to apply it: podslice apply --start -f {source}"}
+    machine.apply()
+    machine.store.remove("web")
+    command = f"podslice apply --start -f {source}"
+    assert hints(machine)["pod-unrecorded"] == f"to apply its manifest again: {command}"
+    machine.apply()
+    machine.stop(WEB)
+    command = f"podslice apply --start -f {source}"
+    assert hints(machine) == {"unit-missing": f"to restore it with its containers: {command}"}
+
+
+def test_the_remedy_for_a_pod_with_quadlets_and_without_a_manifest(machine):
+    by_hand(machine)
+    give_quadlets(machine)
+    machine.set(WEB, CPUWeight=1)
+    assert hints(machine) == {"unit-differs": "to restore it: podslice apply"}
+    machine.stop(WEB)
+    start = "then, to start its containers: systemctl start web-pod.service"
+    assert hints(machine) == {"unit-missing": f"to restore it: podslice apply; {start}"}
+    machine.agent()
+    assert hints(machine) == {"unit-missing": f"the agent restores it; {start}"}
+
+
+def test_the_remedy_for_a_pod_whose_containers_the_agent_would_run(machine):
+    make_files(machine.here, {"etc/podslice/podslice.toml": 'containers = "quadlet"\n'})
+    source = machine.directory / "web.yaml"
+    (machine.directory / "batch.yaml").unlink()
+    assert hints(machine) == {"pod-pending": f"to apply it: podslice apply --start -f {source}"}
 
 
 def test_a_directory_that_the_user_may_not_read_is_a_note(machine, monkeypatch):

@@ -393,7 +393,7 @@ def test_a_service_that_runs_elsewhere_is_a_problem(podslice, web, memory):
     (problem,) = found["problems"]
     assert (problem["kind"], problem["object"]) == ("processes-elsewhere", "default/web")
     assert problem["message"].endswith("runs in /system.slice, outside of the pod")
-    assert problem["hint"] == "systemctl restart lg.service"
+    assert problem["hint"] == "to start it in the pod: systemctl restart lg.service"
 
 
 def test_top_shows_the_use_of_a_service(podslice, web, memory, here):

@@ -180,7 +180,7 @@ def test_status_lists_every_difference(podslice, drifted):
         f"{POD}: CPUWeight is 1, should be 75",
         f"{POD}: TasksMax is 9, should be unset",
         "kubepods-besteffort.slice: it is missing",
-        "  → the next podslice apply restores it",
+        "  → to restore it: podslice apply",
     ]
     assert " 1!" in ended.out
 
@@ -244,7 +244,10 @@ def test_orphaned_slices_are_noted(podslice, web, memory):
                 "kubepods-podforeign.slice: it is an orphan: not created by podslice, or its pod is"
                 " unknown"
             ),
-            "  → to see its processes: systemctl status kubepods-podforeign.slice",
+            (
+                "  → to see its processes: systemctl status kubepods-podforeign.slice; to end them and"
+                " remove it: systemctl stop kubepods-podforeign.slice"
+            ),
         ]
 
 
@@ -365,8 +368,8 @@ def test_strays_are_listed_with_a_hint(podslice, web, memory, run, runtimes_hold
             " the pod"
         ),
         (
-            f"  → systemctl stop {SCOPE}, then start it again: podslice run shop/web -c main"
-            " -- COMMAND"
+            f"  → to stop it: systemctl stop {SCOPE}; then start it again: podslice run shop/web -c"
+            " main -- COMMAND"
         ),
         (
             "pod shop/web: podman container web-main (40 p40) runs in"
@@ -404,7 +407,7 @@ def test_a_stray_of_no_pod_and_without_processes(podslice, web, memory):
     asyncio.run(memory.start(TransientUnit(name=name, properties=properties)))
     assert podslice("status").out.splitlines()[-4:-2] == [
         f"{name}: (no process) runs in /system.slice, and belongs to no applied pod",
-        f"  → systemctl stop {name}",
+        f"  → to stop it: systemctl stop {name}",
     ]
     (stray,) = json.loads(podslice("status", "-o", "json").out)["strays"]
     assert (stray["pod"], stray["pid"], stray["name"]) == (None, None, None)
@@ -554,7 +557,7 @@ def test_only_pods_and_slices_with_problems_are_shown(podslice, many, memory):
         "",
         "PROBLEMS",
         f"{slice_}: TasksMax is 9, should be unset",
-        "  → the next podslice apply restores it",
+        "  → to restore it: podslice apply",
         "",
         "1 pod, 1 problem",
     ]
@@ -569,7 +572,7 @@ def test_only_pods_and_slices_with_problems_are_shown(podslice, many, memory):
         3,
         [
             "kubepods-besteffort.slice: it is missing",
-            "  → the next podslice apply restores it",
+            "  → to restore it: podslice apply",
             "",
             "1 problem",
         ],

@@ -36,6 +36,8 @@ INTERVAL_SEC = 0.25
 """The time in which the use of CPUs is measured."""
 _EVENTS = 10
 _MESSAGES = 5
+_MESSAGES_READ = 50
+"""podman's events about a container, up to ten for a start and its end, are left out of these."""
 
 
 async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail | None:
@@ -69,7 +71,7 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
         time_usec=now.time_usec,
         phase=_phase(key, state, shown),
         init_containers=_init_containers(decision.pod, progress),
-        source=state.sources.get(decision.pod.uid),
+        source=state.sources.get(decision.pod.uid) or found.wanted.sources.get(key),
         node_conditions=tuple(state.agent.conditions) if state.agent else (),
         recorded=RecordedUsage(world).read(key),
         events=events,
@@ -194,12 +196,12 @@ def _read_messages(
     query = LogQuery(
         units=tuple(dict.fromkeys(names)),
         containers=[held.id] if held else (),
-        lines=_MESSAGES,
+        lines=_MESSAGES_READ,
         format="json",
         manager=world.manager,
     )
     try:
-        return read_messages(query), ""
+        return read_messages(query)[-_MESSAGES:], ""
     except PodsliceError as error:
         return (), str(error)
 

@@ -6,8 +6,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import field, replace
 from typing import Any
 
 from podslice.dataclass import dataclass
@@ -27,6 +27,8 @@ TIME_MAX_USEC = 250_000_000_000 * 10**6
 _CHECK_SEC = 30
 _READ_SEC = 10
 _PREFIX = "PODSLICE_"
+_PODMAN_EVENT = "PODMAN_EVENT"
+"""A field of podman's events about a container. Source: podman 5.4, libpod/events/logs.go."""
 _OWN = frozenset({"PODSLICE_EVENT", "PODSLICE_POD", "PODSLICE_UNIT"})
 
 
@@ -144,7 +146,9 @@ def journal_command(query: LogQuery) -> tuple[str, tuple[str, ...]]:
 
 
 def read_messages(query: LogQuery) -> tuple[Entry, ...]:
-    """Return the messages, the oldest first; a query that does not follow ends.
+    """Return the messages, the oldest first, without podman's events about its containers.
+
+    The query does not follow.
 
     Raises:
         HostError: there is no journal, this user may not read it, or journalctl does not answer.
@@ -157,7 +161,20 @@ def read_messages(query: LogQuery) -> tuple[Entry, ...]:
     if ended.code:
         reason = excerpt(ended.err.decode(errors="replace").strip())
         raise HostError(f"cannot read the journal: {reason or 'journalctl failed'}")
-    return tuple(map(parse, filter(None, ended.out.split(b"\n"))))
+    return tuple(_parse_messages(filter(None, ended.out.split(b"\n"))))
+
+
+def _parse_messages(lines: Iterable[bytes]) -> Iterator[Entry]:
+    for line in lines:
+        try:
+            fields = _fields(line)
+            # podman writes several events for each start in the unit of the container
+            entry = None if _PODMAN_EVENT in fields else _entry(fields)
+        except FORMAT_ERRORS as error:
+            raise _not_an_entry(line) from error
+        if entry is not None:
+            # conmon writes lines with their end
+            yield replace(entry, message=entry.message.removesuffix("\n"))
 
 
 def _find_log_command(manager: Manager) -> str:
@@ -209,9 +226,17 @@ def parse(line: bytes) -> Entry:
     Source: systemd, docs/JOURNAL_EXPORT_FORMATS.md, "Journal JSON Format".
     """
     try:
-        return _entry({name: _text(value) for name, value in json.loads(line).items()})
+        return _entry(_fields(line))
     except FORMAT_ERRORS as error:
-        raise HostError(f"journalctl printed a line that is not an entry: {line[:80]!r}") from error
+        raise _not_an_entry(line) from error
+
+
+def _not_an_entry(line: bytes) -> HostError:
+    return HostError(f"journalctl printed a line that is not an entry: {line[:80]!r}")
+
+
+def _fields(line: bytes) -> dict[str, str]:
+    return {name: _text(value) for name, value in json.loads(line).items()}
 
 
 def _entry(found: Mapping[str, str]) -> Entry:

@@ -34,12 +34,15 @@ def journalctl(allow_effects, tmp_path, monkeypatch):
 def test_messages_have_their_time_and_text(journalctl, tmp_path):
     entries = [
         {"__REALTIME_TIMESTAMP": "1795302032135760", "MESSAGE": "one\x85line"},
+        {"__REALTIME_TIMESTAMP": "1795302032135760", "MESSAGE": "x", "PODMAN_EVENT": "init"},
+        {"__REALTIME_TIMESTAMP": "1795302032135760", "MESSAGE": "of podman\n"},
         {"__REALTIME_TIMESTAMP": "1795302032135761", "MESSAGE": [104, 105, 255]},
     ]
     (tmp_path / "entries").write_text("".join(f"{json.dumps(each)}\n" for each in entries))
     asked = journalctl(f"cat {tmp_path}/entries")
     assert [(each.time_usec, each.message) for each in read_messages(QUERY)] == [
         (1795302032135760, "one\x85line"),
+        (1795302032135760, "of podman"),
         (1795302032135761, "hi\\xff"),
     ]
     assert asked.read_text().split() == [

@@ -257,12 +257,14 @@ class _Comparison:
         ]
         if not stale or pod.uid not in self._records.digests:
             return False
+        units = " ".join(stale)
         message = f"pod {pod.key} would be {decision.qos}, but services start in its present slice:"
         self.held.append(
             Problem(
                 where=pod.where,
                 message=f"{message} {', '.join(stale)}",
-                hint=f"stop them; then: podslice apply{flag}",
+                hint=f"systemctl{flag} stop {units} && podslice apply{flag} && systemctl{flag} start"
+                f" {units}",
             )
         )
         return True

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.host import users
 from tests.host.scenario import BIG, apply, show
 
 POD = """\
@@ -19,6 +20,7 @@ SERVICE = "[Service]\nExecStart=sleep infinity\n"
 DIRECTORY = "/etc/systemd/system"
 DROP_IN = f"{DIRECTORY}/lg.service.d/50-podslice.conf"
 SLICE = "kubepods-burstable-podlg.default.slice"
+USER_CONFIG = f"/home/{users.NAME}/.config"
 INSIDE = f"/kubepods.slice/kubepods-burstable.slice/{SLICE}"
 
 pytestmark = pytest.mark.namespace
@@ -130,3 +132,47 @@ def test_a_service_follows_the_class_of_its_pod(host):
     assert (service["action"], service["slice"]) == ("written", "kubepods-podlg.default.slice")
     host.run("systemctl", "start", "lg.service")
     assert place(host) == "/kubepods.slice/kubepods-podlg.default.slice/lg.service"
+
+
+def test_a_user_adopts_and_releases_a_service(clean_machine):
+    machine = clean_machine
+    directory = f"{USER_CONFIG}/systemd/user"
+    # it starts more often than the limit of starts permits
+    machine.put(f"{directory}/lg.service", f"[Unit]\nStartLimitIntervalSec=0\n{SERVICE}")
+    machine.put(f"{USER_CONFIG}/podslice/manifests/lg.yaml", POD)
+    machine.run("chown", "-R", users.NAME, USER_CONFIG)
+
+    def systemctl(*arguments):
+        return users.command(machine, "systemctl", "--user", *arguments).stdout
+
+    def group():
+        return systemctl("show", "-P", "ControlGroup", "lg").partition(f"{users.MANAGER}/")[2]
+
+    inside = f"{INSIDE.lstrip('/')}/lg.service\n"
+    with users.user_manager(machine) as podslice:
+        systemctl("start", "lg")
+        podslice("apply", *BIG)
+        adopted = podslice("adopt", "lg", "lg", *BIG)
+        assert f"{directory}/lg.service.d/50-podslice.conf" in adopted.stdout
+        assert "until it is restarted: systemctl --user restart lg.service" in adopted.stdout
+        assert group() == "app.slice/lg.service\n"
+        systemctl("restart", "lg")
+        assert group() == inside
+        systemctl("daemon-reload")
+        systemctl("restart", "lg")
+        assert group() == inside
+
+        refused = podslice("delete", "lg", *BIG, check=False)
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert "podslice delete --user default/lg --restart" in refused.stderr
+        assert "applies it again" not in refused.stderr
+        podslice("release", "lg", "--restart", *BIG)
+        assert group() == "app.slice/lg.service\n"
+        podslice("adopt", "lg", "lg", "--restart", *BIG)
+        assert group() == inside
+        deleted = podslice("delete", "lg", "--restart", *BIG)
+        assert "restarted lg.service" in deleted.stdout
+        assert "lg.yaml contains default/lg: the agent applies it again" in deleted.stderr
+        assert group() == "app.slice/lg.service\n"
+        systemctl("stop", "lg")
+    machine.run("rm", "-r", USER_CONFIG)

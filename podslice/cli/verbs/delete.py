@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -99,7 +100,8 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     keys |= of_files
     if not keys and not every:
         raise invalid("no pod specified", "specify pods, -f FILE or --all")
-    manifests = _find_manifests(planning, known if every else keys, forget=forget)
+    files = _find_manifests(planning, known if every else keys)
+    manifests = _check_removal(files, known if every else keys) if forget else []
 
     async def work(world: LiveWorld) -> tuple[Report, StartedPods, PodServices]:
         progress = StepProgress()
@@ -139,7 +141,11 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         services=services,
         flag=planning.manager.flag,
     )
+    if not forget:
+        _note_manifests(planning, files, known if every else keys)
     missing = keys - report.matched - started.removed_pods - services.removed_pods
+    # what was asked of these is done also where they are not applied
+    of_files |= keys.intersection(chain.from_iterable(files.values())) if forget else set()
     for key in sorted(missing - of_files):
         hint = nearest_pod(key, known) or "see: podslice status"
         note(problem_line(Problem(where="", message=f"pod {key} is not applied", hint=hint)))
@@ -168,37 +174,44 @@ def _keys_of_files(files: list[str], namespace: str | None) -> set[str]:
     return {each.key for each in loaded.pods}
 
 
-def _find_manifests(planning: Planning, keys: Collection[str], *, forget: bool) -> list[Path]:
-    """Return the files of these pods in the manifest directories, to be removed with them.
+def _find_manifests(planning: Planning, keys: Collection[str]) -> dict[str, set[str]]:
+    """Return the files of these pods in the manifest directories, each with all its pods."""
+    files = pods_of_manifests(planning)
+    return {path: pods for path, pods in files.items() if not pods.isdisjoint(keys)}
 
-    Without `forget` there are none, and the operator learns that the pods are applied again.
+
+def _note_manifests(
+    planning: Planning, files: Mapping[str, Collection[str]], keys: Collection[str]
+) -> None:
+    """Print which deleted pods are applied again."""
+    manager = planning.manager
+    by = "the agent" if manager.is_user else "the agent, or podslice-apply.service at boot,"
+    for path, pods in files.items():
+        listed = sorted(set(pods).intersection(keys))
+        note(
+            f"{printable(path)} contains {', '.join(listed)}: {by} applies it again; to remove the"
+            f" file, too: podslice delete{manager.flag} {' '.join(listed)} --forget"
+        )
+
+
+def _check_removal(files: Mapping[str, set[str]], keys: Collection[str]) -> list[Path]:
+    """Return the files, which are to be removed with these pods.
 
     Raises:
-        InputError: a file to be removed has further pods.
+        InputError: a file has further pods.
     """
-    files = pods_of_manifests(planning)
-    found = {path: pods for path, pods in files.items() if not pods.isdisjoint(keys)}
-    if not forget:
-        for path, pods in found.items():
-            listed = sorted(pods.intersection(keys))
-            note(
-                f"{printable(path)} contains {', '.join(listed)}: the agent, or podslice-apply.service"
-                f" at boot, applies it again; to remove the file, too: podslice delete"
-                f"{planning.manager.flag} {' '.join(listed)} --forget"
-            )
-        return []
     problems = [
         Problem(
             where=printable(path),
             message=f"the file contains further pods: {', '.join(sorted(others))}",
             hint="delete them, too, or remove this pod from the file",
         )
-        for path, pods in found.items()
+        for path, pods in files.items()
         if (others := pods.difference(keys))
     ]
     if problems:
         raise InputError(problems)
-    return [Path(path) for path in found]
+    return [Path(path) for path in files]
 
 
 def _remove_manifests(paths: Iterable[Path]) -> None:

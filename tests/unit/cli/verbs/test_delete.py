@@ -142,6 +142,11 @@ def test_a_manifest_that_stays_is_named_and_removed_on_request(podslice, here, m
     assert (ended.code, ended.err) == (0, f"removed {path}\n")
     assert not path.exists()
     assert podslice("status").out.startswith("no pods\n")
+    make_files(here / "manifests", {"db.yaml": PODS % "db"})
+    ended = podslice("delete", "db")
+    assert (ended.code, "podslice delete default/db --forget" in ended.err) == (1, True)
+    ended = podslice("delete", "db", "--forget")
+    assert (ended.code, ended.err) == (0, f"removed {path}\npod default/db is not applied\n")
 
 
 def test_a_manifest_with_further_pods_is_not_removed(podslice, here, memory):

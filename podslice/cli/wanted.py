@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from podslice.cli.quadlet_presence import pods_with_quadlets
 from podslice.dataclass import dataclass
-from podslice.errors import InputError, Severity
+from podslice.errors import HostError, InputError, Severity, printable
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config, Containers
 from podslice.pausable import finish
@@ -66,10 +66,16 @@ def sources_or_default(planning: Planning, filename: Sequence[str] | None) -> li
 
     Raises:
         InputError: the configuration is invalid.
+        HostError: this user may not read a manifest directory.
     """
     if filename:
         return list(filename)
     directories = manifest_directories(planning.config, planning.manager)
+    for each in filter(_is_denied, directories):
+        where = printable(each)
+        raise HostError(
+            f"permission denied: the manifest directory {where}; run as root, or use --user"
+        )
     return list(filter(_has_content, directories))
 
 

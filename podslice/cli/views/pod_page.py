@@ -105,7 +105,7 @@ def _head(detail: PodDetail, display: Display) -> Iterator[str]:
     if stats and stats.started_usec:
         started = f"{_time(stats.started_usec)} ({_age(detail, stats.started_usec)} ago)"
     pairs: list[tuple[str, Cell]] = [
-        ("manifest", detail.source or "not from a manifest directory"),
+        ("manifest", detail.source or "none found in a manifest directory"),
         ("slice", decision.slice),
         ("uid", pod.uid),
         ("started", started),

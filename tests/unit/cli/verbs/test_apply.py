@@ -249,6 +249,20 @@ def test_without_files_the_manifest_directories_are_applied(podslice, here, memo
     assert podslice("apply") == (0, lines(*did, "4 done"), "")
 
 
+def test_without_files_a_directory_that_this_user_may_not_read_is_an_error(
+    podslice, here, memory, monkeypatch
+):
+    make_files(here / "manifests", {"web.yaml": WEB})
+    monkeypatch.setattr("podslice.cli.wanted._is_denied", lambda _: True)
+    for verb in ("apply", "plan"):
+        ended = podslice(verb)
+        assert (ended.code, ended.out) == (1, "")
+        assert ended.err == (
+            f"error: permission denied: the manifest directory {here}/manifests; run as root, or use"
+            " --user\n"
+        )
+
+
 def test_without_files_applied_pods_are_set_again(podslice, here, web, memory):
     # the packages make an empty directory
     (here / "manifests").mkdir(parents=True)

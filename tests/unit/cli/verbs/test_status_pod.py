@@ -104,7 +104,7 @@ def test_everything_about_a_pod_is_on_one_page(shop, podslice):
     assert ["slice", SLICE] in head
     assert ["uid", "u-1"] in head
     assert ["grace", "7s"] in head
-    assert ["manifest", "not from a manifest directory"] in head
+    assert ["manifest", "none found in a manifest directory"] in head
     assert ["memory", "███████████████░░░░░  48 MiB of 64 MiB"] in use
     assert ["60", "MiB with reclaimable caches"] in use
     assert ["tasks", "5, no limit"] in use

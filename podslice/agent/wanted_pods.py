@@ -101,11 +101,11 @@ class WantedPodsReader:
         self._checked = yield from self._check_all(contents)
         adopted = by_pod(read_adopted(world.manager))
         comparison = _Comparison(
+            world,
             contents,
             records,
             unrecorded,
             held=self._held(),
-            digest=world.store.digest,
             adopted=adopted,
         )
         for checked in paced(self._checked.values(), _PODS_PER_STEP):
@@ -113,10 +113,10 @@ class WantedPodsReader:
                 yield
             else:
                 comparison.add(checked)
-        comparison.add_kept(world.manager.flag)
+        comparison.add_kept()
         candidates: list[PodDecision] = []
         for decision in decide_each(comparison.new, world.node, world.config):
-            if not comparison.holds_class(decision, world.manager.flag):
+            if not comparison.holds_class(decision):
                 candidates.append(decision)
             yield
         of_node = validate_node(world.node, world.config)
@@ -166,19 +166,20 @@ class _Comparison:
 
     def __init__(
         self,
+        world: World,
         contents: ManifestContents,
         records: Records,
         unrecorded: Iterable[Pod],
         *,
         held: HeldPods,
-        digest: Callable[[Pod], str],
         adopted: Mapping[str, tuple[AdoptedService, ...]],
     ) -> None:
+        self._flag = world.manager.flag
         self._contents = contents
         self._adopted = adopted
         self._records = records
         self._held = held
-        self._digest = digest
+        self._digest = world.store.digest
         self._terminating = frozenset(held.terminating)
         self._marked = {mark.uid for mark in records.evicted}
         self._uids = {each.pod.key: each.pod.uid for each in contents.pods}
@@ -203,7 +204,7 @@ class _Comparison:
         if not others and not checked.problems:
             self._add_new(checked, source)
             return
-        found = (*checked.problems, *_conflicts(pod, others, self._records.sources))
+        found = (*checked.problems, *_conflicts(pod, others, self._records.sources, self._flag))
         self.problems |= dict.fromkeys(found)
         errors = [each for each in found if each.severity is Severity.ERROR]
         if errors:
@@ -231,7 +232,7 @@ class _Comparison:
             return True
         return self._is_lost(pod) and pod.key not in self._adopted
 
-    def add_kept(self, flag: str) -> None:
+    def add_kept(self) -> None:
         """Add a problem for each pod that remains without a manifest, because of its services."""
         for pod in self._records.pods if self._adopted else ():
             services = self._adopted.get(pod.key)
@@ -242,11 +243,11 @@ class _Comparison:
                     Problem(
                         where=self._records.sources[pod.uid],
                         message=f"{message} {listed}",
-                        hint=f"to remove it: podslice delete{flag} {pod.key} --restart",
+                        hint=f"to remove it: podslice delete{self._flag} {pod.key} --restart",
                     )
                 )
 
-    def holds_class(self, decision: PodDecision, flag: str) -> bool:
+    def holds_class(self, decision: PodDecision) -> bool:
         """Return whether a pod stays in its slice, because services start there; add a problem.
 
         Only a verb can write their drop-ins again.
@@ -257,7 +258,7 @@ class _Comparison:
         ]
         if not stale or pod.uid not in self._records.digests:
             return False
-        units = " ".join(stale)
+        units, flag = " ".join(stale), self._flag
         message = f"pod {pod.key} would be {decision.qos}, but services start in its present slice:"
         self.held.append(
             Problem(
@@ -329,13 +330,15 @@ def _is_known(pod: Pod, known: Mapping[str, _CheckedPod]) -> bool:
     return before is not None and before.pod is pod
 
 
-def _conflicts(pod: Pod, others: Iterable[Pod], sources: Mapping[str, str]) -> list[Problem]:
+def _conflicts(
+    pod: Pod, others: Iterable[Pod], sources: Mapping[str, str], flag: str
+) -> list[Problem]:
     """Return the conflicts with pods that were not applied from a manifest directory."""
     return [
         Problem(
             where=pod.where,
             message=f"conflicts with pod {other.key}, uid {other.uid}, which was applied by hand",
-            hint=f"delete that pod first: podslice delete -n {other.namespace} {other.name}",
+            hint=f"delete that pod first: podslice delete{flag} -n {other.namespace} {other.name}",
         )
         for other in others
         if sources.get(other.uid) is None

@@ -151,7 +151,8 @@ def _select(world: World, request: Request, findings: Findings) -> _Selection:
     is_empty = len(removed) == len(current)
     is_unused = not (findings.reserved or request.candidates or findings.agent)
     candidates, refused = split_admissible(world, request.candidates, records, findings.agent)
-    _refuse_uid_changes([candidate.pod for candidate in candidates], current, removed)
+    pods = [candidate.pod for candidate in candidates]
+    _refuse_uid_changes(pods, current, removed, world.manager.flag)
     return _Selection(
         candidates=candidates,
         refused=refused,
@@ -276,7 +277,7 @@ def _with_recovered(world: World, observed: Observed, records: Records) -> Recor
 
 
 def _refuse_uid_changes(
-    candidates: Iterable[Pod], current: Collection[Pod], removed: Collection[Pod]
+    candidates: Iterable[Pod], current: Collection[Pod], removed: Collection[Pod], flag: str
 ) -> None:
     """Refuse a pod whose name or uid another applied pod has.
 
@@ -291,7 +292,7 @@ def _refuse_uid_changes(
         Problem(
             where=pod.where,
             message=f"pod {pod.key} is applied with uid {uids[pod.key]}, not {pod.uid}",
-            hint=f"delete it first: podslice delete -n {pod.namespace} {pod.name}",
+            hint=f"delete it first: podslice delete{flag} -n {pod.namespace} {pod.name}",
         )
         for pod in candidates
         if uids.get(pod.key, pod.uid) != pod.uid
@@ -300,7 +301,7 @@ def _refuse_uid_changes(
         Problem(
             where=pod.where,
             message=f"uid {pod.uid} belongs to pod {other.key}, which is applied",
-            hint=f"delete it first: podslice delete -n {other.namespace} {other.name}",
+            hint=f"delete it first: podslice delete{flag} -n {other.namespace} {other.name}",
         )
         for pod in candidates
         if (other := staying.get(pod.uid, pod)).key != pod.key

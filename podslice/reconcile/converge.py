@@ -338,7 +338,7 @@ async def _forget(
 
 async def _find_remains(world: LiveWorld, pod: Pod, groups: Iterable[str]) -> StuckPod | None:
     """Return what is left of a pod, with the remedy; remove its volumes once they are unused."""
-    again = f"to retry: podslice delete -n {pod.namespace} {pod.name}"
+    again = f"to retry: podslice delete{world.manager.flag} -n {pod.namespace} {pod.name}"
     for group in groups:
         if await _is_removed(world, group):
             continue

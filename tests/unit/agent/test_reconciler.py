@@ -127,6 +127,9 @@ async def test_a_pod_in_which_services_start_keeps_its_class(two, adopted):
     assert problem.message == (
         "pod default/web would be BestEffort, but services start in its present slice: lg.service"
     )
+    assert problem.hint == (
+        "systemctl stop lg.service && podslice apply && systemctl start lg.service"
+    )
     two.put("web", {"cpu": "500m", "memory": "128Mi"})
     await two.run_round()
     assert (await two.slices())[WEB]["MemoryLow"] == 2**27

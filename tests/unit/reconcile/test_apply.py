@@ -1,5 +1,7 @@
 """Apply: what is created, changed, refused and kept."""
 
+from dataclasses import replace
+
 import pytest
 
 from podslice.errors import ForeignRoot, InputError
@@ -236,6 +238,8 @@ async def test_another_uid_is_another_pod(here, memory):
         "web.yaml: pod default/web is applied with uid web, not other;"
         " delete it first: podslice delete -n default web"
     )
+    with pytest.raises(InputError, match="podslice delete --user -n default web"):
+        await put(replace(here, manager=USER), burstable("web", uid="other"))
     assert await slices(memory) == before
     await assert_settled(here, burstable("web"))
 

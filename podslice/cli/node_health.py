@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ from podslice.cli.quadlet_presence import may_have_quadlets
 from podslice.cli.views import status_lines
 from podslice.errors import printable
 from podslice.model.config import Containers
-from podslice.model.container_exit import OOM_KILL, ContainerExit
 from podslice.model.naming import podman_service
 from podslice.model.reserved_values import TrialState
 from podslice.model.unit import UnitName
@@ -192,26 +190,18 @@ async def _find_services(
     )
 
 
-_STOPPED_CODES = frozenset(128 + each for each in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM))
-"""The exit codes of containers that were stopped; runtimes do not report that they were."""
-
-
 def _find_ended(state: Assessment, ended: Iterable[RuntimeContainer]) -> Iterator[FailingContainer]:
     """Yield the containers of podman and docker in pods that have crashed."""
     keys = {pod.pod.uid: pod.pod.key for pod in state.desired.pods}
     for each in ended:
         pod = each.pod_key or keys.get(each.pod_uid or "")
-        code = each.exit_code
-        is_crash = each.is_oom or (code and code not in _STOPPED_CODES)
-        if not is_crash or pod not in keys.values():
+        last = each.last_exit
+        if last is None or not last.is_failure or pod not in keys.values():
             continue
-        result = OOM_KILL if each.is_oom else "exit-code"
         yield FailingContainer(
             pod=str(pod),
             name=each.container or each.name,
-            last_exit=ContainerExit(
-                result=result, exit_code=code, is_oom=each.is_oom, started_usec=0
-            ),
+            last_exit=last,
             show=f"{each.runtime} logs {each.name}",
             start=f"{each.runtime} start {each.name}",
         )

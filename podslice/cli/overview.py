@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
@@ -100,17 +100,39 @@ async def observe(world: LiveWorld) -> Overview:
     held = {(each.pod, each.container) for each in placement.others}
     units = with_services(units, services, state.desired, world.cgroups, held=held)
     trial = await pending(world.store, world.client)
+    problems = await find_problems(world, state, wanted, units, placement, trial)
     return Overview(
         state=state,
-        units=units,
+        units=tuple(_with_ended(units, state, placement, held)),
         placement=placement,
         services=services,
         runtimes=runtimes,
         cgroups=world.cgroups,
         unconfirmed=trial,
         wanted=wanted,
-        problems=await find_problems(world, state, wanted, units, placement, trial),
+        problems=problems,
     )
+
+
+def _with_ended(
+    units: Iterable[UnitStatus],
+    state: Assessment,
+    placement: Placement,
+    held: Collection[tuple[str, str | None]],
+) -> Iterator[UnitStatus]:
+    """Yield the units, with how a runtime's container ended where no other was started since."""
+    keys = {pod.uid: pod.key for pod in state.current}
+    ended = {
+        (each.pod_key or keys.get(each.pod_uid or ""), each.container): each
+        for each in placement.ended
+    }
+    for unit in units:
+        found = ended.get((unit.pod, unit.label)) if unit.state == NOT_STARTED else None
+        if found is None or found.last_exit is None or (unit.pod, unit.label) in held:
+            yield unit
+        else:
+            last = found.last_exit
+            yield replace(unit, state=EXITED, last_exit=last, restarts=found.restarts)
 
 
 async def observe_for(output: OutputFormat, world: LiveWorld) -> Overview:
@@ -238,8 +260,7 @@ def _lines(
         yield from pod_page(detail, display)
         yield from status_lines.problems(found.problems, display)
         return
-    wide = display.wide
-    rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=wide)
+    rows = status_lines.rows(found.units, found.placement, found.cgroups.usage)
     listed = (*rows, *status_lines.pending_rows(found.wanted.pending))
     none = "no problems" if shown.only_problems and not found.problems else "no pods"
     if not listed:

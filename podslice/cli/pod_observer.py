@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from podslice.errors import PodsliceError
 from podslice.model.desired import PodDecision
 from podslice.model.naming import service_name
 from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress, Pod
+from podslice.programs import NoAnswerError
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
 from podslice.usage import stats
@@ -51,7 +53,7 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
     if decision is None:
         return None
     state = await _with_start(world, decision, state)
-    rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=False)
+    rows = status_lines.rows(found.units, found.placement, found.cgroups.usage)
     shown = tuple(row for row in rows if row.unit.pod == key)
     before = _measure(world, decision, state, found.services)
     # journalctl may take long, while top answers keys
@@ -150,7 +152,7 @@ async def _read_containers(
     runtimes = [_in_runtime(found.runtimes, decision.pod, unit) for unit in units]
     logs = await asyncio.gather(
         *(
-            asyncio.to_thread(_read_messages, world, decision, unit, held)
+            _read_messages(world, decision, unit, held)
             for unit, held in zip(units, runtimes, strict=True)
         )
     )
@@ -185,10 +187,22 @@ def _is_for(container: RuntimeContainer, unit: UnitStatus) -> bool:
     return bool(group) and f"{container.control_group}/".startswith(f"{group}/")
 
 
-def _read_messages(
+async def _read_messages(
     world: LiveWorld, decision: PodDecision, unit: UnitStatus, held: RuntimeContainer | None
 ) -> tuple[tuple[Entry, ...], str]:
     """Return the last messages of a container, or why they can't be read."""
+    if held is not None and held.runtime == "docker":
+        from podslice.processes.runtimes import docker_messages
+
+        with suppress(NoAnswerError):
+            return await docker_messages(held, _MESSAGES, world.manager), ""
+    return await asyncio.to_thread(_read_journal, world, decision, unit, held)
+
+
+def _read_journal(
+    world: LiveWorld, decision: PodDecision, unit: UnitStatus, held: RuntimeContainer | None
+) -> tuple[tuple[Entry, ...], str]:
+    """Return the last messages of a container in the journal, or why they can't be read."""
     from podslice.systemd.journalctl import LogQuery, read_messages
 
     scopes = [each.scope for each in decision.scopes if each.name == unit.label]

@@ -14,6 +14,7 @@ import shutil
 import signal
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ from podslice.dataclass import dataclass
 from podslice.errors import FORMAT_ERRORS, excerpt, printable
 from podslice.kernel.proc import read_process
 from podslice.kernel.text import read_value, split_lines
+from podslice.model.container_exit import OOM_KILL, SUCCESS, ContainerExit
 from podslice.model.manager import Manager
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import Pod
 from podslice.programs import NoAnswerError, run_program
+from podslice.systemd.journalctl import Entry
 
 KUBERNETES = "io.kubernetes"
 """Source: Kubernetes, staging/src/k8s.io/kubelet/pkg/types/labels.go."""
@@ -40,8 +43,14 @@ PATIENT_LIMIT_SEC = 60.0
 _PODMAN = ("podman", "ps", "--format=json")
 _WITH_PROCESSES = ("--filter=status=running", "--filter=status=paused")
 _KILLED_CODE = 128 + signal.SIGKILL
+_STOPPED_CODES = frozenset(
+    (0, *(128 + each for each in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM)))
+)
+"""The exit codes of containers that are done or were stopped; runtimes do not report which."""
 _PODMAN_PODS = ("podman", "pod", "ps", "--format=json")
 
+Communicate = Callable[..., Awaitable[tuple[int, str, str]]]
+"""Runs a command, and returns its exit code, its output and what it wrote to standard error."""
 RunCommand = Callable[..., Awaitable[str]]
 """Runs a command and returns its output."""
 GroupOf = Callable[[int], str]
@@ -97,6 +106,18 @@ class RuntimeContainer:
     """Also those of its podman pod."""
     restarts: int = 0
     """The restarts by the runtime."""
+
+    @property
+    def last_exit(self) -> ContainerExit | None:
+        """Return how it ended; None while it runs, and before its first start."""
+        if self.exit_code is None and not self.is_oom:
+            return None
+        result = OOM_KILL if self.is_oom else "exit-code"
+        if not self.is_oom and self.exit_code in _STOPPED_CODES:
+            result = SUCCESS
+        return ContainerExit(
+            result=result, exit_code=self.exit_code, is_oom=self.is_oom, started_usec=0
+        )
 
 
 async def containers(
@@ -247,6 +268,45 @@ async def _docker(
     ids = [id_ for id_ in listed if id_]
     found = parse_docker(json.loads(await docker("inspect", *ids)), group_of) if ids else ()
     return _selected(found, with_exited=with_exited)
+
+
+async def docker_messages(
+    container: RuntimeContainer,
+    lines: int,
+    manager: Manager,
+    communicate: Communicate = communicate,
+) -> tuple[Entry, ...]:
+    """Return the last messages of a container of docker, which keeps them in files by default.
+
+    Raises:
+        NoAnswerError: docker does not answer, or its driver keeps no messages.
+    """
+    socket = f"{manager.runtime_directory}/docker.sock"
+    command = ("docker", f"--host=unix://{socket}", "logs", f"--tail={lines}", "--timestamps")
+    try:
+        code, out, err = await communicate(*command, container.id, limit_sec=LIMIT_SEC)
+    except OSError as error:
+        raise NoAnswerError(str(error.strerror)) from error
+    if code:
+        raise NoAnswerError(excerpt(err.rstrip("\n")) or f"exit code {code}")
+    # each stream has its own order; the times have a fixed width
+    return tuple(map(_docker_message, sorted([*split_lines(out), *split_lines(err)])[-lines:]))
+
+
+def _docker_message(line: str) -> Entry:
+    """Parse `2026-11-26T15:19:36.123456789Z text`.
+
+    Raises:
+        NoAnswerError: it has no time.
+
+    Source: moby, api/types/backend/backend.go; daemon/logger, RFC3339NanoFixed.
+    """
+    time, _, text = line.partition(" ")
+    try:
+        usec = round(datetime.fromisoformat(time).timestamp() * 1e6)
+    except ValueError as error:
+        raise NoAnswerError("its messages have an unknown format") from error
+    return Entry(time_usec=usec, kind="", level="info", pod=None, unit=None, message=text)
 
 
 def _selected(found: Iterable[RuntimeContainer], *, with_exited: bool) -> list[RuntimeContainer]:

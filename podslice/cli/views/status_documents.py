@@ -127,7 +127,7 @@ def container_exit(last: ContainerExit) -> Document:
         "exit_code": last.exit_code,
         "signal": last.signal,
         "oom_killed": last.is_oom,
-        "started_usec": last.started_usec,
+        "started_usec": last.started_usec or None,
         "ended_usec": last.ended_usec,
         "duration_usec": last.duration_usec,
     }

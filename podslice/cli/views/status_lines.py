@@ -68,16 +68,14 @@ def rows(
     units: Sequence[UnitStatus],
     placement: Placement,
     usage: Callable[[str], Usage],
-    *,
-    wide: bool,
 ) -> Iterator[UnitRow]:
     """Yield units in tree order; foreign units follow the containers of their pod.
 
-    Unless `wide`, the unit of a container that a runtime runs replaces the container's row.
+    The unit of a container that a runtime runs replaces the container's row.
     """
     others = list(placement.others)
     for index, unit in enumerate(units):
-        held = None if wide else _held_elsewhere(unit, others)
+        held = _held_elsewhere(unit, others)
         if held is None:
             yield UnitRow(unit=unit, processes=placement.held.get(unit.name, ()))
         else:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,13 @@ import pytest
 from podslice.errors import EXCERPT_MAX
 from podslice.model.manager import SYSTEM, user_manager
 from podslice.processes import runtimes
-from podslice.processes.runtimes import containers, parse_docker, parse_podman
+from podslice.processes.runtimes import (
+    RuntimeContainer,
+    containers,
+    docker_messages,
+    parse_docker,
+    parse_podman,
+)
 from podslice.programs import NoAnswerError
 from tests.unit.builders import container, make_files, pod
 
@@ -488,3 +495,66 @@ async def test_both_are_asked_at_the_same_time(host):
         (), manager=manager_of(host), on_note=lambda _: None, run_command=tools, root=host
     )
     assert len(found) == 4
+
+
+CONTAINER = RuntimeContainer(
+    runtime="docker",
+    id="72fed4c8",
+    name="web-app",
+    pid=0,
+    pod_key="default/web",
+    pod_uid=None,
+    container="app",
+    control_group="",
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_oom", "result"),
+    [
+        (None, False, None),
+        (0, False, "success"),
+        (3, False, "exit-code"),
+        (143, False, "success"),
+        (137, True, "oom-kill"),
+    ],
+)
+def test_how_a_container_of_a_runtime_ended(code, is_oom, result):
+    last = replace(CONTAINER, exit_code=code, is_oom=is_oom).last_exit
+    assert (last and last.result) == result
+    assert last is None or (last.exit_code, last.is_failure) == (code, result != "success")
+
+
+async def test_the_last_messages_of_docker_are_in_the_order_of_their_times():
+    asked = []
+
+    async def communicate(*argv, limit_sec):
+        asked.append(argv)
+        out = "2026-11-26T15:19:36.123456789Z one\n2026-11-26T15:19:36.300000000Z three\n"
+        return 0, out, "2026-11-26T15:19:36.200000000Z two \x1b[31m\n"
+
+    found = await docker_messages(CONTAINER, 5, SYSTEM, communicate)
+    assert [(each.time_usec % 1_000_000, each.message) for each in found] == [
+        (123456, "one"),
+        (200000, "two \x1b[31m"),
+        (300000, "three"),
+    ]
+    command = "docker --host=unix:///run/docker.sock logs --tail=5 --timestamps 72fed4c8"
+    assert asked == [tuple(command.split())]
+    assert len(await docker_messages(CONTAINER, 2, SYSTEM, communicate)) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((1, "", "configured logging driver does not support reading\n"), "does not support"),
+        ((1, "", ""), "exit code 1"),
+        ((0, "text\n", ""), "its messages have an unknown format"),
+    ],
+)
+async def test_messages_that_docker_does_not_have_are_an_error(answer, reason):
+    async def communicate(*_, **__):
+        return answer
+
+    with pytest.raises(NoAnswerError, match=reason):
+        await docker_messages(CONTAINER, 5, SYSTEM, communicate)

@@ -342,6 +342,26 @@ def test_a_container_that_a_runtime_holds_is_not_empty(podslice, web, run, runti
     tree = podslice("tree").out.splitlines()
     assert tree[4].split() == ["│", "└─", "main", "-", "podman"]
     assert tree[5].split() == ["│", "└─", "40", "p40"]
+    wide = podslice("status", "-o", "wide").out.splitlines()[4].split()
+    assert (wide[0], wide[2], wide[-1]) == ("main", "podman", LIBPOD)
+
+
+def test_a_container_that_has_ended_in_a_runtime_was_started(podslice, web, run, runtimes_hold):
+    runtimes_hold.append(podman("", exit_code=3, restarts=2))
+    wide = podslice("status", "-o", "wide").out.splitlines()
+    assert wide[3].split()[3:5] == ["0/1", "2"]
+    assert wide[4].split()[:6] == ["main", "-", "exited", "3", "-", "2"]
+    page = podslice("status", "shop/web").out
+    assert page.splitlines()[0].endswith("  failed")
+    assert "exited with 3, 2 restarts\n" in page
+    units = json.loads(podslice("status", "-o", "json").out)["units"]
+    (last,) = (each["last_exit"] for each in units if each.get("container"))
+    assert (last["exit_code"], last["started_usec"]) == (3, None)
+    # another one runs
+    run(f"{GROUP}/{LIBPOD}/container", 40)
+    runtimes_hold.append(podman(f"{GROUP}/{LIBPOD}/container"))
+    assert podslice("status").out.splitlines()[4].split()[2] == "podman"
+    assert podslice("status", "-o", "wide").out.splitlines()[3].split()[3:5] == ["1/1", "0"]
     wide = podslice("status", "-o", "wide").out
     assert f"  {LIBPOD}\n" in wide
     (found,) = json.loads(podslice("status", "-o", "json").out)["others"]

@@ -14,7 +14,9 @@ from podslice.cli.views.exits import duration, sentence, summary
 from podslice.errors import HostError
 from podslice.model.container_exit import ContainerExit
 from podslice.model.usage_history import PodHistory
+from podslice.processes import runtimes
 from podslice.processes.runtimes import PublishedPort, RuntimeContainer
+from podslice.programs import NoAnswerError
 from podslice.store import histories
 from podslice.store.usage_files import UsageFiles
 from podslice.systemd import journalctl
@@ -234,6 +236,25 @@ def test_the_json_has_what_a_runtime_and_the_journal_know(with_podman, podslice)
     assert (app["io_read_bytes"], app["io_written_bytes"]) == (None, None)
     assert app["log"] == [{"time_usec": START, "message": "of the service"}]
     assert pod["log_problem"] is None
+
+
+def test_messages_of_docker_are_those_that_docker_keeps(
+    with_podman, podslice, runtimes_hold, monkeypatch
+):
+    runtimes_hold[:] = [replace(each, runtime="docker") for each in runtimes_hold]
+    answers = [(replace(EVENT, message="of docker"),), NoAnswerError("no such container")]
+
+    async def docker_messages(*_):
+        answer = answers.pop(0)
+        if isinstance(answer, NoAnswerError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(runtimes, "docker_messages", docker_messages)
+    page = podslice("status", "shop").out
+    assert "of docker" in page
+    assert "line 6" not in page
+    assert "line 6" in podslice("status", "shop").out
 
 
 def test_messages_that_cannot_be_read_are_not_an_error(shop, podslice, monkeypatch):

@@ -158,7 +158,8 @@ def test_processes_elsewhere_are_shown(site_in_namespace):
         "found_by": "unit name",
         "name": "sleep",
         "control_group": f"/system.slice/{WEB}",
-        "hint": f"systemctl stop {WEB}, then start it again: podslice run shop/site -c web -- COMMAND",
+        "hint": f"to stop it: systemctl stop {WEB}; then start it again: podslice run shop/site -c web"
+        " -- COMMAND",
     }
     line = site.podslice("status", *BIG, check=False).stdout.splitlines()[-4]
     assert line.startswith(f"pod shop/site: container web: {WEB} (")

@@ -289,3 +289,18 @@ def test_the_agent_keeps_the_containers_of_a_manifest(node):
     assert instances(node) == {}
     assert node.run("podman", "ps", "--all", "--quiet").stdout == ""
     assert [each["MESSAGE"] for each in agent.events(node, "step-failed")] == []
+
+
+def test_the_remedy_for_a_missing_slice_starts_the_containers(box):
+    apply(box, KEPT)
+    box.run("systemctl", "stop", SLICE)
+    status = json.loads(box.podslice("status", "-o", "json", check=False).stdout)
+    (problem,) = status["problems"]
+    assert problem["kind"] == "unit-missing"
+    commands = [part.rpartition(": ")[2] for part in problem["hint"].split("; ")]
+    assert commands == ["podslice apply", f"systemctl start {POD}"]
+    for command in commands:
+        box.run(*command.split(), timeout_sec=LONG_SEC)
+    box.run("systemctl", "start", APP, SIDE, timeout_sec=LONG_SEC)  # waits for their jobs
+    assert rows(box) == {POD: "podman", "app": "active", "side": "active"}
+    assert kernel(box, GROUP, "memory.max") == str(256 * MI)

@@ -191,7 +191,7 @@ def _decide_container(
     properties = settle(
         (
             *container_properties(pod, container, qos, by),
-            *memory_high(pod, container, qos, node, config),
+            *memory_high(pod, container, node, config),
             *swap_limit(pod, container, qos, node, config),
         )
     )

@@ -22,6 +22,8 @@ OTHERS = {
 }
 """The Burstable pods that the node had beside the recorded ones, as one: the weight of the tier
 has their requests, too."""
+DEFAULT_TASKS_MAX = 4694
+"""What systemd gave to the scopes of the node."""
 UNSET = {row.name: row.unset for row in PROPERTIES.values() if row.managed}
 _TIME_UNITS = {"ms": 1000, "us": 1}
 
@@ -66,10 +68,14 @@ class RecordedNode:
         }
 
     def path(self, unit):
-        """Return the control group of a unit, of a pod (`b-both`) or of a container (`b-both/a`)."""
+        """Return the control group of a unit, a pod (`b-both`), a container or sandbox (`b-both/a`)."""
         pod, _, container = unit.partition("/")
         if pod in PODS:
             slice_ = f"/{PODS[pod]['slice']}"
+            if container == "(sandbox)":
+                ids = RECORDED["containers"][pod].values()
+                below = (each for each in self.units if each.startswith(f"{slice_}/"))
+                return next(each for each in below if not any(id_ in each for id_ in ids))
             scope = RECORDED["containers"][pod].get(container)
             return f"{slice_}/cri-containerd-{scope}.scope" if scope else slice_
         return next(path for path in self.units if path.endswith(f"/{unit}"))
@@ -85,12 +91,15 @@ class RecordedNode:
         for path, unit in self.units.items():
             directory = root / path.lstrip("/")
             directory.mkdir(parents=True, exist_ok=True)
+            if "process" in unit:  # of the host
+                (directory / "cgroup.procs").write_text(f"{unit['process']}\n")
             for name, text in unit["files"].items():
                 (directory / name).write_text(f"{text}\n")
 
     def observed(self):
         """Return the units as systemd shows them."""
-        return {unit.name: unit for unit in map(self._observed, self.units)}
+        loaded = (path for path, unit in self.units.items() if unit["properties"] is not None)
+        return {unit.name: unit for unit in map(self._observed, loaded)}
 
     def _observed(self, path):
         shown = self.units[path]["properties"]
@@ -115,6 +124,9 @@ class RecordedManager:
 
     async def __aexit__(self, *_):
         pass
+
+    async def default_tasks_max(self):
+        return DEFAULT_TASKS_MAX
 
     async def observe(self, patterns):
         observed = self._node.observed().values()

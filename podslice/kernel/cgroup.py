@@ -206,6 +206,14 @@ class CgroupFs:
         """Return whether the control group exists."""
         return self.directory(control_group).is_dir()
 
+    def children(self, control_group: str) -> tuple[str, ...]:
+        """Return the names of the control groups directly below one; none if it does not exist."""
+        try:
+            with os.scandir(self.directory(control_group)) as entries:
+                return tuple(sorted(each.name for each in entries if each.is_dir()))
+        except OSError:
+            return ()
+
     def processes(self, control_group: str) -> Mapping[str, tuple[int, ...]]:
         """Return the processes of a control group and its descendants, by group.
 

@@ -105,6 +105,18 @@ def read_process_use(pid: int, root: Path = Path("/")) -> ProcessUse | None:
     )
 
 
+def has_mounts_of_host(pid: int, root: Path = Path("/")) -> bool:
+    """Return whether a process is in the mount namespace of process 1; no container is.
+
+    False where it has terminated, or only root may read that.
+    """
+    try:
+        own, first = ((root / f"proc/{each}/ns/mnt").readlink() for each in (pid, 1))
+    except OSError:
+        return False
+    return own == first
+
+
 def descendants(pid: int, root: Path = Path("/")) -> tuple[int, ...]:
     """Return a process and all running processes below it."""
     found = [pid]

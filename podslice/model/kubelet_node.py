@@ -24,6 +24,8 @@ class KubeletPod:
     """Its uid is the one in the name of its slice."""
     has_own_level: bool = False
     """Whether an annotation of podslice's states its pod level, which the kubelet does not know."""
+    has_runtime_class: bool = False
+    """Whether it states a runtime, whose sandbox may be a virtual machine with processes of the host."""
     qos: Qos | None = None
     """The class that its status states, in which the kubelet keeps it."""
     is_running: bool = False
@@ -52,8 +54,12 @@ class KubeletSettings:
     """Whether a factor of throttling, or the reservation of memory, is configured."""
     has_static_cpus: bool = False
     """Whether containers may get CPUs of their own (the policy `static` of the CPU manager)."""
-    swaps: bool = False
-    """Whether containers may use swap."""
+    has_static_memory: bool = False
+    """Whether containers may get NUMA nodes of their own (the policy of the memory manager)."""
+    has_cgroupfs: bool = False
+    """Whether the driver of control groups is `cgroupfs`, as the configuration states it."""
+    ignored_thresholds: tuple[str, ...] = ()
+    """The signals whose hard threshold is 0% or 100%, which the kubelet ignores."""
     changed_sec: int | None = None
     """When the configuration was changed last, in seconds since the epoch."""
 
@@ -90,13 +96,22 @@ class FindingKind(StrEnum):
     """systemd has the expected value, the kernel another one."""
     FILE_ONLY = "file-only"
     """The kernel has the expected value, systemd another one."""
+    UNIT_STRAY = "unit-stray"
+    """A unit or a control group below the root that is not the kubelet's."""
+    PROCESS_STRAY = "process-stray"
+    """A process of the host in a container."""
     CONTAINER_OUTSIDE = "container-outside"
     CPUS_MISSING = "cpus-missing"
     """`kubepods.slice` may not use all CPUs of the node."""
     REQUESTS_EXCEED = "requests-exceed-allocatable"
     NOT_ENFORCED = "reservation-not-enforced"
+    CGROUP_DRIVER = "cgroup-driver"
+    """The kubelet is configured not to use systemd."""
+    NO_THRESHOLD = "eviction-threshold-ignored"
     POD_LEVEL_IGNORED = "pod-level-ignored"
     """The kubelet does not know `spec.resources`."""
+    POD_LEVEL_REJECTED = "pod-level-rejected"
+    """The kubelet knows `spec.resources`, and rejects pods with it."""
     SIDECAR = "sidecar-without-limit"
     STATUS_CLASS = "status-class"
     """A pod whose status has another class than its resources give."""
@@ -106,6 +121,8 @@ class FindingKind(StrEnum):
     RESIZING = "resize-pending"
     POD_LEVEL_APPLIED = "pod-level-applied"
     """A value of an agent of podslice, in place of the kubelet's."""
+    POD_LEVEL_BY_KUBELET = "pod-level-by-kubelet"
+    """A value of the pod level that podslice has not set."""
     MEMORY_QOS = "memory-qos"
     """Values of the feature MemoryQoS, which podslice does not compute."""
 
@@ -124,6 +141,7 @@ KNOWN = frozenset(
         FindingKind.RUNTIME_WEIGHT,
         FindingKind.RESIZING,
         FindingKind.POD_LEVEL_APPLIED,
+        FindingKind.POD_LEVEL_BY_KUBELET,
         FindingKind.MEMORY_QOS,
     }
 )
@@ -156,10 +174,16 @@ class ExpectedValue:
     why: str
     other: Value | None = None
     """A second value that a container runtime may set as well."""
+    also: Value | None = None
+    """A second value that is right: in systemd of a property, in the kernel of a file."""
     pod_level: Value | None = None
     """The value that an agent of podslice sets, where the kubelet does not apply the pod level."""
-    depends_on_configuration: bool = False
-    """Whether pods keep the value from before a change of the configuration."""
+    older: frozenset[Value] | None = frozenset()
+    """The values that pods may keep from before a change of the configuration; None: any."""
+    has_source: bool = True
+    """Whether the kubelet or the runtime sets it, so that it returns with its unit."""
+    is_periodic: bool = False
+    """Whether the kubelet sets it again once a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +206,8 @@ class ExpectedNode:
     root: UnitName
     units: tuple[ExpectedUnit, ...] = ()
     """Parents before children."""
+    sandbox: tuple[ExpectedValue, ...] = ()
+    """The values of the scope of each pod's sandbox, whose name follows from no manifest."""
     terminated: Mapping[UnitName, str] = field(default_factory=dict)
     """The slices that pods had before they ended, or would have in another class → the reason."""
     findings: tuple[AuditFinding, ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from podslice.dataclass import dataclass
 from podslice.model.config import Config, MemoryProtection, Rules, WeightMapping
-from podslice.model.desired import ContainerDecision, PodDecision
+from podslice.model.desired import PodDecision
 from podslice.model.kubelet_node import KubeletPod, KubeletSettings
 from podslice.model.kubernetes_version import VERSION_RULES, version_of
 from podslice.model.node import Node
@@ -14,6 +14,7 @@ from podslice.model.pod import Pod, Qos
 from podslice.model.resources import CPU, Resources
 from podslice.policy.decide import decide
 
+_POD_LEVEL_KNOWN_SINCE = (1, 32)
 _POD_LEVEL_SINCE = (1, 34)
 _NO_QUOTA_SINCE = (1, 33)
 
@@ -36,6 +37,15 @@ def has_pod_level(settings: KubeletSettings) -> bool:
     default since 1.34.
     """
     return settings.feature_gates.get("PodLevelResources", settings.version >= _POD_LEVEL_SINCE)
+
+
+def rejects_pod_level(settings: KubeletSettings) -> bool:
+    """Return whether the kubelet knows `spec.resources`, and rejects pods with it.
+
+    Source: Kubernetes, pkg/kubelet/lifecycle/features_linux.go, since 1.32:
+    PodLevelResourcesNotSupported.
+    """
+    return settings.version >= _POD_LEVEL_KNOWN_SINCE and not has_pod_level(settings)
 
 
 def has_memory_qos(settings: KubeletSettings) -> bool:
@@ -82,12 +92,12 @@ def decide_pod(pod: KubeletPod, node: Node, settings: KubeletSettings) -> Kubele
     return KubeletDecision(pod=pod, decision=decision, class_by_resources=by_resources.qos)
 
 
-def decide_linear(
-    pod: KubeletPod, node: Node, settings: KubeletSettings
-) -> tuple[ContainerDecision, ...]:
-    """Decide the containers of a pod where the runtime's weights are linear."""
-    config = replace(config_of(settings), cpu_weight_mapping=WeightMapping.KUBELET_LINEAR)
-    return decide(as_known(pod, settings), node, config).containers
+def decide_otherwise(pod: KubeletPod, node: Node, settings: KubeletSettings) -> PodDecision:
+    """Decide a pod where the weights of the runtime are linear, and the kubelet sets quotas."""
+    config = replace(
+        config_of(settings), cpu_weight_mapping=WeightMapping.KUBELET_LINEAR, cpu_cfs_quota=True
+    )
+    return decide(as_known(pod, settings), node, config)
 
 
 def as_known(pod: KubeletPod, settings: KubeletSettings) -> Pod:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from podslice.model.config import (
@@ -10,6 +10,7 @@ from podslice.model.config import (
     Enforce,
     OomPolicy,
     Rules,
+    WeightMapping,
 )
 from podslice.model.desired import ContainerDecision, Desired
 from podslice.model.kubelet_node import (
@@ -24,31 +25,49 @@ from podslice.model.kubelet_node import (
 from podslice.model.naming import Tree, slice_of_cgroup
 from podslice.model.node import Node
 from podslice.model.pod import Qos
-from podslice.model.properties import QUOTA_PERIOD_USEC
+from podslice.model.properties import MANAGED, QUOTA_PERIOD_USEC
 from podslice.model.resources import CPU, MEMORY, format_amount, hugetlb_files
-from podslice.model.unit import DesiredUnit, PropertyValue, UnitName
+from podslice.model.unit import INFINITY, DesiredUnit, PropertyValue, UnitKind, UnitName, Value
 from podslice.policy.aggregate import lacking_limit
+from podslice.policy.convert import MIN_SHARES, weight_from_shares
 from podslice.policy.desire import desire
 from podslice.policy.kubelet_decision import (
     KubeletDecision,
     config_of,
-    decide_linear,
+    decide_otherwise,
     decide_pod,
     exclusive_containers,
     has_memory_qos,
     has_pod_level,
+    rejects_pod_level,
 )
 from podslice.policy.pod_level import level_values
 
 _OOM_GROUP_SINCE = (1, 28)
 _NO_SWAP_SINCE = (1, 30)
-_LIMITS = ("CPUQuotaPerSecUSec", "MemoryMax")
-_GUARDS = ("MemoryHigh", "MemoryLow", "MemoryMin")
+_QUOTA, _PERIOD = "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"
+_WEIGHT, _SWAP = "CPUWeight", "MemorySwapMax"
+_GUARDS = frozenset({"MemoryHigh", "MemoryLow", "MemoryMin"})
 """The properties that the kubelet sets only with the feature MemoryQoS."""
+_OOM_GROUP = "memory.oom.group"
+_NOT_SET = "not set by the kubelet"
+_UNBOUNDED = str(2**62)
+"""The limit of huge pages that no size of memory reaches.
+
+Source: Kubernetes, pkg/kubelet/cm/qos_container_manager_linux.go, setHugePagesUnbounded.
+"""
 
 
-def expect_node(pods: Iterable[KubeletPod], node: Node, settings: KubeletSettings) -> ExpectedNode:
+def expect_node(
+    pods: Iterable[KubeletPod],
+    node: Node,
+    settings: KubeletSettings,
+    *,
+    default_tasks_max: int | None = None,
+) -> ExpectedNode:
     """Return the units of a node with a kubelet, and the findings that follow from its pods.
+
+    `default_tasks_max` is the limit of processes that systemd gives to a scope that states none.
 
     Source: Kubernetes v1.36.2 with containerd 2.1.9 and runc 1.3.6; pkg/kubelet/cm,
     node_container_manager_linux.go, qos_container_manager_linux.go and
@@ -62,13 +81,19 @@ def expect_node(pods: Iterable[KubeletPod], node: Node, settings: KubeletSetting
     return ExpectedNode(
         root=tree.root,
         units=(
-            *_node_units(desired, settings),
-            *(unit for each in active for unit in _pod_units(each, node, settings)),
+            *_node_units(desired, node, settings),
+            *(
+                unit
+                for each in active
+                for unit in _pod_units(each, node, settings, default_tasks_max)
+            ),
         ),
+        sandbox=tuple(_sandbox_values(settings, default_tasks_max)),
         terminated=_terminated(pods, active, tree),
         findings=(
             *_exceeding(desired),
             *_not_enforced(config),
+            *_configured(tree.root, settings),
             *(found for each in active for found in _findings_of(each, settings)),
             *_memory_qos(tree.root, settings),
         ),
@@ -76,58 +101,91 @@ def expect_node(pods: Iterable[KubeletPod], node: Node, settings: KubeletSetting
     )
 
 
-def _node_units(desired: Desired, settings: KubeletSettings) -> Iterator[ExpectedUnit]:
+def _node_units(desired: Desired, node: Node, settings: KubeletSettings) -> Iterator[ExpectedUnit]:
     """Yield the reserved slices, the root and the tiers."""
     for unit in desired.units:
         if unit.pod is None:
             yield ExpectedUnit(
                 name=unit.name,
                 control_group=unit.control_group,
-                values=tuple(_node_values(unit, settings)),
+                values=tuple(_node_values(unit, desired.root, node, settings)),
             )
 
 
-def _node_values(unit: DesiredUnit, settings: KubeletSettings) -> Iterator[ExpectedValue]:
+def _node_values(
+    unit: DesiredUnit, root: UnitName, node: Node, settings: KubeletSettings
+) -> Iterator[ExpectedValue]:
     """Yield the values of a slice outside of pods; of a reserved one only those that are stated."""
-    stated = {each.name: each for each in unit.properties}
-    names = (*_slice_names(settings), "TasksMax") if unit.owned else tuple(stated)
-    return (_value(name, stated.get(name)) for name in names)
+    if not unit.owned:
+        yield from (_value(each.name, each) for each in unit.properties)
+        yield from _hugepage_values(dict.fromkeys(node.hugepage_sizes, 0), "0: an enforced slice")
+        return
+    # the CPUs of the root are a finding of their own
+    others = frozenset({"AllowedCPUs"}) if unit.name == root else frozenset()
+    for each in _all_values(unit.kind, unit.properties, settings, without=others):
+        yield replace(each, is_periodic=each.has_source and unit.is_tier)
+    for size in node.hugepage_sizes:
+        for file in hugetlb_files(size):
+            yield ExpectedValue(
+                name=file, value=_UNBOUNDED, also="max", why="unbounded", is_periodic=True
+            )
 
 
-def _slice_names(settings: KubeletSettings) -> tuple[str, ...]:
-    guards = () if has_memory_qos(settings) else _GUARDS
-    return ("CPUWeight", *_LIMITS, *guards)
+def _all_values(
+    kind: UnitKind,
+    properties: Iterable[PropertyValue],
+    settings: KubeletSettings,
+    *,
+    without: Container[str] = (),
+) -> Iterator[ExpectedValue]:
+    """Yield the value of every managed property, set or not, and the files without a property."""
+    stated = {each.name: each for each in properties}
+    guards = _GUARDS if has_memory_qos(settings) else ()
+    # those that are stated first
+    for name in dict.fromkeys((*stated, *MANAGED[kind])):
+        if name in stated or not (name == _PERIOD or name in guards or name in without):
+            yield _value(name, stated.get(name))
+    yield ExpectedValue(name="cgroup.freeze", value="0", why=_NOT_SET, has_source=False)
+    if kind is UnitKind.SLICE:
+        yield ExpectedValue(name=_OOM_GROUP, value="0", why=_NOT_SET, has_source=False)
 
 
-def _value(
-    name: str, stated: PropertyValue | None, *, depends_on_configuration: bool = False
-) -> ExpectedValue:
-    return ExpectedValue(
-        name=name,
-        value=stated.value if stated else None,
-        why=stated.why if stated else "not set by the kubelet",
-        depends_on_configuration=depends_on_configuration,
-    )
+def _value(name: str, stated: PropertyValue | None) -> ExpectedValue:
+    if stated is None:
+        return ExpectedValue(name=name, value=None, why=_NOT_SET, has_source=False)
+    return ExpectedValue(name=name, value=stated.value, why=stated.why)
 
 
 def _pod_units(
-    decided: KubeletDecision, node: Node, settings: KubeletSettings
+    decided: KubeletDecision,
+    node: Node,
+    settings: KubeletSettings,
+    default_tasks_max: int | None,
 ) -> Iterator[ExpectedUnit]:
     """Yield the slice of a pod, and the scopes of its running containers."""
     decision, exclusive = decided.decision, exclusive_containers(decided, settings)
+    otherwise = decide_otherwise(decided.pod, node, settings)
+    values = _limited_values(
+        UnitKind.SLICE,
+        _enforced((*decision.properties, *_tasks_max(settings)), is_exclusive=bool(exclusive)),
+        otherwise.properties,
+        settings,
+    )
+    level = level_values(decided, node, settings)
     yield ExpectedUnit(
         name=decision.slice,
         control_group=decision.control_group,
         pod=decided.pod,
         is_required=decided.pod.is_running,
         values=(
-            *_pod_values(decided, node, settings, has_exclusive_cpus=bool(exclusive)),
-            _tasks_max(settings),
-            *_hugepage_values(decision.hugepages),
+            *(
+                replace(each, pod_level=level[each.name].value) if each.name in level else each
+                for each in values
+            ),
+            *_hugepage_values(decision.hugepages, "requests of huge pages, or 0"),
         ),
     )
-    linears = decide_linear(decided.pod, node, settings)
-    for container, linear in zip(decision.containers, linears, strict=True):
+    for container, other in zip(decision.containers, otherwise.containers, strict=True):
         scope = decided.pod.scopes.get(container.name)
         if scope is not None:
             yield ExpectedUnit(
@@ -137,91 +195,127 @@ def _pod_units(
                 container=container.name,
                 values=tuple(
                     _container_values(
-                        _enforced(
-                            container.properties,
-                            has_exclusive_cpus=container.name in exclusive,
-                        ),
-                        linear,
+                        container,
+                        other,
                         settings,
+                        default_tasks_max,
+                        is_exclusive=container.name in exclusive,
                     )
                 ),
             )
 
 
+def _sandbox_values(
+    settings: KubeletSettings, default_tasks_max: int | None
+) -> Iterator[ExpectedValue]:
+    """Yield the values of the scope of a sandbox, which are the same for all pods.
+
+    Source: containerd 2.1.9, internal/cri/opts/spec_linux.go, DefaultSandboxCPUshares.
+    """
+    weight = weight_from_shares(MIN_SHARES, WeightMapping.KUBELET, container=True)
+    stated = PropertyValue(name=_WEIGHT, value=weight, why=f"a sandbox → {MIN_SHARES} shares")
+    yield from _all_values(UnitKind.SCOPE, (stated, *_default_tasks(default_tasks_max)), settings)
+    yield ExpectedValue(name=_OOM_GROUP, value="0", why=_NOT_SET, has_source=False)
+
+
+def _default_tasks(limit: int | None) -> Iterator[PropertyValue]:
+    """Yield the limit of processes of a scope that states none."""
+    if limit is not None:
+        yield PropertyValue(name="TasksMax", value=limit, why="DefaultTasksMax of systemd")
+
+
 def _enforced(
-    properties: Sequence[PropertyValue], *, has_exclusive_cpus: bool
+    properties: Sequence[PropertyValue], *, is_exclusive: bool
 ) -> Sequence[PropertyValue]:
     """Return the properties, without the quota where CPUs are exclusive."""
-    if not has_exclusive_cpus:
+    if not is_exclusive:
         return properties
-    return [each for each in properties if not each.name.startswith("CPUQuota")]
-
-
-def _pod_values(
-    decided: KubeletDecision, node: Node, settings: KubeletSettings, *, has_exclusive_cpus: bool
-) -> Iterator[ExpectedValue]:
-    """Yield the values of a pod's slice, each with that of a pod level which only podslice applies."""
-    level = level_values(decided, node, settings)
-    stated = _enforced(decided.decision.properties, has_exclusive_cpus=has_exclusive_cpus)
-    for each in _limited_values(stated, settings):
-        own = level.get(each.name)
-        yield each if own is None else replace(each, pod_level=own.value)
+    return [each for each in properties if each.name not in {_QUOTA, _PERIOD}]
 
 
 def _limited_values(
-    properties: Sequence[PropertyValue], settings: KubeletSettings
+    kind: UnitKind,
+    properties: Sequence[PropertyValue],
+    otherwise: Iterable[PropertyValue],
+    settings: KubeletSettings,
+    *,
+    without: Container[str] = (),
 ) -> Iterator[ExpectedValue]:
-    """Yield the values of a pod's slice or a container's scope, unset ones as well."""
-    stated = {each.name: each for each in properties}
-    quota = "CPUQuotaPerSecUSec"
-    for name in _slice_names(settings):
-        yield _value(name, stated.get(name), depends_on_configuration=name == quota)
-    if quota in stated:
-        name = "CPUQuotaPeriodUSec"
-        default = PropertyValue(
-            name=name, value=QUOTA_PERIOD_USEC, why="cpuCFSQuotaPeriod, by default 100ms"
+    """Yield the values of a pod's slice or a container's scope, with those of older configurations.
+
+    The quota may be from before a change of cpuCFSQuota: none, or the one of the limits.
+    """
+    names = {each.name for each in properties}
+    if _QUOTA in names and _PERIOD not in names:
+        why = "cpuCFSQuotaPeriod, by default 100ms"
+        properties = (
+            *properties,
+            PropertyValue(name=_PERIOD, value=QUOTA_PERIOD_USEC, why=why),
         )
-        yield _value(name, stated.get(name, default), depends_on_configuration=True)
+    quotas = frozenset({INFINITY, *(each.value for each in otherwise if each.name == _QUOTA)})
+    older: Mapping[str, frozenset[Value] | None] = {
+        _QUOTA: quotas,
+        _PERIOD: None,
+        **({"TasksMax": None} if kind is UnitKind.SLICE else {}),
+    }
+    for each in _all_values(kind, properties, settings, without=without):
+        yield replace(each, older=older[each.name]) if each.name in older else each
 
 
 def _container_values(
-    properties: Sequence[PropertyValue], linear: ContainerDecision, settings: KubeletSettings
+    container: ContainerDecision,
+    otherwise: ContainerDecision,
+    settings: KubeletSettings,
+    default_tasks_max: int | None,
+    *,
+    is_exclusive: bool,
 ) -> Iterator[ExpectedValue]:
     """Yield the values of a container's scope; its weight may also be linear.
 
     Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_container_linux.go,
-    generateLinuxContainerConfig (memory.oom.group) and configureContainerSwapResources.
+    generateLinuxContainerConfig (memory.oom.group) and configureContainerSwapResources; containerd,
+    docs/cri/config.md, disable_hugetlb_controller (true by default).
     """
-    others = {each.name: each.value for each in linear.properties}
-    for each in _limited_values(properties, settings):
-        is_weight = each.name == "CPUWeight"
-        yield replace(each, other=others[each.name]) if is_weight else each
+    weights = {each.name: each.value for each in otherwise.properties}
+    with_swap = settings.version >= _NO_SWAP_SINCE
+    without = {
+        *(("AllowedCPUs",) if settings.has_static_cpus else ()),
+        *(("AllowedMemoryNodes",) if settings.has_static_memory else ()),
+        *(() if with_swap else (_SWAP,)),
+    }
+    properties = [each for each in container.properties if with_swap or each.name != _SWAP]
+    stated = _enforced((*properties, *_default_tasks(default_tasks_max)), is_exclusive=is_exclusive)
+    for each in _limited_values(
+        UnitKind.SCOPE, stated, otherwise.properties, settings, without=without
+    ):
+        if each.name == _WEIGHT:
+            yield replace(each, other=weights[_WEIGHT])
+        else:
+            # a runtime may write the file beside systemd
+            yield replace(each, also=INFINITY) if each.name == _SWAP else each
     if settings.version >= _OOM_GROUP_SINCE:
         kills_all = settings.config.oom_policy is not OomPolicy.PROCESS
         why = f"singleProcessOOMKill: {'false' if kills_all else 'true'}"
-        yield ExpectedValue(name="memory.oom.group", value=str(int(kills_all)), why=why)
-    if settings.version >= _NO_SWAP_SINCE and not settings.swaps:
-        yield ExpectedValue(name="memory.swap.max", value="0", why="swapBehavior: NoSwap")
+        yield ExpectedValue(name=_OOM_GROUP, value=str(int(kills_all)), why=why)
+    for each in _hugepage_values(container.hugepages, "limits of huge pages, or 0"):
+        yield replace(each, also="max")
 
 
-def _tasks_max(settings: KubeletSettings) -> ExpectedValue:
-    """Return the limit of a pod's processes.
+def _tasks_max(settings: KubeletSettings) -> Iterator[PropertyValue]:
+    """Yield the limit of a pod's processes.
 
     Source: Kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go, EnsureExists, which sets it
     only for a new pod.
     """
-    return ExpectedValue(
-        name="TasksMax",
-        value=settings.pod_pids_limit,
-        why="podPidsLimit",
-        depends_on_configuration=True,
-    )
+    limit = settings.pod_pids_limit
+    value = INFINITY if limit is None else limit
+    yield PropertyValue(name="TasksMax", value=value, why="podPidsLimit")
 
 
-def _hugepage_values(hugepages: Mapping[int, int]) -> Iterator[ExpectedValue]:
+def _hugepage_values(hugepages: Mapping[int, int], why: str) -> Iterator[ExpectedValue]:
     for size, limit in hugepages.items():
         for file in hugetlb_files(size):
-            yield ExpectedValue(name=file, value=str(limit), why="requests of huge pages, or 0")
+            yield ExpectedValue(name=file, value=str(limit), why=why)
 
 
 def _terminated(
@@ -270,17 +364,51 @@ def _not_enforced(config: Config) -> Iterator[AuditFinding]:
             )
 
 
+def _configured(root: UnitName, settings: KubeletSettings) -> Iterator[AuditFinding]:
+    """Yield what the configuration states, and what no unit shows."""
+    if settings.has_cgroupfs:
+        yield AuditFinding(
+            kind=FindingKind.CGROUP_DRIVER,
+            object=root,
+            message="the configuration states cgroupDriver: cgroupfs: the kubelet creates control"
+            " groups without units, unless the container runtime states another driver",
+            hint="state cgroupDriver: systemd, drain the node, and restart the kubelet",
+        )
+    for signal in settings.ignored_thresholds:
+        yield AuditFinding(
+            kind=FindingKind.NO_THRESHOLD,
+            object=root,
+            message=f"the kubelet ignores the hard eviction threshold of {signal}: it is 0% or 100%,"
+            " so that it evicts no pod before the kernel acts",
+            hint=f"state an amount for {signal} in evictionHard: memory.available has 100Mi by"
+            " default",
+        )
+
+
 def _findings_of(decided: KubeletDecision, settings: KubeletSettings) -> Iterator[AuditFinding]:
     """Yield the findings that follow from one pod alone."""
     pod, shown = decided.pod.pod, ".".join(map(str, settings.version))
     if pod.resources and not decided.pod.has_own_level and not has_pod_level(settings):
-        yield _finding(
-            FindingKind.POD_LEVEL_IGNORED,
-            decided,
-            f"spec.resources has no effect: kubelet {shown} does not apply it",
-            hint="enable the feature gate PodLevelResources, or run podslice agent --kubelet, see"
-            " podslice-kubelet(7)",
+        annotation = (
+            "state the annotation podslice.io/resources in place of it for podslice agent --kubelet,"
+            " see podslice-kubelet(7)"
         )
+        if rejects_pod_level(settings):
+            yield _finding(
+                FindingKind.POD_LEVEL_REJECTED,
+                decided,
+                f"kubelet {shown} without the feature gate PodLevelResources rejects pods with"
+                " spec.resources (PodLevelResourcesNotSupported); it has no effect on this one, which"
+                " was accepted before",
+                hint=f"enable the feature gate, or {annotation}",
+            )
+        else:
+            yield _finding(
+                FindingKind.POD_LEVEL_IGNORED,
+                decided,
+                f"spec.resources has no effect: kubelet {shown} does not know it",
+                hint=f"run podslice agent --kubelet, or {annotation}",
+            )
     by_status, by_resources = decided.decision.qos, decided.class_by_resources
     if by_status is not by_resources:
         yield _finding(

@@ -134,6 +134,10 @@ class Bus:
             return ()  # systemd takes no pattern for all units
         return await self._insist(partial(observe_units, patterns, self._files))
 
+    async def default_tasks_max(self) -> int:
+        """Return the limit of tasks of a service or scope that states none."""
+        return int(await self._insist(lambda calls: calls.own_property("DefaultTasksMax")))
+
     async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
         if not patterns:
             return ()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+from pathlib import Path
 
+from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.text import split_words
+from podslice.model.codec import DEVICES
 from podslice.model.kubelet_node import (
     AuditedValue,
     ExpectedUnit,
@@ -13,14 +18,35 @@ from podslice.model.kubelet_node import (
     FindingKind,
     KubeletSettings,
 )
+from podslice.model.level_plan import LevelValues
 from podslice.model.properties import MEMORY_PROPERTIES, PROPERTIES, QUOTA_PERIOD_USEC
-from podslice.model.unit import INFINITY, ObservedUnit, Value
+from podslice.model.unit import INFINITY, ObservedUnit, UnitName, Value
 
 _QUOTA, _PERIOD = "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"
 _LIMITS = (_QUOTA, "MemoryMax", "TasksMax")
-_DEFAULT_WEIGHT = "100"
+_RESIZED = (_QUOTA, _PERIOD, "CPUWeight", "MemoryMax")
+_UNSET = {"CPUWeight": "100", "IOWeight": "100"}
+"""What the kernel has where a property is unset, other than `max` for those without a limit."""
 _QUOTA_STEP_USEC = 10_000
 _SECOND_USEC = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletHost:
+    """The node of an audit: its units and control groups, and what podslice has set on it."""
+
+    observed: Mapping[UnitName, ObservedUnit]
+    """The units of `unit_patterns`."""
+    cgroups: CgroupFs = field(default_factory=CgroupFs)
+    """The kernel's values; those of cgroup v1 are not compared."""
+    own: LevelValues = field(default_factory=dict)
+    """The values of pod levels that an agent of podslice has set."""
+    root: Path = Path("/")
+    """Whose /proc has the processes."""
+    page_size: int = 4096
+    """Of the memory, in bytes; the kernel rounds memory limits down to it."""
+    pause: Callable[[float], None] = time.sleep
+    """Waits for some seconds."""
 
 
 def read_values(cgroups: CgroupFs, group: str, names: Iterable[str]) -> Mapping[str, str]:
@@ -39,23 +65,24 @@ def audit_value(
     found: ObservedUnit,
     kernel: str | None,
     settings: KubeletSettings,
-    *,
-    page_size: int,
+    host: KubeletHost,
 ) -> AuditedValue:
     """Return an expected value with those of systemd and the kernel, and the kind of its finding."""
+    page_size = host.page_size
     if expected.name not in PROPERTIES:
-        is_right = kernel is None or kernel == expected.value
-        kind = None if is_right else _exception(expected, unit, settings, agree=True)
-        if not is_right and kind is None:
-            kind = FindingKind.VALUE_CHANGED
+        is_right = kernel in {None, expected.value, expected.also}
+        kind = None if is_right else FindingKind.VALUE_CHANGED
         return AuditedValue(expected=expected, kernel=kernel, kind=kind)
     systemd = found.properties.get(expected.name)
-    return AuditedValue(
-        expected=expected,
-        systemd=systemd,
-        kernel=kernel,
-        kind=_kind(expected, unit, systemd, kernel, settings, page_size),
-    )
+    kind = _kind(expected, unit, systemd, kernel, settings, page_size)
+    if kind is not None and systemd is not None and systemd == expected.pod_level:
+        is_own = host.own.get(unit.name, {}).get(expected.name) == systemd
+        in_kernel = kernel is None or is_in_kernel(expected.name, systemd, kernel, page_size)
+        if in_kernel and is_own:
+            kind = FindingKind.POD_LEVEL_APPLIED
+        elif in_kernel and unit.pod is not None and not unit.pod.has_own_level:
+            kind = FindingKind.POD_LEVEL_BY_KUBELET
+    return AuditedValue(expected=expected, systemd=systemd, kernel=kernel, kind=kind)
 
 
 def _kind(
@@ -66,17 +93,16 @@ def _kind(
     settings: KubeletSettings,
     page_size: int,
 ) -> FindingKind | None:
-    """Return the kind of finding of a property; None where both values are as expected."""
+    """Return the kind of finding of a property; None where both values are right."""
     name = expected.name
     in_systemd = systemd is None or _effective(name, systemd) == _effective(name, expected.value)
     in_kernel = kernel is None or is_in_kernel(name, expected.value, kernel, page_size)
-    if in_systemd and in_kernel:
+    if in_kernel and (in_systemd or systemd == expected.also):
         return None
-    agree = systemd is None or kernel is None or is_in_kernel(name, systemd, kernel, page_size)
-    exception = _known_value(expected, systemd) if agree else None
-    exception = exception or _exception(expected, unit, settings, agree=agree)
-    if exception is not None:
-        return exception
+    if systemd is None or kernel is None or is_in_kernel(name, systemd, kernel, page_size):
+        known = _known(expected, unit, systemd, settings)
+        if known is not None:
+            return known
     if in_systemd and systemd is not None:
         return FindingKind.FILE_CHANGED
     if in_kernel and kernel is not None:
@@ -87,27 +113,22 @@ def _kind(
     return FindingKind.LIMIT_MISSING if is_missing else FindingKind.VALUE_CHANGED
 
 
-def _known_value(expected: ExpectedValue, systemd: Value | None) -> FindingKind | None:
-    """Return the known behaviour of which systemd has the value; None if there is none."""
+def _known(
+    expected: ExpectedValue, unit: ExpectedUnit, systemd: Value | None, settings: KubeletSettings
+) -> FindingKind | None:
+    """Return the known behaviour that explains the value of systemd; None if there is none."""
     if systemd is not None and systemd == expected.other:
         return FindingKind.RUNTIME_WEIGHT
-    if systemd is not None and systemd == expected.pod_level:
-        return FindingKind.POD_LEVEL_APPLIED
-    return None
-
-
-def _exception(
-    expected: ExpectedValue, unit: ExpectedUnit, settings: KubeletSettings, *, agree: bool
-) -> FindingKind | None:
-    """Return the known behaviour that explains another value; None if there is none."""
     pod = unit.pod
-    if pod is None or not agree:
+    if pod is None:
         return None
-    if pod.is_resizing and (expected.name in PROPERTIES and expected.name != "TasksMax"):
+    if pod.is_resizing and expected.name in _RESIZED:
         return FindingKind.RESIZING
     started, changed = pod.started_sec, settings.changed_sec
     is_older = started is not None and changed is not None and started < changed
-    if expected.depends_on_configuration and is_older:
+    if is_older and (
+        expected.older is None or _effective(expected.name, systemd) in expected.older
+    ):
         return FindingKind.OLDER_CONFIGURATION
     return None
 
@@ -124,20 +145,19 @@ def is_in_kernel(name: str, value: Value | None, kernel: str, page_size: int) ->
     """Return whether the kernel's text is the value of a property.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpu.max ("$MAX $PERIOD"), cpu.weight,
-    memory.max, pids.max; mm/page_counter.c, page_counter_memparse (whole pages).
+    io.weight, memory.max, pids.max; mm/page_counter.c, page_counter_memparse (whole pages).
     """
     if name == _QUOTA:
         return _is_quota(value, kernel)
     if name == _PERIOD:
         return split_words(kernel)[1:] == [str(_effective(name, value))]
-    if name == "CPUWeight" and value in (None, INFINITY):
-        return kernel == _DEFAULT_WEIGHT
     number = _effective(name, value)
-    if number == INFINITY:
-        return kernel == "max"
-    if name in MEMORY_PROPERTIES and isinstance(number, int):
+    row = PROPERTIES[name]
+    if number == row.unset and (number == INFINITY or row.codec == DEVICES):
+        return kernel == _UNSET.get(name, "max")
+    if name in MEMORY_PROPERTIES and isinstance(number, int) and number != INFINITY:
         number = number // page_size * page_size
-    return kernel == str(number)
+    return kernel == ("max" if number == INFINITY else str(number))
 
 
 def _is_quota(value: Value | None, kernel: str) -> bool:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from itertools import chain
+from pathlib import Path
+from shlex import quote
 
+from podslice.errors import printable
 from podslice.kernel.cgroup import CgroupFs
+from podslice.kernel.proc import has_mounts_of_host, process_name
 from podslice.model.cpu_list import parse_cpus
 from podslice.model.kubelet_node import (
     AuditedUnit,
@@ -13,47 +19,59 @@ from podslice.model.kubelet_node import (
     AuditFinding,
     ExpectedNode,
     ExpectedUnit,
+    ExpectedValue,
     FindingKind,
     KubeletSettings,
     NodeAudit,
 )
 from podslice.model.properties import PROPERTIES, format_value
-from podslice.model.unit import ObservedUnit, UnitKind, UnitName, control_group_of, parent_slice
-from podslice.usage.kubelet_comparison import audit_value, read_values
+from podslice.model.unit import (
+    INFINITY,
+    ObservedUnit,
+    UnitKind,
+    UnitName,
+    control_group_of,
+    is_unit_name,
+    parent_slice,
+)
+from podslice.usage.kubelet_comparison import KubeletHost, audit_value, read_values
 
+SANDBOX = "(sandbox)"
+"""Stands for the name of a container in the scope of a pod's sandbox."""
 _CPUS = "cpuset.cpus"
-_TIER_HINT = "the kubelet sets it once a minute: repeat the audit after a minute"
+_PERIODIC_HINT = "the kubelet sets it once a minute: repeat the audit after a minute"
 _NODE_HINT = "the kubelet sets it when it starts: restart the kubelet"
+_POD_HINT = "delete the pod, so that it starts again"
+_OF_RUNTIME = re.compile(r"(cri-containerd|crio|crio-conmon|docker)-[0-9a-f]+\.scope")
+"""The scopes of container runtimes in the slice of a pod. Source: see `pod_list`."""
+_OF_CONTAINERD = "cri-containerd-"
+_PASSING_SEC = 1.0
+"""How long a group may remain after its unit, and a process of a runtime before its container."""
 
 
-def audit_units(
-    expected: ExpectedNode,
-    observed: Mapping[UnitName, ObservedUnit],
-    cgroups: CgroupFs,
-    settings: KubeletSettings,
-    *,
-    page_size: int = 4096,
-) -> NodeAudit:
+def audit_units(expected: ExpectedNode, host: KubeletHost, settings: KubeletSettings) -> NodeAudit:
     """Return every expected unit as it is, and all findings.
 
     Args:
         expected: the units of the node.
-        observed: the loaded slices below the root, the scopes of containers, the reserved slices.
-        cgroups: where the kernel's values are read; those of cgroup v1 are not compared.
+        host: the node.
         settings: the kubelet's configuration.
-        page_size: of the node's memory, in bytes; the kernel rounds memory limits down to it.
     """
-    present = {name: unit for name, unit in observed.items() if unit.active_state != "inactive"}
+    present = {
+        name: unit for name, unit in host.observed.items() if unit.active_state != "inactive"
+    }
     if expected.root not in present:
-        return NodeAudit(units=(), findings=(_no_root(expected.root),))
+        drivers = [each for each in expected.findings if each.kind is FindingKind.CGROUP_DRIVER]
+        return NodeAudit(units=(), findings=(*drivers, _no_root(expected.root)))
     units, findings = [], list(expected.findings)
-    for unit in expected.units:
-        audited, found = _audit_unit(unit, expected, present, cgroups, settings, page_size)
+    for unit in _with_sandboxes(expected, present, host.cgroups):
+        audited, found = _audit_unit(unit, expected, present, host, settings)
         units.append(audited)
         findings += found
     findings = _without_applied(findings, units)
-    findings += _root_cpus(expected, cgroups)
+    findings += _root_cpus(expected, host.cgroups)
     findings += _orphans(expected, present)
+    findings += _strays(expected, units, present, host)
     return NodeAudit(
         units=tuple(units),
         findings=tuple(sorted(findings, key=lambda each: each.kind.is_known)),
@@ -76,10 +94,124 @@ def _has_level(unit: AuditedUnit) -> bool:
     return bool(levels) and all(each.systemd == each.expected.pod_level for each in levels)
 
 
-def unit_patterns(expected: ExpectedNode) -> tuple[str, ...]:
-    """Return globs for every unit that an audit compares, and for orphaned slices."""
+def unit_patterns(expected: ExpectedNode, cgroups: CgroupFs) -> tuple[str, ...]:
+    """Return globs for every unit that an audit compares, and for all others below the root."""
     below = f"{expected.root.removesuffix(f'.{UnitKind.SLICE}')}-*.{UnitKind.SLICE}"
-    return (below, *(unit.name for unit in expected.units if not fnmatchcase(unit.name, below)))
+    names = (
+        *(unit.name for unit in expected.units),
+        *(name for _, name in _groups(expected, cgroups) if is_unit_name(name)),
+    )
+    return (below, *(each for each in dict.fromkeys(names) if not fnmatchcase(each, below)))
+
+
+def _groups(expected: ExpectedNode, cgroups: CgroupFs) -> Iterator[tuple[ExpectedUnit, str]]:
+    """Yield the names of all control groups below the slices of the kubelet, each with its slice."""
+    for unit in expected.units:
+        group = unit.control_group
+        is_below = group.startswith(f"{control_group_of(expected.root)}/")
+        if unit.container is None and (is_below or unit.name == expected.root):
+            for name in cgroups.children(group) if cgroups.is_v2 else ():
+                yield unit, name
+
+
+def _with_sandboxes(
+    expected: ExpectedNode, present: Mapping[UnitName, ObservedUnit], cgroups: CgroupFs
+) -> Iterator[ExpectedUnit]:
+    """Yield all units, after each pod's slice the only scope in it that is no container's.
+
+    While a container is replaced there are two, and none is compared. Only containerd's values are
+    known, and only those of its default runtime.
+    """
+    unlisted: dict[UnitName, list[UnitName]] = {}
+    for slice_, name in _groups(expected, cgroups):
+        is_scope = name.startswith(_OF_CONTAINERD) and _OF_RUNTIME.fullmatch(name)
+        pod = slice_.pod
+        if is_scope and pod and not pod.has_runtime_class and name not in pod.scopes.values():
+            unlisted.setdefault(slice_.name, []).append(UnitName(name))
+    for unit in expected.units:
+        yield unit
+        scopes = unlisted.get(unit.name, ())
+        if len(scopes) == 1 and scopes[0] in present:
+            yield ExpectedUnit(
+                name=scopes[0],
+                control_group=f"{unit.control_group}/{scopes[0]}",
+                pod=unit.pod,
+                container=SANDBOX,
+                values=expected.sandbox,
+            )
+
+
+def _strays(
+    expected: ExpectedNode,
+    units: Iterable[AuditedUnit],
+    present: Mapping[UnitName, ObservedUnit],
+    host: KubeletHost,
+) -> Iterator[AuditFinding]:
+    """Yield what is below the root and not the kubelet's: units, control groups, processes."""
+    known = {unit.name for unit in expected.units}
+    groups = [
+        (slice_, name)
+        for slice_, name in _groups(expected, host.cgroups)
+        if name not in known and not _is_of_kubelet(slice_, name, known)
+    ]
+    scopes = [each.expected for each in units if each.exists and each.expected.container]
+    processes = [(unit, pid) for unit in scopes for pid in _host_processes(unit, host)]
+    if groups or processes:
+        host.pause(_PASSING_SEC)
+    for slice_, name in groups:
+        group = f"{slice_.control_group}/{name}"
+        if host.cgroups.exists(group):
+            yield _stray_group(slice_, name, group, present.get(UnitName(name)), host.cgroups)
+    for unit, pid in processes:
+        if pid in _host_processes(unit, host):
+            yield AuditFinding(
+                kind=FindingKind.PROCESS_STRAY,
+                object=unit.name,
+                pod=_pod_of(unit),
+                message=f"process {pid} ({process_name(pid, host.root)}) is one of the host, in the scope"
+                f" of container {unit.container}",
+                hint=f"it uses what the container may use; stop it: kill {pid}",
+            )
+
+
+def _is_of_kubelet(slice_: ExpectedUnit, name: str, known: set[UnitName]) -> bool:
+    """Return whether a control group in a slice may be a pod's, or in that of a pod a container's.
+
+    An orphaned pod is a finding of its own. A runtime with virtual machines has groups of its own.
+    """
+    if slice_.pod is None:
+        return _is_pod_slice(UnitName(name), known)
+    return slice_.pod.has_runtime_class or bool(_OF_RUNTIME.fullmatch(name))
+
+
+def _stray_group(
+    slice_: ExpectedUnit, name: str, group: str, unit: ObservedUnit | None, cgroups: CgroupFs
+) -> AuditFinding:
+    what = f"the kubelet has not created it; it is in {slice_.name}"
+    hint = f"stop it, or place it elsewhere (Slice=): systemctl stop {quote(name)}"
+    if unit is None:
+        what = f"the control group {printable(group)} has no unit, and is not the kubelet's"
+        directory = quote(str(cgroups.directory(group)))
+        hint = (
+            f"find its processes: cat {directory}/cgroup.procs; once it is empty: rmdir {directory}"
+        )
+    elif (weight := unit.properties.get("CPUWeight", INFINITY)) != INFINITY:
+        what += f", with CPUWeight={weight}"
+    return AuditFinding(
+        kind=FindingKind.UNIT_STRAY,
+        object=printable(name),
+        pod=_pod_of(slice_),
+        message=what,
+        hint=hint,
+    )
+
+
+def _host_processes(unit: ExpectedUnit, host: KubeletHost) -> list[int]:
+    """Return the processes in a scope that are outside of any container."""
+    if unit.pod is None or unit.pod.has_runtime_class:
+        return []
+    pids = chain.from_iterable(host.cgroups.processes(unit.control_group).values())
+    return [pid for pid in pids if has_mounts_of_host(pid, host.root)]
 
 
 def _no_root(root: UnitName) -> AuditFinding:
@@ -95,9 +227,8 @@ def _audit_unit(
     unit: ExpectedUnit,
     expected: ExpectedNode,
     present: Mapping[UnitName, ObservedUnit],
-    cgroups: CgroupFs,
+    host: KubeletHost,
     settings: KubeletSettings,
-    page_size: int,
 ) -> tuple[AuditedUnit, list[AuditFinding]]:
     found = present.get(unit.name)
     if found is None:
@@ -107,12 +238,20 @@ def _audit_unit(
     if unit.container is not None and not found.control_group.startswith(f"{parent}/"):
         return AuditedUnit(expected=unit, exists=True), [_outside(unit, found.control_group)]
     group = found.control_group or unit.control_group
-    kernel = read_values(cgroups, group, [each.name for each in unit.values])
+    kernel = read_values(host.cgroups, group, [each.name for each in unit.values])
     values = tuple(
-        audit_value(each, unit, found, kernel.get(each.name), settings, page_size=page_size)
+        audit_value(
+            each,
+            unit,
+            found,
+            kernel.get(each.name),
+            settings,
+            host,
+        )
         for each in unit.values
     )
-    findings = [_finding(unit, each, each.kind, expected) for each in values if each.kind]
+    directory = host.cgroups.directory(group)
+    findings = [_finding(unit, each, each.kind, directory) for each in values if each.kind]
     return AuditedUnit(expected=unit, exists=True, values=values), findings
 
 
@@ -144,7 +283,7 @@ def _outside(unit: ExpectedUnit, control_group: str) -> AuditFinding:
         object=unit.name,
         pod=_pod_of(unit),
         message=f"container {unit.container} runs in {control_group or '/'}, outside of its pod",
-        hint="the pod's limits do not apply to it: delete the pod, so that it starts again",
+        hint=f"the pod's limits do not apply to it: {_POD_HINT}",
     )
 
 
@@ -153,7 +292,7 @@ def _pod_of(unit: ExpectedUnit) -> str | None:
 
 
 def _finding(
-    unit: ExpectedUnit, found: AuditedValue, kind: FindingKind, expected: ExpectedNode
+    unit: ExpectedUnit, found: AuditedValue, kind: FindingKind, directory: Path
 ) -> AuditFinding:
     name = found.expected.name
     return AuditFinding(
@@ -162,7 +301,7 @@ def _finding(
         pod=_pod_of(unit),
         property=name,
         message=_MESSAGES[kind].format(**_texts(found)),
-        hint="" if kind.is_known else _hint(unit, found, expected),
+        hint="" if kind.is_known else _hint(unit, found.expected, directory),
     )
 
 
@@ -179,6 +318,8 @@ _MESSAGES: Mapping[FindingKind, str] = {
     " container runtime computes it linearly",
     FindingKind.POD_LEVEL_APPLIED: "{key} is {actual} by the pod level, which podslice's agent"
     " applies; by the containers it is {expected}",
+    FindingKind.POD_LEVEL_BY_KUBELET: "{key} is {actual} by the pod level, and podslice has not set"
+    " it: the kubelet applies spec.resources, other than its version and its feature gates state",
     FindingKind.RESIZING: "{key} is {actual}, expected is {expected}: the pod is being resized",
 }
 
@@ -196,18 +337,24 @@ def _texts(found: AuditedValue) -> Mapping[str, str]:
     }
 
 
-def _hint(unit: ExpectedUnit, found: AuditedValue, expected: ExpectedNode) -> str:
+def _hint(unit: ExpectedUnit, expected: ExpectedValue, directory: Path) -> str:
     """Return who sets the value again, and how."""
+    if unit.pod is None and expected.is_periodic:
+        return _PERIODIC_HINT
+    if unit.pod is None and expected.has_source:
+        return _NODE_HINT
+    if expected.name in PROPERTIES:
+        row = PROPERTIES[expected.name]
+        value = row.unset if expected.value is None else expected.value
+        text = "" if value in (None, "", INFINITY) else row.format(value)
+        command = f"systemctl set-property --runtime {unit.name} {row.key}={text}"
+    else:
+        command = f"echo {expected.value} > {directory}/{expected.name}"
     if unit.pod is None:
-        is_tier = parent_slice(unit.name) == expected.root
-        return _TIER_HINT if is_tier else _NODE_HINT
-    name = found.expected.name
-    if name not in PROPERTIES:
-        return "delete the pod, so that it starts again"
-    value = found.expected.value
-    text = "" if value is None else PROPERTIES[name].format(value)
-    command = f"systemctl set-property --runtime {unit.name} {PROPERTIES[name].key}={text}"
-    return f"delete the pod, so that it starts again; or until then: {command}"
+        return f"the kubelet does not set it: {command}"
+    if unit.container is not None and expected.name in PROPERTIES:
+        return _POD_HINT  # systemd would also reset what the runtime wrote to files
+    return f"{_POD_HINT}; or until then: {command}"
 
 
 def _root_cpus(expected: ExpectedNode, cgroups: CgroupFs) -> Iterator[AuditFinding]:

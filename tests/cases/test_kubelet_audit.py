@@ -17,8 +17,9 @@ from podslice.model.kubelet_node import FindingKind
 from podslice.model.node import Node
 from podslice.model.unit import UnitName
 from podslice.policy.kubelet_values import expect_node
+from podslice.usage.kubelet_comparison import KubeletHost
 from podslice.usage.kubelet_units import audit_units
-from tests.recorded_node import KUBELET, RecordedNode
+from tests.recorded_node import DEFAULT_TASKS_MAX, KUBELET, RecordedNode
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = tomllib.loads((KUBELET / "faults.toml").read_text())["fault"]
@@ -32,6 +33,8 @@ NODE = Node(
     },
     hugepage_sizes=(HUGE,),
 )
+OF_CONTAINER = 4712
+"""A process with a mount namespace of its own."""
 KNOWN = {
     ("sidecar-without-limit", "default/b-sidecar2-open", ""),
     ("root-cpus", "kubepods.slice", "cpuset.cpus"),
@@ -51,11 +54,16 @@ def plant(node, fault):
     if "pod" in fault:
         (pod,) = (e for e in node.pods if e["metadata"]["name"] == fault["pod"]["name"])
         pod |= {key: fault["pod"][key] for key in ("spec", "status") if key in fault["pod"]}
+        pod["spec"] |= {"runtimeClassName": fault["pod"].get("runtime")}
         pod["metadata"] |= {"deletionTimestamp": fault["pod"].get("deleted")}
         pod["metadata"] |= {"annotations": fault["pod"].get("annotations", {})}
         pod["status"] |= {"conditions": fault["pod"].get("conditions", [])}
         pod["status"] |= {key: fault["pod"][key] for key in ("qosClass",) if key in fault["pod"]}
     if "unit" not in fault:
+        return
+    if "add" in fault:
+        unit = {"files": {}, "properties": fault.get("systemd")}
+        node.units[f"{node.path(fault['unit'])}/{fault['add']}"] = unit
         return
     path = node.path(fault["unit"])
     if "rename" in fault:
@@ -65,6 +73,7 @@ def plant(node, fault):
         path = fault["rename"]
     unit = node.units[path]
     unit["files"] |= fault.get("files", {})
+    unit |= {key: fault[key] for key in ("process",) if key in fault}
     properties = unit["properties"] | fault.get("systemd", {})
     unit["properties"] = {key: value for key, value in properties.items() if value}
     if fault.get("remove") or "move" in fault:
@@ -73,9 +82,29 @@ def plant(node, fault):
         node.units[f"{fault['move']}/{path.rpartition('/')[2]}"] = unit
 
 
-def run_audit(node, directory, *, changed="1970-01-01T00:00:00Z", version=(1, 36)):
+def write_processes(node, proc):
+    """Write process 1, a process of the host in each unit that has one, and one with own mounts."""
+    processes = [unit["process"] for unit in node.units.values() if "process" in unit]
+    for pid in (1, *processes):
+        (proc / f"{pid}/ns").mkdir(parents=True, exist_ok=True)
+        own = "mnt:[7]" if pid == OF_CONTAINER else "mnt:[1]"
+        (proc / f"{pid}/ns/mnt").unlink(missing_ok=True)
+        (proc / f"{pid}/ns/mnt").symlink_to(own)
+        (proc / f"{pid}/comm").write_text("sleep\n")
+
+
+def run_audit(
+    node,
+    directory,
+    *,
+    changed="1970-01-01T00:00:00Z",
+    version=(1, 36),
+    own=None,
+    pause=lambda _: None,
+):
     """Audit the node as the verb does."""
     node.write(directory / "cgroup")
+    write_processes(node, directory / "proc")
     file = directory / "pods.json"
     file.write_text(json.dumps(node.document()))
     settings = read_settings(
@@ -84,8 +113,16 @@ def run_audit(node, directory, *, changed="1970-01-01T00:00:00Z", version=(1, 36
         changed_sec=int(datetime.fromisoformat(changed).timestamp()),
         version=version,
     )
-    expected = expect_node(read_pod_list([str(file)], lambda: b""), NODE, settings)
-    return audit_units(expected, node.observed(), CgroupFs(mount=directory / "cgroup"), settings)
+    pods = read_pod_list([str(file)], lambda: b"")
+    expected = expect_node(pods, NODE, settings, default_tasks_max=DEFAULT_TASKS_MAX)
+    host = KubeletHost(
+        observed=node.observed(),
+        cgroups=CgroupFs(mount=directory / "cgroup"),
+        own=own or {},
+        root=directory,
+        pause=pause,
+    )
+    return audit_units(expected, host, settings)
 
 
 def found_in(audit):
@@ -97,18 +134,23 @@ def test_the_recorded_node_has_only_known_behaviour(node, tmp_path):
     assert found_in(audit) == KNOWN
     assert not audit.problems
     names = {unit.expected.name for unit in audit.units if unit.exists}
-    sandboxes = {path.rpartition("/")[2] for path in node.units} - names
-    assert len(sandboxes) == 12 + 3  # a sandbox for each pod, and the host's own slices
+    assert {path.rpartition("/")[2] for path in node.units} - names == {
+        "podruntime.slice",
+        "system.slice",
+        "user.slice",
+    }
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault["name"])
 def test_every_planted_fault_is_found(fault, node, tmp_path):
     recorded = RecordedNode()
     plant(node, fault)
-    audit = run_audit(node, tmp_path, **{k: fault[k] for k in ("changed",) if k in fault})
+    options = {k: fault[k] for k in ("changed",) if k in fault}
+    own = {node.path(fault["unit"]).rpartition("/")[2]: fault["own"]} if "own" in fault else {}
+    audit = run_audit(node, tmp_path, own=own, **options)
 
     def object_of(name):
-        if name.endswith(".slice") or name.startswith("default/"):
+        if name.endswith((".slice", ".service", ".scope", "mine")) or name.startswith("default/"):
             return name
         return recorded.path(name).rpartition("/")[2]
 
@@ -125,22 +167,42 @@ def test_every_planted_fault_is_found(fault, node, tmp_path):
 def test_every_kind_has_a_fault_and_is_in_the_manual():
     planted = {kind for fault in FAULTS for kind, _, _ in fault["expect"]}
     planted |= {kind for kind, _, _ in KNOWN}
-    # an older kubelet has it, below
-    assert planted | {"pod-level-ignored"} == set(FindingKind)
+    # an older kubelet has them, below
+    older = {"pod-level-ignored", "pod-level-rejected", "pod-level-by-kubelet"}
+    assert planted | older == set(FindingKind)
     manual = (ROOT / "packaging/man/podslice-kubelet.7.md").read_text()
     problems, _, known = manual.partition("# KNOWN BEHAVIOUR")
     for kind in FindingKind:
         assert f"\n| `{kind}` | " in (known if kind.is_known else problems)
 
 
-def test_pod_level_resources_have_no_effect_on_an_older_kubelet(node, tmp_path):
-    audit = run_audit(node, tmp_path, version=(1, 33))
-    ignored = {each.object for each in audit.problems if each.kind.value == "pod-level-ignored"}
-    assert ignored == {
-        f"default/{name}" for name in ("p-burstable", "p-guaranteed", "p-limits")
-    } | {"default/h-level"}
+@pytest.mark.parametrize(
+    ("version", "gates", "kind"),
+    [
+        ((1, 31), {}, "pod-level-ignored"),
+        ((1, 33), {}, "pod-level-rejected"),
+        ((1, 36), {"PodLevelResources": False}, "pod-level-rejected"),
+    ],
+)
+def test_a_kubelet_that_does_not_apply_pod_levels(node, tmp_path, version, gates, kind):
+    """The slices have the values of the pod level, which podslice has not set."""
+    node.config["featureGates"] = gates
+    for name in LEVELS:  # none of the values is left
+        unit = node.units[node.path(name)]
+        unit["properties"]["CPUWeight"] = unit["files"]["cpu.weight"] = "7"
+    audit = run_audit(node, tmp_path, version=version)
+    kinds = {each.kind.value: set() for each in audit.findings}
+    for each in audit.findings:
+        kinds[each.kind.value].add(each.pod)
+    assert kinds[kind] == {f"default/{name}" for name in LEVELS}
+    assert "pod-level-applied" not in kinds
+    assert "default/p-limits" in kinds["pod-level-by-kubelet"]
     node.config["featureGates"] = {"PodLevelResources": True}
-    assert found_in(run_audit(node, tmp_path, version=(1, 33))) == KNOWN
+    kinds = {each.kind.value for each in run_audit(node, tmp_path, version=version).findings}
+    assert not kinds & {"pod-level-ignored", "pod-level-rejected", "pod-level-by-kubelet"}
+
+
+LEVELS = ("p-burstable", "p-guaranteed", "p-limits", "h-level")
 
 
 def test_an_older_kubelet_keeps_pods_in_the_class_of_their_status(node, tmp_path):
@@ -180,7 +242,9 @@ def test_a_pod_level_that_the_agent_applies_is_not_ignored(node, tmp_path):
     # the slices have the values of kubelet 1.36, without the protection that the agent adds
     unit = node.units[node.path("p-limits")]
     unit["properties"]["MemoryLow"] = unit["files"]["memory.low"] = "16777216"
-    audit = run_audit(node, tmp_path, version=(1, 33))
+    levels = {"CPUWeight": 4, "MemoryMax": 100663296, "MemoryLow": 16777216}
+    own = {node.path("p-limits").rpartition("/")[2]: levels}
+    audit = run_audit(node, tmp_path, version=(1, 31), own=own)
     of_kind = {each.kind.value: set() for each in audit.findings}
     for each in audit.findings:
         of_kind[each.kind.value].add(each.pod)
@@ -188,6 +252,84 @@ def test_a_pod_level_that_the_agent_applies_is_not_ignored(node, tmp_path):
     assert of_kind["pod-level-ignored"] == {
         *("default/p-burstable", "default/p-guaranteed", "default/h-level")
     }
+
+
+def test_what_passes_while_the_audit_waits_is_no_finding(node, tmp_path):
+    group = f"{node.path('e-two')}/mine"
+    node.units[group] = {"files": {}, "properties": None}
+    node.units[node.path("b-both/a")]["process"] = 4711
+
+    def end(_):
+        (tmp_path / f"cgroup{group}").rmdir()
+        (tmp_path / f"cgroup{node.path('b-both/a')}/cgroup.procs").write_text("")
+
+    assert found_in(run_audit(node, tmp_path, pause=end)) == KNOWN
+
+
+DELETE = "delete the pod, so that it starts again"
+
+
+@pytest.mark.parametrize(
+    ("unit", "systemd", "files", "hint"),
+    [
+        ("b-both/a", {"MemoryMax": "4096"}, {"memory.max": "4096"}, DELETE),
+        (
+            "b-both/a",
+            {},
+            {"memory.oom.group": "0"},
+            f"{DELETE}; or until then: echo 1 > CGROUP/memory.oom.group",
+        ),
+        (
+            "b-both",
+            {"IOWeight": "500"},
+            {},
+            f"{DELETE}; or until then: systemctl set-property --runtime UNIT IOWeight=",
+        ),
+        (
+            "kubepods-burstable.slice",
+            {"CPUWeight": "5"},
+            {"cpu.weight": "5"},
+            "the kubelet sets it once a minute: repeat the audit after a minute",
+        ),
+        (
+            "kubepods-burstable.slice",
+            {"MemoryLow": "4096"},
+            {"memory.low": "4096"},
+            "the kubelet does not set it: systemctl set-property --runtime UNIT MemoryLow=0",
+        ),
+        (
+            "kubepods.slice",
+            {},
+            {"cgroup.freeze": "1"},
+            "the kubelet does not set it: echo 0 > CGROUP/cgroup.freeze",
+        ),
+        (
+            "kubepods.slice",
+            {"TasksMax": "9"},
+            {"pids.max": "9"},
+            "the kubelet sets it when it starts: restart the kubelet",
+        ),
+    ],
+)
+def test_the_remedy_states_what_sets_the_value_again(unit, systemd, files, hint, node, tmp_path):
+    path = node.path(unit)
+    node.units[path]["properties"] |= systemd
+    node.units[path]["files"] |= files
+    (found,) = run_audit(node, tmp_path).problems
+    directory = f"{tmp_path}/cgroup{path}"
+    assert found.hint == hint.replace("CGROUP", directory).replace("UNIT", found.object)
+
+
+def test_a_quota_from_before_the_kubelet_enforced_none(node, tmp_path):
+    node.config["cpuCFSQuota"] = False
+    kinds = {each.kind.value for each in run_audit(node, tmp_path).findings}
+    assert "older-configuration" not in kinds
+    audit = run_audit(node, tmp_path, changed="2026-01-03T00:00:00Z")
+    assert found_in(audit) >= {
+        ("older-configuration", node.path(name).rpartition("/")[2], "CPUQuotaPerSecUSec")
+        for name in ("g-one", "g-one/a")
+    }
+    assert not audit.problems
 
 
 def test_without_a_root_that_is_the_only_finding(node, tmp_path):
@@ -222,6 +364,7 @@ def test_cgroup_v1_has_no_values_to_compare(node, tmp_path):
     settings = read_settings(json.dumps(node.config).encode(), "config.yaml")
     pods = read_pod_list([str(tmp_path / "pods.json")], lambda: b"")
     expected = expect_node(pods, NODE, settings)
-    audit = audit_units(expected, node.observed(), CgroupFs(mount=tmp_path / "cgroup"), settings)
+    host = KubeletHost(observed=node.observed(), cgroups=CgroupFs(mount=tmp_path / "cgroup"))
+    audit = audit_units(expected, host, settings)
     assert not audit.problems
     assert UnitName("kubepods.slice") in {unit.expected.name for unit in audit.units}

@@ -236,7 +236,9 @@ class StandIn:
         for each, request, (cpu, memory) in zip(pod.containers, requests, limits, strict=True):
             if each["name"] in stated:
                 continue
-            process = subprocess.Popen((f"{BIN}/sleep", "infinity"))
+            # as a container has, which a process of the host has not
+            own_mounts = (f"{BIN}/unshare", "--mount")
+            process = subprocess.Popen((*own_mounts, f"{BIN}/sleep", "infinity"))
             id_ = hashlib.sha256(f"{pod.uid}{process.pid}".encode()).hexdigest()
             scope = f"cri-containerd-{id_}.scope"
             start_scope(scope, pod.slice, process.pid, values(curve(request or 0), cpu, memory))

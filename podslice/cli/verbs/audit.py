@@ -20,18 +20,20 @@ from podslice.cli.kubelet_options import (
 )
 from podslice.cli.kubelet_source import read_kubelet
 from podslice.cli.output import OutputFormat, emit, write
-from podslice.cli.session import load_node
+from podslice.cli.session import load_node, runtime_directory
 from podslice.cli.views import audit_views, documents
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.manager import SYSTEM
 from podslice.policy.kubelet_values import expect_node
+from podslice.store.level_record import LevelRecord
+from podslice.usage.kubelet_comparison import KubeletHost
 from podslice.usage.kubelet_units import audit_units, unit_patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from podslice.model.kubelet_node import NodeAudit
-    from podslice.model.unit import ObservedUnit, UnitName
+    from podslice.model.kubelet_node import KubeletPod, KubeletSettings, NodeAudit
+    from podslice.model.node import Node
 
 
 class AuditFormat(StrEnum):
@@ -98,14 +100,22 @@ def _audit(source: KubeletSource) -> NodeAudit:
     """Return the audit of this node."""
     pods, settings = read_kubelet(source)
     node = load_node(settings.config)
-    expected = expect_node(pods, node, settings)
-    observed = interrupts.run(_observe(unit_patterns(expected)))
-    return audit_units(expected, observed, CgroupFs(), settings, page_size=node.page_size_bytes)
+    return interrupts.run(_observe(pods, node, settings))
 
 
-async def _observe(patterns: Sequence[str]) -> Mapping[UnitName, ObservedUnit]:
-    """Return the loaded units of the kubelet."""
+async def _observe(pods: Sequence[KubeletPod], node: Node, settings: KubeletSettings) -> NodeAudit:
+    """Return the audit of the loaded units of the kubelet."""
     from podslice.systemd.bus import Bus
 
+    cgroups = CgroupFs()
     async with Bus(SYSTEM) as client:
-        return {unit.name: unit for unit in await client.observe(patterns)}
+        default = await client.default_tasks_max()
+        expected = expect_node(pods, node, settings, default_tasks_max=default)
+        observed = await client.observe(unit_patterns(expected, cgroups))
+    host = KubeletHost(
+        observed={unit.name: unit for unit in observed},
+        cgroups=cgroups,
+        own=LevelRecord(runtime_directory(SYSTEM)).read(),
+        page_size=node.page_size_bytes,
+    )
+    return audit_units(expected, host, settings)

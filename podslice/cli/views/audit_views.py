@@ -40,7 +40,12 @@ def lines(found: NodeAudit, display: Display) -> Iterator[str]:
     yield from table(_COLUMNS, (_unit_cells(each) for each in found.units), display)
     if display.wide:
         yield ""
-        cells = (_value_cells(unit, each) for unit in found.units for each in unit.values)
+        cells = (
+            _value_cells(unit, each)
+            for unit in found.units
+            for each in unit.values
+            if each.expected.has_source or each.kind
+        )
         yield from table(_VALUES, cells, display)
     known = [each for each in found.findings if each.kind.is_known]
     yield from _listed("PROBLEMS", found.problems, display)

@@ -12,7 +12,7 @@ from podslice.inputs.options.config_files import make_config, restore
 from podslice.inputs.options.values import read_boolean
 from podslice.inputs.readers import read_int
 from podslice.inputs.scalars import quote
-from podslice.model.config import DEFAULT_EVICTION_HARD, Config, OomPolicy
+from podslice.model.config import DEFAULT_EVICTION_HARD, Config, OomPolicy, SwapBehavior
 from podslice.model.kubelet_node import KUBELET_VERSION, KubeletSettings
 from podslice.model.resources import CPU
 
@@ -35,6 +35,17 @@ _OPTIONS = {
 }
 """Field of the kubelet's configuration → option of podslice with the same meaning."""
 _AMOUNTS = frozenset({"kubeReserved", "systemReserved"})
+_SWAP = {each.value: each for each in SwapBehavior}
+_CGROUPFS = "cgroupfs"
+_RUNTIME_STATES_DRIVER_SINCE = (1, 31)
+"""Since then the driver that the runtime states counts, and `/configz` does not show it.
+
+Source: Kubernetes, pkg/features/kube_features.go, KubeletCgroupDriverFromCRI;
+cmd/kubelet/app/server.go, run: `/configz` gets its copy before the runtime is asked.
+"""
+_IGNORED = ("0%", "100%")
+"""Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseThresholdStatement."""
+_OF_CONTROL_GROUPS = ("memory.available", "pid.available")
 T = TypeVar("T")
 _MERGES = "mergeDefaultEvictionSettings"
 
@@ -57,7 +68,7 @@ def read_settings(
     Raises:
         InputError: it is not a configuration, or invalid; it has every problem.
     """
-    fields = _read_document(data, where)
+    fields, is_served = _read_document(data, where)
     problems: list[Problem] = []
     config = _read_config(fields, where, problems)
     gates = _mapping(fields, "featureGates")
@@ -67,14 +78,29 @@ def read_settings(
     if problems:
         raise InputError(problems)
     return KubeletSettings(
-        config=replace(config, oom_policy=OomPolicy.PROCESS) if kills_one else config,
+        config=replace(
+            config,
+            oom_policy=OomPolicy.PROCESS if kills_one else config.oom_policy,
+            memory_swap_behavior=_SWAP.get(
+                str(swap or SwapBehavior.NO_SWAP), SwapBehavior.UNLIMITED
+            ),
+        ),
         version=version,
         pod_pids_limit=pids if pids and pids > 0 else None,
         feature_gates={name: str(value).lower() == "true" for name, value in gates.items()},
         configures_memory_qos=fields.get("memoryThrottlingFactor") is not None
         or fields.get("memoryReservationPolicy") not in {None, "", "None"},
         has_static_cpus=fields.get("cpuManagerPolicy") == "static",
-        swaps=swap not in {None, "", "NoSwap"},
+        has_static_memory=fields.get("memoryManagerPolicy") == "Static",
+        has_cgroupfs=fields.get("cgroupDriver") == _CGROUPFS
+        and (not is_served or version < _RUNTIME_STATES_DRIVER_SINCE),
+        ignored_thresholds=tuple(
+            sorted(
+                signal
+                for signal, value in _mapping(fields, "evictionHard").items()
+                if value in _IGNORED and signal in _OF_CONTROL_GROUPS
+            )
+        ),
         changed_sec=changed_sec,
     )
 
@@ -91,15 +117,15 @@ def read_version(text: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
-def _read_document(data: bytes, where: str) -> Mapping[str, Any]:
-    """Return the fields of the only document."""
+def _read_document(data: bytes, where: str) -> tuple[Mapping[str, Any], bool]:
+    """Return the fields of the only document, and whether it is that of `/configz`."""
     document = read_document(data, where)
     if isinstance(document, dict) and isinstance(document.get(_WRAPPER), dict):
-        return dict(document[_WRAPPER])
+        return dict(document[_WRAPPER]), True
     if not isinstance(document, dict) or document.get("kind") != _KIND:
         hint = "give the file of the kubelet's --config, or the document of its /configz"
         raise invalid(f"there is not exactly one {_KIND} in it", hint, where=where)
-    return document
+    return document, False
 
 
 def _read_config(fields: Mapping[str, Any], where: str, problems: list[Problem]) -> Config:

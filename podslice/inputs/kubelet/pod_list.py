@@ -36,7 +36,7 @@ _PREFIXES = {"containerd": "cri-containerd", "cri-o": "crio", "docker": "docker"
 Source: containerd, internal/cri/server/podsandbox/helpers.go, getCgroupsPath; CRI-O,
 internal/config/cgmgr/cgmgr.go, CrioPrefix; moby, daemon/oci_linux.go, withCgroups.
 """
-_STATUSES = ("containerStatuses", "initContainerStatuses")
+_STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 _RESIZES = ("PodResizePending", "PodResizeInProgress")
 _CLASSES = {each.value: each for each in Qos}
 _TERMINAL = ("Succeeded", "Failed")
@@ -193,6 +193,7 @@ def _read_pod(pod: Pod, stated: Mapping[str, Any]) -> KubeletPod:
     return KubeletPod(
         pod=pod,
         has_own_level=bool(pod.resources) and not _mapping(stated, "spec").get("resources"),
+        has_runtime_class=bool(_mapping(stated, "spec").get("runtimeClassName")),
         qos=_CLASSES.get(str(status.get("qosClass"))),
         is_running=phase in {None, "Running"} and not metadata.get("deletionTimestamp"),
         is_terminal=phase in _TERMINAL,

@@ -7,7 +7,7 @@ import pytest
 from podslice.errors import InputError
 from podslice.inputs.kubelet.kubelet_config import read_settings
 from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list
-from podslice.model.config import DEFAULT_EVICTION_HARD, Enforce, OomPolicy, Threshold
+from podslice.model.config import DEFAULT_EVICTION_HARD, Enforce, OomPolicy, SwapBehavior, Threshold
 from podslice.model.node import Node
 from podslice.policy.allocatable import allocate
 
@@ -28,7 +28,14 @@ def test_an_empty_configuration_has_the_defaults_of_a_kubelet():
     assert settings.config.enforce_node_allocatable == {Enforce.PODS}
     assert settings.config.eviction_hard == DEFAULT_EVICTION_HARD
     assert settings.config.oom_policy is OomPolicy.CONTAINER
-    assert (settings.pod_pids_limit, settings.feature_gates, settings.swaps) == (None, {}, False)
+    assert (
+        settings.pod_pids_limit,
+        settings.feature_gates,
+        settings.config.memory_swap_behavior,
+    ) == (
+        *(None, {}),
+        "NoSwap",
+    )
 
 
 def test_thresholds_replace_the_defaults_unless_they_are_merged():
@@ -48,9 +55,14 @@ def test_thresholds_replace_the_defaults_unless_they_are_merged():
     [
         ("podPidsLimit: 100", "pod_pids_limit", 100),
         ("podPidsLimit: -1", "pod_pids_limit", None),
-        ("memorySwap: {swapBehavior: LimitedSwap}", "swaps", True),
-        ("memorySwap: {swapBehavior: NoSwap}", "swaps", False),
-        ('memorySwap: {swapBehavior: ""}', "swaps", False),
+        ("cgroupDriver: cgroupfs", "has_cgroupfs", True),
+        ("cgroupDriver: systemd", "has_cgroupfs", False),
+        ("memoryManagerPolicy: Static", "has_static_memory", True),
+        ("memoryManagerPolicy: None", "has_static_memory", False),
+        ("evictionHard: {memory.available: 0%}", "ignored_thresholds", ("memory.available",)),
+        ("evictionHard: {pid.available: 100%}", "ignored_thresholds", ("pid.available",)),
+        ("evictionHard: {imagefs.available: 0%}", "ignored_thresholds", ()),
+        ("evictionHard: {memory.available: 1%}", "ignored_thresholds", ()),
         ("cpuManagerPolicy: static", "has_static_cpus", True),
         ("cpuManagerPolicy: none", "has_static_cpus", False),
         ("memoryThrottlingFactor: 0.9", "configures_memory_qos", True),
@@ -91,6 +103,26 @@ def test_reserved_cpus_that_are_not_a_list():
 def test_single_processes_are_killed_where_that_is_configured():
     assert read("singleProcessOOMKill: true").config.oom_policy is OomPolicy.PROCESS
     assert read("singleProcessOOMKill: false").config.oom_policy is OomPolicy.CONTAINER
+
+
+@pytest.mark.parametrize(
+    ("text", "behavior"),
+    [
+        ("memorySwap: {swapBehavior: LimitedSwap}", SwapBehavior.LIMITED_SWAP),
+        ("memorySwap: {swapBehavior: NoSwap}", SwapBehavior.NO_SWAP),
+        ('memorySwap: {swapBehavior: ""}', SwapBehavior.NO_SWAP),
+        ("memorySwap: {swapBehavior: UnlimitedSwap}", SwapBehavior.UNLIMITED),
+    ],
+)
+def test_the_swap_of_containers(text, behavior):
+    assert read(text).config.memory_swap_behavior is behavior
+
+
+@pytest.mark.parametrize(("version", "counts"), [((1, 30), True), ((1, 31), False)])
+def test_configz_does_not_show_the_driver_that_the_runtime_states(version, counts):
+    document = {"kubeletconfig": {"cgroupDriver": "cgroupfs"}}
+    settings = read_settings(json.dumps(document).encode(), "configz", version=version)
+    assert settings.has_cgroupfs is counts
 
 
 def test_the_document_of_configz():

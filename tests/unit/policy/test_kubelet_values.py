@@ -4,16 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.model.config import Config
+from podslice.model.config import Config, Enforce, SwapBehavior
 from podslice.model.kubelet_node import KubeletPod, KubeletSettings
 from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, Qos
+from podslice.model.properties import MANAGED
 from podslice.model.resources import Resources
+from podslice.model.unit import INFINITY, UnitKind
 from podslice.policy.kubelet_decision import (
     decide_pod,
     exclusive_containers,
     has_memory_qos,
     has_pod_level,
+    rejects_pod_level,
 )
 from podslice.policy.kubelet_values import expect_node
 from tests.unit.builders import amounts, besteffort, burstable, container, guaranteed, pod
@@ -27,8 +30,9 @@ def running(pod_, **more):
     return KubeletPod(pod=pod_, is_running=True, scopes={"main": SCOPE}, **more)
 
 
-def expect(*pods, node=NODE, **settings):
-    return expect_node(pods, node, replace(SETTINGS, **settings))
+def expect(*pods, node=NODE, default_tasks_max=None, **settings):
+    settings = replace(SETTINGS, **settings)
+    return expect_node(pods, node, settings, default_tasks_max=default_tasks_max)
 
 
 def unit_of(expected, name):
@@ -42,20 +46,76 @@ def values_of(expected, name):
 @pytest.mark.parametrize(
     ("version", "names"),
     [
-        ((1, 27), set()),
-        ((1, 28), {"memory.oom.group"}),
-        ((1, 29), {"memory.oom.group"}),
-        ((1, 30), {"memory.oom.group", "memory.swap.max"}),
+        ((1, 27), {"cgroup.freeze"}),
+        ((1, 28), {"cgroup.freeze", "memory.oom.group"}),
+        ((1, 29), {"cgroup.freeze", "memory.oom.group"}),
+        ((1, 30), {"cgroup.freeze", "memory.oom.group", "MemorySwapMax"}),
     ],
 )
-def test_files_of_containers_depend_on_the_version(version, names):
+def test_what_containers_have_beside_limits_depends_on_the_version(version, names):
     found = values_of(expect(running(guaranteed("web")), version=version), SCOPE)
-    assert {name for name in found if name.startswith("memory.")} == names
+    assert {name for name in found if "." in name or name == "MemorySwapMax"} == names
+
+
+@pytest.mark.parametrize(
+    ("behavior", "value"),
+    [(None, 0), (SwapBehavior.LIMITED_SWAP, 2**30), (SwapBehavior.UNLIMITED, None)],
+)
+def test_the_swap_of_a_container(behavior, value):
+    config = replace(SETTINGS.config, memory_swap_behavior=behavior)
+    web = running(burstable("web", requests="memory=2Gi"))
+    found = values_of(expect(web, node=replace(NODE, swap_bytes=2**32), config=config), SCOPE)
+    assert found["MemorySwapMax"] == value
+
+
+def test_every_managed_property_is_compared():
+    expected = expect(running(guaranteed("web")), default_tasks_max=7)
+    for unit in expected.units:
+        kind = UnitKind.SCOPE if unit.container else UnitKind.SLICE
+        names = set(MANAGED[kind]) - ({"AllowedCPUs"} if unit.name == expected.root else set())
+        has_quota = unit.pod is not None
+        assert {each.name for each in unit.values} >= names - {
+            *(() if has_quota else ("CPUQuotaPeriodUSec",))
+        }
+    assert values_of(expected, SCOPE)["TasksMax"] == 7
+    assert {each.name for each in expected.sandbox} >= {*MANAGED[UnitKind.SCOPE], "TasksMax"} - {
+        "CPUQuotaPeriodUSec"
+    }
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [("has_static_cpus", "AllowedCPUs"), ("has_static_memory", "AllowedMemoryNodes")],
+)
+def test_what_the_managers_of_cpus_and_memory_set_is_not_compared(setting, name):
+    found = values_of(expect(running(guaranteed("web")), **{setting: True}), SCOPE)
+    assert name not in found
+    assert name in values_of(expect(running(guaranteed("web"))), SCOPE)
+
+
+def test_an_enforced_slice_has_no_huge_pages():
+    """Source: Kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go, maybeSetHugetlb."""
+    config = replace(
+        SETTINGS.config,
+        system_reserved_cgroup="/system.slice",
+        enforce_node_allocatable=frozenset({Enforce.SYSTEM_RESERVED_COMPRESSIBLE}),
+        system_reserved=amounts("cpu=1"),
+    )
+    found = values_of(
+        expect(node=replace(NODE, hugepage_sizes=(2**21,)), config=config), "system.slice"
+    )
+    assert found == {
+        "CPUWeight": 39,
+        "hugetlb.2MB.max": "0",
+        "hugetlb.2MB.rsvd.max": "0",
+    }
 
 
 def test_the_pod_level_counts_since_1_34():
     assert has_pod_level(replace(SETTINGS, version=(1, 34)))
     assert not has_pod_level(replace(SETTINGS, version=(1, 33)))
+    rejecting = [rejects_pod_level(replace(SETTINGS, version=(1, each))) for each in range(31, 35)]
+    assert rejecting == [False, True, True, False]
     level = pod("web", resources=Resources(limits=amounts("cpu=1,memory=1Gi")))
     assert expect(running(level), version=(1, 33)).units[-2].name == (
         "kubepods-besteffort-podweb.slice"
@@ -66,16 +126,17 @@ def test_the_pod_level_counts_since_1_34():
 
 
 def test_values_that_pods_keep_from_before_a_change_of_the_configuration():
-    expected = expect(running(guaranteed("web")))
-    for name in ("kubepods-podweb.slice", SCOPE):
-        unit = unit_of(expected, name)
-        assert {each.name for each in unit.values if each.depends_on_configuration} == {
-            *("CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"),
-            *(("TasksMax",) if name != SCOPE else ()),
+    web = burstable("web", limits="cpu=500m")
+    expected = expect(running(web))
+    quotas = frozenset({INFINITY, 500_000})
+    for name in ("kubepods-burstable-podweb.slice", SCOPE):
+        older = {each.name: each.older for each in unit_of(expected, name).values}
+        assert {name: values for name, values in older.items() if values != frozenset()} == {
+            "CPUQuotaPerSecUSec": quotas,
+            "CPUQuotaPeriodUSec": None,
+            **({"TasksMax": None} if name != SCOPE else {}),
         }
-    assert not any(
-        each.depends_on_configuration for each in unit_of(expected, "kubepods.slice").values
-    )
+    assert all(each.older == frozenset() for each in unit_of(expected, "kubepods.slice").values)
 
 
 def test_a_container_belongs_to_its_pod():

@@ -135,7 +135,7 @@ def test_metrics_of_the_node_exporter(audit, node):
     assert 'podslice_audit_findings{kind="value-changed",known="false"} 1' in lines
     assert 'podslice_audit_findings{kind="sidecar-without-limit",known="true"} 2' in lines
     assert 'podslice_audit_findings{kind="unit-missing",known="false"} 0' in lines
-    assert "podslice_audit_units 38" in lines
+    assert "podslice_audit_units 50" in lines
     labels = f'kind="value-changed",object="{SLICE}",pod="default/g-one",property="MemoryMax"'
     assert f"podslice_audit_finding{{{labels}}} 1" in lines
     names = [line.split("{")[0].split(" ")[0] for line in lines if line[0] != "#"]
@@ -287,10 +287,10 @@ def test_the_api_of_a_kubelet(serving, node, certificates, podslice, files):
         assert (ended.code, ended.err) == (3, "")
         assert [path for path, *_ in server.requests] == ["/pods", "/metrics", "/configz"]
         assert all(certificate for *_, certificate in server.requests)
-        # the kubelet of this version does not know the pod level
+        # the kubelet of this version does not accept the pod level
         server.documents["/metrics"] = b'kubernetes_build_info{git_version="v1.33.0"} 1\n'
         assert (
-            "spec.resources has no effect"
+            "rejects pods with spec.resources"
             in podslice("audit", "--kubelet", server.url, *options).out
         )
         ended = podslice("audit", "--kubelet", server.url)

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
 from podslice.dataclass import dataclass
-from podslice.errors import Severity
+from podslice.errors import Problem, Severity
+from podslice.model.annotations import PREFIX, RESOURCES
 from podslice.model.config import MemoryProtection
 from podslice.model.desired import PodDecision
 from podslice.model.kubelet_node import KubeletPod, KubeletSettings
@@ -35,6 +36,9 @@ from podslice.policy.kubelet_decision import (
 )
 from podslice.policy.root_owner import LIBCONTAINER
 
+_LEVEL = "resources"
+"""The place of the pod level in the spec."""
+_ANNOTATION = f"{PREFIX}{RESOURCES}"
 _QUOTA, _PROTECTION = "CPUQuotaPerSecUSec", "MemoryLow"
 _OF_KUBELET = frozenset(LEVEL_PROPERTIES) - {_PROTECTION}
 """The properties that a kubelet with pod levels sets as well."""
@@ -173,7 +177,7 @@ def _plan_pod(
     decided = decide_pod(pod, node, settings)
     unit = _slice_of(decided.decision, slices)
     state, before = slices.get(unit), own.get(unit, {})
-    is_removed = removes or not pod.pod.resources
+    is_removed = removes or not (pod.pod.resources or _errors_of(pod.pod.problems, pod))
     level = None if is_removed else _decide_level(decided, node, settings)
     why = None if is_removed else _why_left(decided, level, state)
     if why is not None or state is None:
@@ -260,10 +264,11 @@ def _why_left(
     decided: KubeletDecision, level: PodDecision | None, state: SliceState | None
 ) -> tuple[LeftReason, str] | None:
     """Return why a pod with a pod level is left alone, with a sentence; None if it is not."""
+    pod = decided.pod
+    if errors := _errors_of(pod.pod.problems if level is None else level.problems, pod):
+        return LeftReason.INVALID, "; ".join(errors)
     if level is None:
         reason = LeftReason.KUBELET_APPLIES
-    elif errors := _errors(level):
-        return LeftReason.INVALID, errors[0]
     elif state is None:
         reason = LeftReason.NO_SLICE
     elif state.unit.description != LIBCONTAINER + state.unit.name:
@@ -275,8 +280,23 @@ def _why_left(
     return reason, _WHY[reason]
 
 
-def _errors(decision: PodDecision) -> list[str]:
-    return [str(each) for each in decision.problems if each.severity is Severity.ERROR]
+def _errors_of(problems: Iterable[Problem], pod: KubeletPod) -> list[str]:
+    """Return the errors of a pod level, with their places in the annotation or the spec.
+
+    Without a pod level there are those of an annotation that states none that is valid. Errors of
+    podslice's other annotations have no effect here.
+    """
+    found = []
+    for each in problems:
+        place = each.where.removeprefix(f"{pod.pod.where}: ").removeprefix(f"{pod.pod.spec_where}.")
+        _, is_stated, below = place.partition(f"[{_ANNOTATION}]")
+        if is_stated or (pod.has_own_level and place.startswith(_LEVEL)):
+            place = f"{_ANNOTATION}{below if is_stated else place.removeprefix(_LEVEL)}"
+        elif not pod.pod.resources or f"[{PREFIX}" in place:
+            continue
+        if each.severity is Severity.ERROR:
+            found.append(str(replace(each, where=place)))
+    return found
 
 
 def _leave(

@@ -131,7 +131,8 @@ class Journal:
 
     def _print(self, event: Event) -> None:
         """Print a line, unless that would block, as on a stopped terminal."""
-        about = f"{event.pod or event.unit}: " if event.pod or event.unit else ""
+        name = event.pod or event.unit or ""
+        about = "" if name in event.message else f"{name}: "
         line = f"{event.kind.label}: {about}{event.message}"
         text = printable(line).encode(errors="backslashreplace")[: select.PIPE_BUF - 1] + b"\n"
         try:

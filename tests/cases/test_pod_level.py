@@ -1,6 +1,7 @@
 """What podslice sets on the slices of a kubelet: the rows of `pod_level.toml`, and a recorded node."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def to_pod(row):
     (pod,) = finish(load_text(text.encode(), "web.yaml", Budget())).pods
     return KubeletPod(
         pod=pod,
-        has_own_level="level" in row,
+        has_own_level=bool(pod.resources) and not row["spec"].startswith("{resources"),
         qos=Qos(row["qos"]) if "qos" in row else None,
         is_running=True,
         is_terminal=row.get("terminal", False),
@@ -79,6 +80,9 @@ def test_rows(row):
     assert left == row.get("left", [])
     assert plan.own == ({name: row["after"]} if "after" in row else {})
     assert set(plan.pods) == (set() if row.get("terminal") else set(plan.own))
+    for pattern, each in zip(row.get("messages", ()), plan.left, strict=False):
+        assert re.search(pattern, each.message)
+        assert "items[" not in each.message
     for each in plan.left:
         assert (each.unit, each.pod) == (name, "default/web")
         assert each.message

@@ -210,6 +210,12 @@ def test_without_a_journal_there_is_a_line_on_stderr(make, stderr):
     assert len(third) < 4096
 
 
+def test_a_line_has_the_name_of_a_pod_once(make, stderr):
+    text = "default/web: MemoryMax=64Mi set"
+    make().log(Event(kind=Kind.LEVEL_APPLIED, pod="default/web", message=text))
+    assert stderr[1]() == f"pod-level-applied: {text}\n"
+
+
 def test_a_restarted_journal_gets_events_again(make, tmp_path, stderr):
     journal = make()
     journal.log(EVICTED)

@@ -17,18 +17,17 @@ from podslice.agent.endpoints.level_routes import LevelSnapshot, level_routes
 from podslice.agent.event_log import EventLog
 from podslice.agent.node_status import NodeStatus
 from podslice.agent.pod_levels import PodLevels
-from podslice.agent.published_state import own_process, publish_state, withdraw_state
 from podslice.agent.scheduler import Scheduler
 from podslice.agent.service_process import ServiceProcess
 from podslice.dataclass import dataclass
+from podslice.errors import HostError
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
 from podslice.model.event import Kind
 from podslice.model.kubelet_node import KubeletNode
-from podslice.model.node_state import AgentState
 from podslice.model.unit import UnitName
 from podslice.reconcile.level_slices import LevelSlices
-from podslice.store import Store
+from podslice.store import lock
 from podslice.store.level_record import LevelRecord
 from podslice.systemd.client import Client, OnChange
 from podslice.systemd.journal import Journal
@@ -53,7 +52,8 @@ class KubeletSetup:
     connect: Callable[[OnChange], Client]
     """Returns a client that reports changes."""
     config: Config
-    store: Store
+    directory: Path
+    """Of the record of what was set, and of the lock of all such agents."""
     journal: Journal
     notifier: Notifier
     cgroups: CgroupFs
@@ -73,13 +73,13 @@ class KubeletDaemon:
         self._setup = setup
         self._counters = Counters()
         self._events = EventLog(setup.journal)
-        self._status = NodeStatus(self._events, self._publish)
+        self._status = NodeStatus(self._events, lambda: None)
         self._scheduler = Scheduler(lambda: setup.config.sync_period_usec / 1e6)
         self._client = TimedClient(setup.connect(self._on_signal), self._counters.operation)
         self._levels = PodLevels(
             LevelSlices(self._client, setup.cgroups),
             setup.read,
-            LevelRecord(setup.store.root),
+            LevelRecord(setup.directory),
             events=self._events,
             status=self._status,
             counters=self._counters,
@@ -94,11 +94,16 @@ class KubeletDaemon:
             HostError: another agent runs, or a socket cannot be opened.
         """
         setup, process = self._setup, self._process
-        process.refuse_second(setup.store)
+        held = lock.try_take(setup.directory)
+        if held is None:
+            raise HostError(
+                "an agent that applies pod levels is already running on this host, perhaps in a"
+                f" container; stop it first; to find it: fuser -v {setup.directory}/lock"
+            )
         process.handle_signals(self._on_hangup)
         async with AsyncExitStack() as stack:
+            stack.callback(self._release, held)
             stack.callback(setup.journal.close)
-            stack.callback(withdraw_state, setup.store)
             stack.push_async_exit(self._client)
             await process.connect(self._client)
             server = Server(level_routes(self.snapshot))
@@ -107,7 +112,6 @@ class KubeletDaemon:
             self._events.report(
                 Kind.AGENT_STARTED, "the agent applies pod levels on the slices of a kubelet"
             )
-            self._publish()
             await process.run_parts(
                 (self._scheduler.run(self._run_round), process.feed_watchdog(self._scheduler))
             )
@@ -151,12 +155,8 @@ class KubeletDaemon:
             self._setup.notifier.status(text)
         self._notified = text
 
-    def _publish(self) -> None:
-        """Write the agent's state for other podslice processes; a failure is retried next time."""
-        pid, started_ticks = own_process()
-        failures = self._status.failures
-        state = AgentState(pid=pid, started_ticks=started_ticks, failures=failures)
-        publish_state(self._setup.store, state)
+    def _release(self, held: int) -> None:
+        lock.release(self._setup.directory, held, is_needed=bool(self._levels.plan.own))
 
     # What requests a round.
 

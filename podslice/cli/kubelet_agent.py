@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from podslice.agent.kubelet_daemon import KubeletDaemon, KubeletSetup
 from podslice.cli.kubelet_options import KubeletSource
 from podslice.cli.kubelet_source import POD_LIST, connect, read_kubelet_settings
-from podslice.cli.session import load_node, runtime_directory
+from podslice.cli.session import level_directory, load_node
 from podslice.inputs.kubelet.kubelet_config import read_version
 from podslice.inputs.kubelet.pod_list import parse_pod_list
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.kubelet_node import KubeletNode
-from podslice.store import Store
 from podslice.systemd.bus import Bus
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier, listen_fds
@@ -106,13 +105,13 @@ def _setup(
 ) -> KubeletSetup:
     """Return the arguments of the daemon, with its connections."""
     environment = dict(os.environ)
-    directory = runtime_directory(planning.manager)
+    directory = level_directory(planning.manager)
     return KubeletSetup(
         read=kubelet.read,
         refresh=kubelet.refresh,
         connect=lambda on_change: Bus(planning.manager, on_change=on_change),
         config=planning.config,
-        store=Store(directory),
+        directory=directory,
         journal=Journal(manager=planning.manager),
         notifier=Notifier(environment),
         cgroups=CgroupFs(),

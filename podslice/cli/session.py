@@ -74,6 +74,17 @@ def runtime_directory(manager: Manager) -> Path:
     return directory
 
 
+def level_directory(manager: Manager) -> Path:
+    """Return the directory of an agent that applies pod levels, apart from the other agent's.
+
+    A DaemonSet may run the one, and the host the other.
+
+    Raises:
+        HostError: there is no session, or it is another user's.
+    """
+    return runtime_directory(manager) / "kubelet"
+
+
 def usage_directory(config: Config, manager: Manager) -> str:
     """Return the directory of histories of usage; empty if none are recorded.
 

@@ -24,6 +24,7 @@ from tests.host.kubelet_node import (
 )
 from tests.host.podman import LONG_SEC
 from tests.lab import extras
+from tests.lab.machine import START_SERVICE
 from tests.lab.recipe import DEFAULT_SUITE
 
 WAIT_SEC = 120.0
@@ -106,6 +107,39 @@ def test_every_fault_that_systemd_shows_is_found_at_once(kubelet):
     }
     assert len(found) >= 20
     kubelet.run("systemctl", "stop", orphan)
+
+
+def test_all_that_is_below_the_root_and_not_the_kubelets_is_found(kubelet):
+    """Of cgroup v2, in whose hierarchy alone podslice looks."""
+    found, scopes = audit(kubelet)
+    assert found == set()
+    scope, mount = scopes["default/b", "c0"], "/sys/fs/cgroup"
+    sleep = ("sleep", str(LONG_SEC))
+    for unit, slice_ in (("greedy", ROOT), ("greedy2", BURSTABLE), ("moved", "system.slice")):
+        placed = ("--property=CPUWeight=10000", f"--slice={slice_}", f"--unit={unit}")
+        kubelet.run(*START_SERVICE, *placed, *sleep)
+    pid = kubelet.run("systemctl", "show", "-P", "MainPID", "moved").stdout.strip()
+    groups = {
+        unit: kubelet.run("systemctl", "show", "-P", "ControlGroup", unit).stdout.strip()
+        for unit in (scope, B)
+    }
+    kubelet.run("sh", "-c", f"echo {pid} >{mount}{groups[scope]}/cgroup.procs")
+    kubelet.run("systemctl", "start", "kubepods-mine.slice")
+    kubelet.run("mkdir", f"{mount}/{ROOT}/mine", f"{mount}{groups[B]}/mine.scope")
+    kubelet.run("sh", "-c", f"echo 1 >{mount}{groups[B]}/cgroup.freeze")
+    change(kubelet, B, AllowedCPUs="0", MemorySwapMax="0", IOWeight="50")
+    change(kubelet, G, ManagedOOMMemoryPressure="kill")
+    found, _ = audit(kubelet)
+    assert found == {
+        *(("unit-stray", f"greedy{each}.service", None) for each in ("", "2")),
+        *(("unit-stray", each, None) for each in ("kubepods-mine.slice", "mine", "mine.scope")),
+        ("process-stray", scope, None),
+        ("value-changed", B, "cgroup.freeze"),
+        *(("value-changed", B, name) for name in ("AllowedCPUs", "MemorySwapMax", "IOWeight")),
+        ("value-changed", G, "ManagedOOMMemoryPressure"),
+    }
+    kubelet.run("sh", "-c", f"echo 0 >{mount}{groups[B]}/cgroup.freeze")
+    kubelet.run("rmdir", f"{mount}/{ROOT}/mine", f"{mount}{groups[B]}/mine.scope")
 
 
 @pytest.mark.namespace

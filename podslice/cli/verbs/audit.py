@@ -20,7 +20,7 @@ from podslice.cli.kubelet_options import (
 )
 from podslice.cli.kubelet_source import read_kubelet
 from podslice.cli.output import OutputFormat, emit, write
-from podslice.cli.session import load_node, runtime_directory
+from podslice.cli.session import level_directory, load_node
 from podslice.cli.views import audit_views, documents
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.manager import SYSTEM
@@ -115,7 +115,7 @@ async def _observe(pods: Sequence[KubeletPod], node: Node, settings: KubeletSett
     host = KubeletHost(
         observed={unit.name: unit for unit in observed},
         cgroups=cgroups,
-        own=LevelRecord(runtime_directory(SYSTEM)).read(),
+        own=LevelRecord(level_directory(SYSTEM)).read(),
         page_size=node.page_size_bytes,
     )
     return audit_units(expected, host, settings)

@@ -15,7 +15,7 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import read_process
 from podslice.model.event import Kind
 from podslice.model.node_state import AgentState
-from podslice.store import Store
+from podslice.store import Store, lock
 from podslice.store.level_record import LevelRecord
 from tests.unit import builders
 from tests.unit.agent.fakes import Events, until
@@ -33,8 +33,7 @@ class Service:
         self.directory = directory
         self.kubelet = Kubelet()
         self.events = Events()
-        self.store = Store(directory / "run")
-        self.record = LevelRecord(self.store.root)
+        self.record = LevelRecord(directory / "run/kubelet")
         self.notifications = []
         self.task = None
 
@@ -44,7 +43,7 @@ class Service:
             refresh=self.kubelet.refresh,
             connect=self.connect,
             config=builders.config(sync_period_usec=3_600_000_000),
-            store=self.store,
+            directory=self.directory / "run/kubelet",
             journal=self.events,
             notifier=self,
             cgroups=CgroupFs(mount=self.directory),
@@ -94,12 +93,10 @@ async def test_values_remain_when_the_agent_stops(service):
     await service.begin()
     assert service.notifications == [("ready", "pod levels: 1 applied, 0 left alone")]
     assert service.events.texts(Kind.AGENT_STARTED)
-    assert service.store.agent().pid == os.getpid()
     await service.end()
     assert await service.kubelet.values() == {**BEFORE, **APPLIED}
     assert service.events.texts(Kind.AGENT_STOPPED) == ["the agent stops; values remain on 1 slice"]
     assert service.notifications[-1] == ("stopping",)
-    assert service.store.agent() is None
 
 
 async def test_values_are_removed_when_an_agent_that_restores_stops(service):
@@ -140,7 +137,7 @@ async def test_a_failure_is_retried_and_shown(service):
         "pod levels: 0 applied, 0 left alone; connection refused",
     )
     assert await service.get("/healthz") == (503, "connection refused\n")
-    assert [each.message for each in service.store.agent().failures] == ["connection refused"]
+    assert service.events.texts(Kind.AGENT_FAILED) == ["connection refused"]
     service.kubelet.error = None
     await until(lambda: WEB in service.record.read())
     await until(lambda: len(service.notifications) == 2)
@@ -201,9 +198,34 @@ async def test_the_endpoints(service):
 
 
 async def test_two_agents_do_not_run(service):
+    """Not either where the first one is in a container, with process ids of its own."""
+    held = lock.try_take(service.directory / "run/kubelet")
+    await service.begin()
+    with pytest.raises(HostError, match=r"already running on this host.*run/kubelet/lock"):
+        await service.task
+    assert await service.kubelet.values() == BEFORE
+    lock.release(service.directory / "run/kubelet", held, is_needed=False)
+    service.task = None
+    await service.begin()
+    assert await service.kubelet.values() == {**BEFORE, **APPLIED}
+
+
+async def test_the_agent_of_the_hosts_pods_runs_beside_it(service):
+    """The state and the socket are those of the other agent."""
     process = read_process(os.getpid())
     state = AgentState(pid=os.getpid(), started_ticks=process.started_ticks)
-    service.store.save_agent(state)
+    store = Store(service.directory / "run")
+    store.save_agent(state)
+    path = service.directory / "run/kubelet/agent.sock"
+    await service.begin(socket_path=path)
+    assert path.is_socket()
+    assert await service.kubelet.values() == {**BEFORE, **APPLIED}
+    await service.end()
+    assert store.agent() == state
+
+
+async def test_nothing_remains_of_an_agent_that_has_set_nothing(service):
+    service.kubelet.pods.clear()
     await service.begin()
-    with pytest.raises(HostError, match="an agent is already running"):
-        await service.task
+    await service.end()
+    assert not (service.directory / "run/kubelet").exists()

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from podslice.dataclass import dataclass
 from podslice.doctor.runtime_drivers import Runtime, Surroundings, read_runtimes
-from podslice.errors import HostError
+from podslice.errors import HostError, Problem
 from podslice.kernel.host import cgroup2_options
 from podslice.kernel.text import read_text, read_value, split_lines, split_words
 from podslice.model.kubelet import Foreign, Kubelet
@@ -43,6 +43,8 @@ class SystemdReply:
     """Why the root is not podslice's own, judged by its units and the kubelets."""
     kubelets: tuple[Kubelet, ...] = ()
     """The kubelets that run on the host."""
+    claims: tuple[Problem, ...] = ()
+    """The resources that both podslice and a kubelet claim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

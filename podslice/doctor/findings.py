@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from podslice.doctor import control_groups
 from podslice.doctor.facts import Facts, Layout, Session
 from podslice.doctor.finding import Finding, FindingState
 from podslice.doctor.runtime_drivers import SYSTEMD, Runtime
+from podslice.errors import Problem
 from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.properties import PROPERTIES
 
@@ -45,7 +46,7 @@ def _all(facts: Facts) -> Iterator[Finding]:
     if (foreign := facts.systemd.foreign) is not None:
         yield _foreign(foreign)
     elif facts.systemd.kubelets:
-        yield _kubelet(facts.systemd.kubelets[0])
+        yield from _kubelet(facts.systemd.kubelets[0], facts.systemd.claims)
     yield from (_runtime(runtime) for runtime in facts.runtimes)
     yield _kernel(facts)
     yield _pressure(facts)
@@ -183,13 +184,21 @@ def _foreign(foreign: Foreign) -> Finding:
     )
 
 
-def _kubelet(kubelet: Kubelet) -> Finding:
-    return Finding(
+def _kubelet(kubelet: Kubelet, claims: Sequence[Problem]) -> Iterator[Finding]:
+    yield Finding(
         check="kubelet",
         state=FindingState.OK,
         what=f"a kubelet runs (process {kubelet.pid}, {kubelet.name}), and podslice's pods are"
         " below another root",
     )
+    for each in claims:
+        yield Finding(
+            check="kubelet",
+            state=FindingState.ATTENTION,
+            what=each.message,
+            effect="neither has what it counts on while both are busy",
+            fix=each.hint,
+        )
 
 
 def _runtime(runtime: Runtime) -> Finding:

@@ -15,6 +15,18 @@ class Kubelet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """What a kubelet has beside podslice; None where the kernel has no such control group."""
+
+    memory_max_bytes: int | None = None
+    """The limit of the kubelet's root."""
+    cpu_weight: int | None = None
+    """The weight of the kubelet's root."""
+    own_weight: int | None = None
+    """The weight of the slice that has podslice's root and is beside the kubelet's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
     """A root slice that belongs to a kubelet; podslice changes nothing below it."""
 

@@ -7,13 +7,19 @@ and do not depend on a program's name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from podslice.model.kubelet import Foreign, Kubelet
+from podslice.errors import Problem, warning
+from podslice.model.config import Config, Enforce, Rules, WeightMapping
+from podslice.model.kubelet import Foreign, Kubelet, Neighbour
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.naming import Tree
+from podslice.model.node import Node
 from podslice.model.pod import Pod, Qos
-from podslice.model.unit import ObservedUnit, UnitKind, UnitName
+from podslice.model.resources import CPU, MEMORY, format_amount
+from podslice.model.unit import ObservedUnit, UnitKind, UnitName, control_group_of
+from podslice.policy.allocatable import allocate
+from podslice.policy.convert import shares_from_milli, weight_from_shares
 
 LIBCONTAINER = "libcontainer container "
 """The beginning of the description of every unit that libcontainer starts.
@@ -29,12 +35,56 @@ internal/config/cgmgr/cgmgr.go, CrioPrefix.
 _CRI_PREFIXES = tuple(glob.partition("*")[0] for glob in CRI_SCOPES)
 _SCOPE, _SLICE = f".{UnitKind.SCOPE}", f".{UnitKind.SLICE}"
 _DEFAULT_ROOT = "/"
+_KUBELETS = "kubepods.slice"
+_DEFAULT_WEIGHT = 100
+"""Of a slice that states none. Source: systemd.resource-control(5), CPUWeight=."""
 _SHOWN = 3
 
 
 def is_kubelets_root(tree: Tree, manager: Manager) -> bool:
     """Return whether the root is the one that a kubelet has by default."""
     return tree.cgroup_root == _DEFAULT_ROOT and not manager.is_user
+
+
+def beside_kubelet(tree: Tree) -> UnitName:
+    """Return the slice that has a root below another one, and is beside that of a kubelet."""
+    return UnitName(control_group_of(tree.root).split("/")[1])
+
+
+def check_claims(tree: Tree, node: Node, config: Config, neighbour: Neighbour) -> Iterator[Problem]:
+    """Yield a warning for memory and CPU of which both podslice and a kubelet claim the whole node.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Weights" (among siblings) and memory.max.
+    """
+    total, allocation = node.capacity.get(MEMORY), allocate(node, config)
+    if total:
+        if Enforce.PODS in config.enforce_node_allocatable:
+            own = allocation.enforced.get(MEMORY, total)
+        else:
+            own = allocation.capacity[MEMORY] if config.rules is Rules.KUBERNETES else total
+        limit = neighbour.memory_max_bytes
+        # without its slice the kubelet counts as one that has what podslice leaves
+        others = min(limit * 1000 if limit is not None else total, total)
+        if own + others > total and (limit is not None or own == total):
+            sums = [format_amount(MEMORY, each) for each in (own, others, total)]
+            yield warning(
+                "",
+                f"podslice's pods may use {sums[0]} of memory, and those of the kubelet {sums[1]}:"
+                f" together more than the {sums[2]} of this node",
+                'state the part of podslice\'s pods in podslice.toml, capacity = { cpu = "2", memory ='
+                ' "4Gi" } for example, and the same in systemReserved of the kubelet',
+            )
+    top, cpu = beside_kubelet(tree), allocation.enforced.get(CPU, 0)
+    wanted = weight_from_shares(shares_from_milli(cpu), WeightMapping.KUBELET)
+    if cpu and neighbour.own_weight == _DEFAULT_WEIGHT != wanted:
+        theirs = f" and {_KUBELETS} {neighbour.cpu_weight}" if neighbour.cpu_weight else ""
+        yield warning(
+            "",
+            f"CPUWeight of {tree.root} has no effect against the kubelet's pods: {top} has"
+            f" {_DEFAULT_WEIGHT}{theirs}",
+            f"systemctl set-property {top} CPUWeight={wanted}, as a kubelet has for"
+            f" {format_amount(CPU, cpu)} CPUs",
+        )
 
 
 def find_foreign(

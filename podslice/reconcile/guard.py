@@ -13,14 +13,30 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podslice.errors import ForeignRoot, HostError
+from podslice.errors import ForeignRoot, HostError, Problem
+from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.kubelets import find_kubelets
-from podslice.model.kubelet import Foreign, Kubelet
+from podslice.model.config import Config
+from podslice.model.kubelet import Foreign, Kubelet, Neighbour
 from podslice.model.manager import Manager
 from podslice.model.naming import Tree
+from podslice.model.node import Node
 from podslice.model.pod import Pod
-from podslice.model.unit import ObservedUnit, TransientUnit, UnitKind, UnitName, Value
-from podslice.policy.root_owner import CRI_SCOPES, find_foreign, is_kubelets_root
+from podslice.model.unit import (
+    ObservedUnit,
+    TransientUnit,
+    UnitKind,
+    UnitName,
+    Value,
+    control_group_of,
+)
+from podslice.policy.root_owner import (
+    CRI_SCOPES,
+    beside_kubelet,
+    check_claims,
+    find_foreign,
+    is_kubelets_root,
+)
 from podslice.store import Store
 from podslice.systemd.client import Client
 from podslice.systemd.delegating_client import DelegatingClient
@@ -82,6 +98,28 @@ class Guard:
     async def _observe(self, world: LiveWorld) -> None:
         units = await list_evidence(world.client, world.tree, world.manager)
         await self.judge(world.tree, units, recorded_pods(world.store), world.manager)
+
+
+async def claims_beside_kubelet(
+    guard: Guard, cgroups: CgroupFs, node: Node, config: Config, manager: Manager
+) -> tuple[Problem, ...]:
+    """Return a warning for each resource that both podslice and a running kubelet claim."""
+    tree = Tree(cgroup_root=config.cgroup_root)
+    if manager.is_user or is_kubelets_root(tree, manager) or not await guard.kubelets():
+        return ()
+    kubelets = cgroups.limits(control_group_of(Tree().root))
+    own = cgroups.limits(control_group_of(beside_kubelet(tree)))
+    neighbour = Neighbour(
+        memory_max_bytes=_number(kubelets.get("MemoryMax")),
+        # the shares of cgroup v1 are other numbers
+        cpu_weight=_number(kubelets.get("CPUWeight")) if cgroups.is_v2 else None,
+        own_weight=_number(own.get("CPUWeight")) if cgroups.is_v2 else None,
+    )
+    return tuple(check_claims(tree, node, config, neighbour))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() else None
 
 
 def scope_patterns(tree: Tree, manager: Manager) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def _groups(expected: ExpectedNode, cgroups: CgroupFs) -> Iterator[tuple[Expecte
 def _with_sandboxes(
     expected: ExpectedNode, present: Mapping[UnitName, ObservedUnit], cgroups: CgroupFs
 ) -> Iterator[ExpectedUnit]:
-    """Yield all units, after each pod's slice the only scope in it that is no container's.
+    """Yield all units, after each pod's slice the only scope in it that the status does not name.
 
     While a container is replaced there are two, and none is compared. Only containerd's values are
     known, and only those of its default runtime.

@@ -254,7 +254,7 @@ def test_a_pod_level_that_the_agent_applies_is_not_ignored(node, tmp_path):
     }
 
 
-def test_what_passes_while_the_audit_waits_is_no_finding(node, tmp_path):
+def test_what_passes_while_the_audit_waits_is_not_found(node, tmp_path):
     group = f"{node.path('e-two')}/mine"
     node.units[group] = {"files": {}, "properties": None}
     node.units[node.path("b-both/a")]["process"] = 4711

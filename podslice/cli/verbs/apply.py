@@ -13,16 +13,18 @@ from podslice.cli.adopted_services import PodServices
 from podslice.cli.arguments import FilesOrDefault, Force, Ignore, Namespace, Output, Prune, Start
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import OutputFormat
+from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import StepProgress, both
 from podslice.cli.session import in_world, locked
 from podslice.cli.started_pods import StartedPods, load_pods_to_apply
+from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import sources_or_default
 from podslice.errors import invalid
 from podslice.model.event import Kind
 from podslice.plan import Plan
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import apply as apply_pods
+from podslice.reconcile.guard import claims_beside_kubelet
 from podslice.reconcile.report import Report
 from podslice.reconcile.request import Request
 from podslice.reconcile.world import LiveWorld
@@ -100,6 +102,11 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
             await services.finish()
             await started.write(report)
         await _start(world, started)
+        claims = claims_beside_kubelet(
+            world.guard, world.cgroups, world.node, world.config, world.manager
+        )
+        for each in await claims:
+            note(problem_line(each))
         return report, started, services
 
     report, started, services = in_world(planning, work)

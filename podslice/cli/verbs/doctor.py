@@ -12,7 +12,7 @@ from podslice.cli import configuration, interrupts
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.session import open_store
+from podslice.cli.session import load_node, open_store
 from podslice.cli.views import documents
 from podslice.cli.views.layout import Column, Shorten, blocks, fold
 from podslice.cli.views.style import Display, Role, Styled
@@ -20,11 +20,17 @@ from podslice.doctor.facts import Facts, Subject, SystemdReply, read_facts
 from podslice.doctor.finding import Finding, FindingState
 from podslice.doctor.findings import check_host
 from podslice.errors import HostError, SystemdError
+from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Origin, Source
 from podslice.model.naming import Tree
 from podslice.model.pod import Pod
 from podslice.model.unit import ObservedUnit, control_group_of
-from podslice.reconcile.guard import Guard, list_evidence, recorded_pods
+from podslice.reconcile.guard import (
+    Guard,
+    claims_beside_kubelet,
+    list_evidence,
+    recorded_pods,
+)
 
 HOST_ROOT = Path("/")
 ANSWER_SEC = 10.0
@@ -104,6 +110,13 @@ async def _ask(planning: Planning) -> SystemdReply:
         error=error,
         foreign=await guard.judge(tree, units, _recorded(planning), planning.manager),
         kubelets=kubelets,
+        claims=await claims_beside_kubelet(
+            guard,
+            CgroupFs(),
+            load_node(planning.config, lenient=True, manager=planning.manager),
+            planning.config,
+            planning.manager,
+        ),
     )
 
 

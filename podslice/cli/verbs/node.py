@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from podslice.cli.views.cpu_map import NodeCpus
+    from podslice.errors import Problem
     from podslice.model.node import Node
     from podslice.model.pod import Pod
 
@@ -42,7 +43,7 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
     desired = desire((), host, config, current=pods)
     requested, tiers = desired.requested, tier_evictions(desired, config)
     cpus = _find_cpus(planning, host, pods)
-    problems = validate_node(host, config)
+    problems = (*validate_node(host, config), *_beside_kubelet(planning, host))
     for line in problem_lines(problems):
         note(line)
     emit(
@@ -67,6 +68,16 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
         names=lambda: sorted(allocation.capacity),
     )
     return code_of(problems)
+
+
+def _beside_kubelet(planning: Planning, host: Node) -> tuple[Problem, ...]:
+    """Return a warning for each resource that a kubelet of this host claims as well."""
+    from podslice.cli import interrupts
+    from podslice.kernel.cgroup import CgroupFs
+    from podslice.reconcile.guard import Guard, claims_beside_kubelet
+
+    claims = claims_beside_kubelet(Guard(), CgroupFs(), host, planning.config, planning.manager)
+    return interrupts.run(claims)
 
 
 def _find_cpus(planning: Planning, host: Node, pods: Iterable[Pod]) -> NodeCpus | None:

@@ -189,7 +189,7 @@ def test_mounts_are_what_the_agent_reads(agent, pod):
     options = dict(each.split("=", 1) for each in agent["args"][1:])
     assert str(Path(options["--kubeconfig"]).parent) in mounts
     assert options["--kubelet-ca"] in mounts
-    assert {"/run/dbus", "/sys/fs/cgroup", "/run/podslice"} <= mounts
+    assert {"/run/dbus", "/sys/fs/cgroup", "/run/podslice/kubelet"} <= mounts
     name = pod["spec"]["serviceAccountName"]
     assert of_kind("ServiceAccount", "rbac.yaml")["metadata"]["name"] == name
     (subject,) = of_kind("ClusterRoleBinding", "rbac.yaml")["subjects"]

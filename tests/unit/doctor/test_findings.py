@@ -4,7 +4,7 @@ import pytest
 
 from podslice.doctor.facts import SystemdReply
 from podslice.doctor.finding import FindingState
-from podslice.errors import HostError
+from podslice.errors import HostError, warning
 from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.manager import user_manager
 from tests.unit.doctor.hosts import LEGACY, PLAIN, ROOT, USER, USER_GROUP, facts, findings, host
@@ -303,6 +303,17 @@ CASES = {
         {},
         {"systemd": SystemdReply(version=257, kubelets=(Kubelet(pid=77, name="k3s-server"),))},
         ("kubelet", "ok", "podslice's pods are below another root", "", ""),
+    ),
+    "a kubelet that claims the same": (
+        {},
+        {
+            "systemd": SystemdReply(
+                version=257,
+                kubelets=(Kubelet(pid=77, name="kubelet"),),
+                claims=(warning("", "both claim it", "reserve it"),),
+            )
+        },
+        ("kubelet", "attention", "both claim it", "while both are busy", "reserve it"),
     ),
     "an old kernel": (
         {"proc/sys/kernel/osrelease": "5.4.0-42-generic\n"},

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from podslice.model.kubelet import Kubelet
+from podslice.errors import Severity
+from podslice.model.config import Config, Rules
+from podslice.model.kubelet import Kubelet, Neighbour
 from podslice.model.manager import SYSTEM
 from podslice.model.naming import Tree
+from podslice.model.node import Node
 from podslice.model.unit import ObservedUnit
-from podslice.policy.root_owner import LIBCONTAINER, find_foreign
-from tests.unit.builders import USER, besteffort
+from podslice.policy.root_owner import LIBCONTAINER, check_claims, find_foreign
+from tests.unit.builders import USER, amounts, besteffort
 
 RECORDED = json.loads((Path(__file__).parents[2] / "kubelet_units.json").read_text())["units"]
 UNITS = [
@@ -151,3 +154,55 @@ def test_another_root_may_be_a_kubelets_as_well():
     foreign = judge([root], tree=Tree(cgroup_root="/podslice"))
     assert 'cgroup-root = "/podslice2"' in foreign.way_out
     assert "systemctl --user stop kubepods.slice" in judge(UNITS, manager=USER).way_out
+
+
+HOST = Node(capacity=amounts("cpu=4,memory=8Gi"))
+LARGE = Neighbour(memory_max_bytes=8 * 2**30, cpu_weight=157, own_weight=100)
+
+
+@pytest.mark.parametrize(
+    ("config", "neighbour", "count"),
+    [
+        ({}, LARGE, 2),
+        # no limit is known
+        ({}, Neighbour(), 1),
+        ({"system_reserved": amounts("memory=1Gi")}, Neighbour(), 0),
+        ({"enforce_node_allocatable": frozenset()}, replace(LARGE, memory_max_bytes=2**30), 2),
+        # each has a part, and a weight for it
+        (
+            {"capacity": amounts("cpu=2,memory=2Gi")},
+            Neighbour(memory_max_bytes=6 * 2**30, own_weight=79),
+            0,
+        ),
+        (
+            {"capacity": amounts("memory=2Gi"), "rules": Rules.KUBERNETES}
+            | {"enforce_node_allocatable": frozenset()},
+            Neighbour(memory_max_bytes=6 * 2**30, own_weight=79),
+            0,
+        ),
+        ({"system_reserved": amounts("memory=7Gi")}, replace(LARGE, memory_max_bytes=2**30), 1),
+        # a weight that an administrator has chosen
+        ({"capacity": amounts("memory=1Ki")}, Neighbour(memory_max_bytes=2**30, own_weight=7), 0),
+    ],
+)
+def test_what_podslice_and_a_kubelet_both_claim(config, neighbour, count):
+    tree = Tree(cgroup_root="/podslice")
+    found = tuple(check_claims(tree, HOST, Config(eviction_hard={}, **config), neighbour))
+    assert len(found) == count
+    assert all(each.severity is Severity.WARNING and each.hint for each in found)
+
+
+def test_both_claims_are_named_with_their_remedies():
+    memory, cpu = check_claims(Tree(cgroup_root="/podslice/a"), HOST, Config(), LARGE)
+    assert memory.message == (
+        "podslice's pods may use 8Gi of memory, and those of the kubelet 8Gi: together more than the"
+        " 8Gi of this node"
+    )
+    assert "systemReserved of the kubelet" in memory.hint
+    assert cpu.message == (
+        "CPUWeight of podslice-a-kubepods.slice has no effect against the kubelet's pods:"
+        " podslice.slice has 100 and kubepods.slice 157"
+    )
+    assert cpu.hint == (
+        "systemctl set-property podslice.slice CPUWeight=157, as a kubelet has for 4 CPUs"
+    )

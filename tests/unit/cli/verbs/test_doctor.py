@@ -2,8 +2,11 @@
 
 import json
 
+import pytest
 import yaml
 
+from podslice.model.kubelet import Kubelet
+from podslice.reconcile import guard
 from podslice.systemd import bus
 from tests.unit.doctor.hosts import PLAIN, USER_GROUP, program
 
@@ -112,7 +115,9 @@ def test_controllers_not_delegated_to_a_user_are_findings(podslice, memory, mach
 def test_the_root_of_the_tree_is_the_configured_one(podslice, memory, machine):
     machine({"proc/77/comm": "kubelet\n", "proc/77/status": "Uid:\t0\t0\t0\t0\n"})
     assert podslice("doctor").code == 3
-    assert podslice("doctor", "--cgroup-root", "/podslice").code == 0
+    elsewhere = ("--cgroup-root", "/podslice")
+    assert podslice("doctor", *elsewhere).code == 3  # both claim all of the memory
+    assert podslice("doctor", *elsewhere, "--system-reserved", "memory=1Gi").code == 0
 
 
 def test_a_host_that_can_not_be_read_ends_with_1(podslice, memory, machine):
@@ -129,3 +134,44 @@ def test_nothing_is_written(podslice, memory, machine):
     podslice("doctor")
     podslice("doctor", "--user")
     assert {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()} == set(PLAIN)
+
+
+@pytest.fixture
+def beside(here, machine, monkeypatch):
+    """A kubelet that has all of the memory; podslice's slice has the weight of any other."""
+    machine()
+    kubelet = Kubelet(pid=77, name="kubelet")
+    monkeypatch.setattr(guard, "find_kubelets", lambda _: iter((kubelet,)))
+    for group, values in {
+        "kubepods.slice": {"memory.max": "34359738368", "cpu.weight": "313"},
+        "podslice.slice": {"cpu.weight": "100"},
+        "": {"cgroup.controllers": "cpu memory"},
+    }.items():
+        (here / "cgroup" / group).mkdir(parents=True, exist_ok=True)
+        for name, text in values.items():
+            (here / "cgroup" / group / name).write_text(f"{text}\n")
+
+
+@pytest.mark.usefixtures("beside", "memory")
+@pytest.mark.parametrize("root", ["/podslice", "/"])
+def test_a_kubelet_that_claims_the_same_node(podslice, web, root):
+    claims = [
+        "podslice's pods may use 32Gi of memory, and those of the kubelet 32Gi",
+        "CPUWeight of podslice-kubepods.slice has no effect against the kubelet's pods",
+    ]
+    remedies = ["systemReserved of the kubelet", "systemctl set-property podslice.slice CPUWeight="]
+    option, is_beside = f"--cgroup-root={root}", root != "/"
+    for verb in (("node", option), ("apply", "-f", web, option)):
+        ended = podslice(*verb)
+        assert ended.code == (0 if is_beside or verb[0] == "node" else 1)
+        for text in (*claims, *remedies):
+            assert (text in ended.err) is is_beside
+    document = json.loads(podslice("doctor", option, "-o", "json").out)
+    found = [each for each in document["findings"] if each["check"] == "kubelet"]
+    if is_beside:
+        assert [each["state"] for each in found] == ["ok", "attention", "attention"]
+        assert all(
+            each["what"].startswith(text) for each, text in zip(found[1:], claims, strict=True)
+        )
+    else:
+        assert [each["state"] for each in found] == ["attention"]

@@ -15,6 +15,9 @@ from podslice.model.unit import UnitName, Value
 KUBELET_VERSION = (1, 36)
 """The kubelet whose rules podslice follows, and which an audit assumes where no other is stated."""
 
+CONTAINERD = "cri-containerd-"
+"""The beginning of the names of containerd's scopes, whose defaults are known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletPod:

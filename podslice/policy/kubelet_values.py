@@ -14,6 +14,7 @@ from podslice.model.config import (
 )
 from podslice.model.desired import ContainerDecision, Desired
 from podslice.model.kubelet_node import (
+    CONTAINERD,
     AuditFinding,
     ExpectedNode,
     ExpectedUnit,
@@ -198,7 +199,7 @@ def _pod_units(
                         container,
                         other,
                         settings,
-                        default_tasks_max,
+                        default_tasks_max if scope.startswith(CONTAINERD) else None,
                         is_exclusive=container.name in exclusive,
                     )
                 ),
@@ -290,9 +291,10 @@ def _container_values(
     ):
         if each.name == _WEIGHT:
             yield replace(each, other=weights[_WEIGHT])
+        elif each.name == _SWAP:
+            yield replace(each, also=INFINITY)  # a runtime may write the file beside systemd
         else:
-            # a runtime may write the file beside systemd
-            yield replace(each, also=INFINITY) if each.name == _SWAP else each
+            yield each
     if settings.version >= _OOM_GROUP_SINCE:
         kills_all = settings.config.oom_policy is not OomPolicy.PROCESS
         why = f"singleProcessOOMKill: {'false' if kills_all else 'true'}"

@@ -21,6 +21,7 @@ from podslice.model.kubelet_node import (
 from podslice.model.level_plan import LevelValues
 from podslice.model.properties import MEMORY_PROPERTIES, PROPERTIES, QUOTA_PERIOD_USEC
 from podslice.model.unit import INFINITY, ObservedUnit, UnitName, Value
+from podslice.policy.kubelet_decision import rejects_pod_level
 
 _QUOTA, _PERIOD = "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"
 _LIMITS = (_QUOTA, "MemoryMax", "TasksMax")
@@ -80,7 +81,7 @@ def audit_value(
         in_kernel = kernel is None or is_in_kernel(expected.name, systemd, kernel, page_size)
         if in_kernel and is_own:
             kind = FindingKind.POD_LEVEL_APPLIED
-        elif in_kernel and unit.pod is not None and not unit.pod.has_own_level:
+        elif in_kernel and unit.pod and not unit.pod.has_own_level and rejects_pod_level(settings):
             kind = FindingKind.POD_LEVEL_BY_KUBELET
     return AuditedValue(expected=expected, systemd=systemd, kernel=kernel, kind=kind)
 

@@ -14,6 +14,7 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import has_mounts_of_host, process_name
 from podslice.model.cpu_list import parse_cpus
 from podslice.model.kubelet_node import (
+    CONTAINERD,
     AuditedUnit,
     AuditedValue,
     AuditFinding,
@@ -44,7 +45,6 @@ _NODE_HINT = "the kubelet sets it when it starts: restart the kubelet"
 _POD_HINT = "delete the pod, so that it starts again"
 _OF_RUNTIME = re.compile(r"(cri-containerd|crio|crio-conmon|docker)-[0-9a-f]+\.scope")
 """The scopes of container runtimes in the slice of a pod. Source: see `pod_list`."""
-_OF_CONTAINERD = "cri-containerd-"
 _PASSING_SEC = 1.0
 """How long a group may remain after its unit, and a process of a runtime before its container."""
 
@@ -79,19 +79,26 @@ def audit_units(expected: ExpectedNode, host: KubeletHost, settings: KubeletSett
 
 
 def _without_applied(findings: list[AuditFinding], units: list[AuditedUnit]) -> list[AuditFinding]:
-    """Return the findings without those of pod levels that podslice's agent applies as a whole."""
+    """Return the findings without those of pod levels that are applied as a whole."""
     applied = {_pod_of(unit.expected) for unit in units if _has_level(unit)}
-    return [
-        each
-        for each in findings
-        if each.kind is not FindingKind.POD_LEVEL_IGNORED or each.pod not in applied
-    ]
+    return [each for each in findings if each.kind not in _NO_LEVEL or each.pod not in applied]
+
+
+_NO_LEVEL = (FindingKind.POD_LEVEL_IGNORED, FindingKind.POD_LEVEL_REJECTED)
+_LEVEL = (FindingKind.POD_LEVEL_APPLIED, FindingKind.POD_LEVEL_BY_KUBELET)
 
 
 def _has_level(unit: AuditedUnit) -> bool:
-    """Return whether systemd has every value of the pod level."""
+    """Return whether systemd has the values of the pod level, with or without the protection.
+
+    A kubelet does not protect memory.
+    """
     levels = [each for each in unit.values if each.expected.pod_level is not None]
-    return bool(levels) and all(each.systemd == each.expected.pod_level for each in levels)
+    return any(each.kind in _LEVEL for each in levels) and all(
+        each.systemd == each.expected.pod_level
+        for each in levels
+        if each.expected.name != "MemoryLow"
+    )
 
 
 def unit_patterns(expected: ExpectedNode, cgroups: CgroupFs) -> tuple[str, ...]:
@@ -124,7 +131,7 @@ def _with_sandboxes(
     """
     unlisted: dict[UnitName, list[UnitName]] = {}
     for slice_, name in _groups(expected, cgroups):
-        is_scope = name.startswith(_OF_CONTAINERD) and _OF_RUNTIME.fullmatch(name)
+        is_scope = name.startswith(CONTAINERD) and _OF_RUNTIME.fullmatch(name)
         pod = slice_.pod
         if is_scope and pod and not pod.has_runtime_class and name not in pod.scopes.values():
             unlisted.setdefault(slice_.name, []).append(UnitName(name))
@@ -240,14 +247,7 @@ def _audit_unit(
     group = found.control_group or unit.control_group
     kernel = read_values(host.cgroups, group, [each.name for each in unit.values])
     values = tuple(
-        audit_value(
-            each,
-            unit,
-            found,
-            kernel.get(each.name),
-            settings,
-            host,
-        )
+        audit_value(each, unit, found, kernel.get(each.name), settings, host)
         for each in unit.values
     )
     directory = host.cgroups.directory(group)

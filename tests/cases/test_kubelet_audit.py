@@ -196,10 +196,20 @@ def test_a_kubelet_that_does_not_apply_pod_levels(node, tmp_path, version, gates
         kinds[each.kind.value].add(each.pod)
     assert kinds[kind] == {f"default/{name}" for name in LEVELS}
     assert "pod-level-applied" not in kinds
-    assert "default/p-limits" in kinds["pod-level-by-kubelet"]
+    is_known = kind == "pod-level-rejected"
+    assert ("default/p-limits" in kinds.get("pod-level-by-kubelet", ())) is is_known
     node.config["featureGates"] = {"PodLevelResources": True}
     kinds = {each.kind.value for each in run_audit(node, tmp_path, version=version).findings}
     assert not kinds & {"pod-level-ignored", "pod-level-rejected", "pod-level-by-kubelet"}
+
+
+def test_a_kubelet_that_applies_pod_levels_by_a_flag(node, tmp_path):
+    """The gate is in no document, and the slices have the values."""
+    kinds = {}
+    for each in run_audit(node, tmp_path, version=(1, 33)).findings:
+        kinds.setdefault(each.kind.value, set()).add(each.pod)
+    assert kinds["pod-level-by-kubelet"] >= {"default/p-limits", "default/h-level"}
+    assert not kinds.get("pod-level-rejected", set()) & kinds["pod-level-by-kubelet"]
 
 
 LEVELS = ("p-burstable", "p-guaranteed", "p-limits", "h-level")

@@ -83,6 +83,11 @@ def test_every_managed_property_is_compared():
     }
 
 
+def test_the_limit_of_tasks_of_another_runtime_is_not_known():
+    web = replace(running(guaranteed("web")), scopes={"main": "crio-0a.scope"})
+    assert "TasksMax" not in values_of(expect(web, default_tasks_max=7), "crio-0a.scope")
+
+
 @pytest.mark.parametrize(
     ("setting", "name"),
     [("has_static_cpus", "AllowedCPUs"), ("has_static_memory", "AllowedMemoryNodes")],

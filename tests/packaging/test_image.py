@@ -110,7 +110,7 @@ def test_an_audit_in_the_image_compares_the_node(node):
     config = f"--kubelet-config={kubelet_node.CONFIG_FILE}"
     audit = ("audit", "-f", PODS, config, "--kubelet-version=1.33", "-o", "json")
     command = run(*rights(), *mounted, IMAGE, *audit)
-    node.run("mkdir", "-p", CONFIG, "/run/podslice")
+    node.run("mkdir", "-p", CONFIG, "/run/podslice/kubelet")
     found = json.loads(node.run(*command, env=ENV).stdout)
     assert [each for each in found["findings"] if not each["known"]] == []
     assert all(each["exists"] for each in found["units"])
@@ -125,7 +125,7 @@ def test_an_audit_in_the_image_compares_the_node(node):
 def test_the_agent_in_the_image_applies_pod_levels_with_the_rights_of_the_daemonset(node):
     config = yaml.safe_load((EXAMPLE / "config.yaml").read_text())["data"]
     node.put(f"{CONFIG}/podslice.toml", config["podslice.toml"])
-    node.run("mkdir", "-p", "/run/podslice")
+    node.run("mkdir", "-p", "/run/podslice/kubelet")
     before = level_values(node, SLICE)
     file = kubelet_node.CONFIG_FILE
     options = (f"--kubelet={kubelet_node.URL}", f"--kubelet-config={file}", "--restore")

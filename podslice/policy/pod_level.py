@@ -265,7 +265,11 @@ def _why_left(
 ) -> tuple[LeftReason, str] | None:
     """Return why a pod with a pod level is left alone, with a sentence; None if it is not."""
     pod = decided.pod
-    if errors := _errors_of(pod.pod.problems if level is None else level.problems, pod):
+    if level is not None:
+        problems = level.problems
+    else:
+        problems = () if pod.pod.resources else pod.pod.problems
+    if errors := _errors_of(problems, pod):
         return LeftReason.INVALID, "; ".join(errors)
     if level is None:
         reason = LeftReason.KUBELET_APPLIES

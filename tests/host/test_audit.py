@@ -109,6 +109,7 @@ def test_every_fault_that_systemd_shows_is_found_at_once(kubelet):
     kubelet.run("systemctl", "stop", orphan)
 
 
+@pytest.mark.cgroup2
 def test_all_that_is_below_the_root_and_not_the_kubelets_is_found(kubelet):
     """Of cgroup v2, in whose hierarchy alone podslice looks."""
     found, scopes = audit(kubelet)

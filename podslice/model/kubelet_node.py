@@ -199,6 +199,8 @@ class ExpectedUnit:
     container: str | None = None
     is_required: bool = True
     """Whether it must exist."""
+    exclusive_cpus: int = 0
+    """The number of CPUs that a container has for itself; the kubelet chooses which."""
     values: tuple[ExpectedValue, ...] = ()
 
 

@@ -186,7 +186,10 @@ def _pod_units(
             *_hugepage_values(decision.hugepages, "requests of huge pages, or 0"),
         ),
     )
-    for container, other in zip(decision.containers, otherwise.containers, strict=True):
+    for stated, container, other in zip(
+        decision.pod.containers, decision.containers, otherwise.containers, strict=True
+    ):
+        is_exclusive = container.name in exclusive
         scope = decided.pod.scopes.get(container.name)
         if scope is not None:
             yield ExpectedUnit(
@@ -194,13 +197,14 @@ def _pod_units(
                 control_group=f"{decision.control_group}/{scope}",
                 pod=decided.pod,
                 container=container.name,
+                exclusive_cpus=stated.resources.limits[CPU] // 1000 if is_exclusive else 0,
                 values=tuple(
                     _container_values(
                         container,
                         other,
                         settings,
                         default_tasks_max if scope.startswith(CONTAINERD) else None,
-                        is_exclusive=container.name in exclusive,
+                        is_exclusive=is_exclusive,
                     )
                 ),
             )

@@ -31,6 +31,7 @@ from podslice.model.unit import (
     ObservedUnit,
     UnitKind,
     UnitName,
+    Value,
     control_group_of,
     is_unit_name,
     parent_slice,
@@ -252,7 +253,30 @@ def _audit_unit(
     )
     directory = host.cgroups.directory(group)
     findings = [_finding(unit, each, each.kind, directory) for each in values if each.kind]
+    findings += _exclusive_cpus(unit, found.properties.get("AllowedCPUs"), kernel)
     return AuditedUnit(expected=unit, exists=True, values=values), findings
+
+
+def _exclusive_cpus(
+    unit: ExpectedUnit, systemd: Value | None, kernel: Mapping[str, str]
+) -> Iterator[AuditFinding]:
+    """Yield the finding about a container that may use more or fewer CPUs than it has for itself.
+
+    Source: Kubernetes, pkg/kubelet/cm/internal_container_lifecycle_linux.go, PreCreateContainer: the
+    container starts with them.
+    """
+    texts = [str(each) for each in (systemd, kernel.get("AllowedCPUs")) if each is not None]
+    wrong = [text for text in texts if len(parse_cpus(text)) != unit.exclusive_cpus]
+    if unit.exclusive_cpus and wrong:
+        yield AuditFinding(
+            kind=FindingKind.VALUE_CHANGED,
+            object=unit.name,
+            pod=_pod_of(unit),
+            property="AllowedCPUs",
+            message=f"AllowedCPUs is {wrong[0] or 'unset'}, and the container has"
+            f" {unit.exclusive_cpus} CPU{'' if unit.exclusive_cpus == 1 else 's'} for itself",
+            hint=_POD_HINT,
+        )
 
 
 def _missing(unit: ExpectedUnit) -> AuditFinding:

@@ -330,6 +330,27 @@ def test_the_remedy_states_what_sets_the_value_again(unit, systemd, files, hint,
     assert found.hint == hint.replace("CGROUP", directory).replace("UNIT", found.object)
 
 
+@pytest.mark.parametrize(
+    ("systemd", "kernel", "text"),
+    [("2", "2", None), ("", "", "unset"), ("0-1", "0-1", "0-1"), ("2", "2-3", "2-3")],
+)
+def test_a_container_with_cpus_of_its_own_has_their_number(systemd, kernel, text, node, tmp_path):
+    node.config["cpuManagerPolicy"] = "static"
+    (pod,) = (each for each in node.pods if each["metadata"]["name"] == "g-one")
+    resources = {"cpu": "1", "memory": "64Mi"}
+    pod["spec"]["containers"][0]["resources"] = {"limits": resources, "requests": resources}
+    for name, weight in (("g-one", "39"), ("g-one/a", "100")):
+        unit = node.units[node.path(name)]
+        unit["properties"] |= {"CPUWeight": weight}
+        unit["properties"].pop("CPUQuotaPerSecUSec")
+        unit["files"] |= {"cpu.weight": weight, "cpu.max": "max 100000"}
+    scope = node.units[node.path("g-one/a")]
+    scope["properties"]["AllowedCPUs"], scope["files"]["cpuset.cpus"] = systemd, kernel
+    found = run_audit(node, tmp_path).problems
+    message = f"AllowedCPUs is {text}, and the container has 1 CPU for itself"
+    assert [each.message for each in found] == [message] * (text is not None)
+
+
 def test_a_quota_from_before_the_kubelet_enforced_none(node, tmp_path):
     node.config["cpuCFSQuota"] = False
     kinds = {each.kind.value for each in run_audit(node, tmp_path).findings}

@@ -48,7 +48,7 @@ from podslice.systemd.call_checks import (
     check_unit,
     kind_of,
 )
-from podslice.systemd.client import OnChange
+from podslice.systemd.client import OnChange, OnExit
 from tests.fake_unit import (
     ROOT,
     LoadedUnit,
@@ -83,6 +83,7 @@ class FakeSystemd:
         systemd_version: int = 257,
         manager: Manager = SYSTEM,
         on_change: OnChange = lambda _: None,
+        on_exit: OnExit = lambda _name, _exit: None,
     ) -> None:
         self.calls: Counter[str] = Counter()
         """Calls by the name of the method."""
@@ -96,6 +97,7 @@ class FakeSystemd:
             reload_count=0 if systemd_version >= 261 else None,
         )
         self.on_change = on_change
+        self.on_exit = on_exit
         self._faults = _Faults()
         self._ended: set[int] = set()
         self._units = {name: fresh(name, {}) for name in _BUILT_IN}
@@ -343,6 +345,8 @@ class FakeSystemd:
         self._units[name].is_starting = True
         self._units[name].restarts = restarts
         self._units[name].main_exit = main_exit
+        if main_exit is not None:
+            self.on_exit(name, main_exit)
         self.on_change(name)
 
     def run_again(self, name: UnitName, restarts: int) -> None:
@@ -360,6 +364,8 @@ class FakeSystemd:
         unit = self._units[name]
         unit.main_exit = main_exit
         unit.failed, unit.pids, unit.more_tasks = True, set(), 0
+        if main_exit is not None:
+            self.on_exit(name, main_exit)
         self.on_change(name)
 
     def remove_file(self, name: UnitName) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from podslice.agent.context import AgentContext
 from podslice.agent.oomd_kills import OomdMonitor
@@ -12,6 +14,7 @@ from podslice.model.container_exit import OOM_KILL, UNKNOWN, ContainerExit
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.event import Kind
 from podslice.model.naming import service_name
+from podslice.model.pod_service import PodService
 from podslice.model.unit import ObservedUnit, UnitName
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import control_group
@@ -33,11 +36,15 @@ _NONE = _Running(containers=frozenset(), oom_kills=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Service:
-    """The service of a container, as it was observed last."""
+    """A service in a pod, as it was observed last."""
 
     pod: PodDecision
     container: str
     unit: ObservedUnit
+    last_exit: ContainerExit | None = None
+    """The last known exit of its main process, also while it runs again."""
+    stated_exit: ContainerExit | None = None
+    """The exit that was stated as the reason of a restart."""
 
 
 class ContainerEnds:
@@ -49,8 +56,12 @@ class ContainerEnds:
         self._oomd = oomd
         self._running: Mapping[str, _Running] = {}
         """By the uids of their pods."""
-        self._services: Mapping[UnitName, _Service] | None = None
+        self._services: dict[UnitName, _Service] | None = None
         """None before the first round."""
+        self._exits: dict[UnitName, list[ContainerExit]] = {}
+        """The exits of services since the last round, in order."""
+        self._followed_usec = 0
+        """When the last round was, since the epoch."""
         self._noticed: set[UnitName] = set()
         self._due: set[UnitName] = set()
         """The units that were noticed before the round began."""
@@ -64,18 +75,31 @@ class ContainerEnds:
         """
         self._noticed.add(name)
 
+    def notice_exit(self, name: UnitName, last: ContainerExit) -> None:
+        """Keep an exit of a service, which may run again when it is observed."""
+        exits = self._exits.setdefault(name, [])
+        if last not in exits:
+            exits.append(last)
+
     def begin(self) -> None:
         """Begin a round, whose assessment is newer than what was noticed until now."""
         self._due |= self._noticed
         self._noticed = set()
 
-    def follow(self) -> None:
-        """Handle the ends since the last call; ends of removed pods are ignored."""
+    def follow(self, others: Iterable[PodService] = ()) -> None:
+        """Handle the ends since the last call; ends of removed pods are ignored.
+
+        `others` are the services of other programs in pods.
+        """
         assessment = self._context.assessment
         if assessment is None:
             return
         before, self._running = self._running, self._observe(assessment)
-        earlier, self._services = self._services, dict(_services(assessment))
+        earlier = self._services
+        self._services = {
+            name: self._with_exit(service, (earlier or {}).get(name))
+            for name, service in _services(assessment, others)
+        }
         if earlier is None:
             self._handle_earlier(assessment)
         left: set[UnitName] = set()
@@ -86,8 +110,11 @@ class ContainerEnds:
             uids = {pod.pod.uid for pod in assessment.desired.pods}
             self._handled = {key: at for key, at in self._handled.items() if key[0] in uids}
         if earlier is not None:
-            for name, service in self._services.items():
-                self._compare(service, earlier.get(name))
+            for name, service in list(self._services.items()):
+                if self._compare(service, earlier.get(name)):
+                    self._services[name] = replace(service, stated_exit=service.last_exit)
+        self._exits.clear()
+        self._followed_usec = time.time_ns() // 1000
 
     def _handle_earlier(self, assessment: Assessment) -> None:
         """Leave out the ends before the first round."""
@@ -150,23 +177,40 @@ class ContainerEnds:
             self._report_failure(pod, container, last, unit=service_name(scope))
         return True
 
-    def _compare(self, now: _Service, before: _Service | None) -> None:
-        """Report what has happened to a service that is loaded."""
-        had = before.unit if before else None
-        last, has_failed = now.unit.main_exit, now.unit.active_state == _FAILED
-        is_new = last is not None and (had is None or had.main_exit != last)
-        is_killed = is_new and last is not None and (last.is_oom or last.is_oomd)
-        is_failure = is_killed or (
-            has_failed and (had is None or had.active_state != _FAILED or is_new)
-        )
-        is_restart = had is not None and now.unit.restarts > had.restarts
-        if not (is_failure or is_restart) or self._is_leaving(now.pod):
-            return
-        if is_failure:
-            self._report_failure(now.pod, now.container, last, unit=now.unit.name)
-        if is_restart:
-            # the last exit of a service that runs again is not known
-            self._report_restart(now, last)
+    def _compare(self, now: _Service, had: _Service | None) -> bool:
+        """Report what has happened to a service that is loaded; return whether it was restarted."""
+        was_failed = had is not None and had.unit.active_state == _FAILED
+        new = self._new_exits(now, had)
+        has_failed = now.unit.active_state == _FAILED and (not was_failed or bool(new))
+        if had is None and now.last_exit is not None and not new:
+            has_failed = False  # before it was in the pod
+        restarts = had is not None and now.unit.restarts > had.unit.restarts
+        failures = [each for each in new if each.is_oom or each.is_oomd]
+        if not (failures or has_failed or restarts) or self._is_leaving(now.pod):
+            return False
+        if has_failed and now.unit.main_exit not in failures:
+            self._report_failure(now.pod, now.container, now.unit.main_exit, unit=now.unit.name)
+        for each in failures:
+            self._report_failure(now.pod, now.container, each, unit=now.unit.name)
+        if restarts:
+            self._report_restart(now)
+        return restarts
+
+    def _with_exit(self, now: _Service, had: _Service | None) -> _Service:
+        """Return a service with its last known exit."""
+        exits = self._exits.get(now.unit.name, ())
+        before, stated = (had.last_exit, had.stated_exit) if had else (None, None)
+        last = now.unit.main_exit or (exits[-1] if exits else before)
+        return replace(now, last_exit=last, stated_exit=stated)
+
+    def _new_exits(self, now: _Service, had: _Service | None) -> list[ContainerExit]:
+        """Return the exits since the last round, in order."""
+        exits = list(self._exits.get(now.unit.name, ()))
+        if now.unit.main_exit is not None and now.unit.main_exit not in exits:
+            exits.append(now.unit.main_exit)
+        if had is not None:
+            return [each for each in exits if each != had.last_exit]
+        return [each for each in exits if (each.ended_usec or 0) >= self._followed_usec]
 
     def _report_failure(
         self, pod: PodDecision, container: str, last: ContainerExit | None, *, unit: UnitName
@@ -182,16 +226,21 @@ class ContainerEnds:
             fields={"CONTAINER": container, **_fields(last)},
         )
 
-    def _report_restart(self, service: _Service, last: ContainerExit | None) -> None:
-        restarts, key = service.unit.restarts, service.pod.pod.key
+    def _report_restart(self, service: _Service) -> None:
+        unit, key = service.unit, service.pod.pod.key
+        last = service.last_exit if service.last_exit != service.stated_exit else None
         after = f" after {last.cause}" if last and last.cause else ""
-        count = "1 restart" if restarts == 1 else f"{restarts} restarts in a row"
+        count = "1 restart" if unit.restarts == 1 else f"{unit.restarts} restarts in a row"
         self._context.events.report(
             Kind.CONTAINER_RESTARTED,
             f"container {service.container} of pod {key} was restarted{after}: {count}",
             pod=key,
-            unit=service.unit.name,
-            fields={"CONTAINER": service.container, "RESTARTS": str(restarts), **_fields(last)},
+            unit=unit.name,
+            fields={
+                "CONTAINER": service.container,
+                "RESTARTS": str(unit.restarts),
+                **_fields(last),
+            },
         )
 
     def _is_leaving(self, pod: PodDecision) -> bool:
@@ -226,14 +275,21 @@ def _units(container: ContainerDecision) -> set[UnitName]:
     return {container.scope, service_name(container.scope)}
 
 
-def _services(assessment: Assessment) -> Iterator[tuple[UnitName, _Service]]:
-    """Yield the services of containers that are loaded."""
+def _services(
+    assessment: Assessment, others: Iterable[PodService]
+) -> Iterator[tuple[UnitName, _Service]]:
+    """Yield the services in pods."""
     units = assessment.observed.units
-    for pod in assessment.desired.pods:
+    pods = {pod.pod.key: pod for pod in assessment.desired.pods}
+    for pod in pods.values():
         for container in pod.scopes:
             name = service_name(container.scope)
             if name in units:
                 yield name, _Service(pod=pod, container=container.name, unit=units[name])
+    for each in others:
+        if each.pod in pods:
+            name = each.unit.name
+            yield name, _Service(pod=pods[each.pod], container=each.container, unit=each.unit)
 
 
 def _fields(last: ContainerExit | None) -> dict[str, str]:

@@ -26,6 +26,7 @@ from podslice.agent.manifest_files import ManifestDirectories
 from podslice.agent.oom_kills import OomMonitor
 from podslice.agent.oomd_kills import OomdMonitor
 from podslice.agent.orphans import OrphanCollector
+from podslice.agent.pod_services import ServicesInPods
 from podslice.agent.reconciler import Reconciler
 from podslice.agent.reservations import ReservationMonitor
 from podslice.agent.rounds import RoundParts, Rounds
@@ -38,13 +39,14 @@ from podslice.agent.watcher import Watcher, WatchEvents
 from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError
 from podslice.model.config import Config
+from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.unit import UnitName
 from podslice.reconcile.guard import Guard, Guarded
 from podslice.reconcile.world import LiveWorld, World
 from podslice.systemd.caching_client import CachingClient
-from podslice.systemd.client import Client, OnChange
+from podslice.systemd.client import Client, OnChange, OnExit
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier
 from podslice.systemd.timed_client import TimedClient
@@ -56,8 +58,8 @@ class Setup:
 
     load: Callable[[], World]
     """Reads the configuration and the node; raises `InputError` or `HostError`."""
-    connect: Callable[[OnChange], Client]
-    """Returns a client that reports changes."""
+    connect: Callable[[OnChange, OnExit], Client]
+    """Returns a client that reports changes, and exits of services."""
     journal: Journal
     notifier: Notifier
     program: str = "/usr/bin/podslice"
@@ -83,7 +85,7 @@ class Daemon:
         self._setup = setup
         world = setup.load()
         counters = Counters()
-        timed = TimedClient(setup.connect(self._on_bus_signal), counters.operation)
+        timed = TimedClient(setup.connect(self._on_bus_signal, self._on_exit), counters.operation)
         self._bus = Guarded(timed, lambda: self._context.world.guard.claim(self._context.world))
         self._client = CachingClient(self._bus, world.cgroups)
         self._context = AgentContext(world.with_client(self._client), setup.journal, counters)
@@ -101,6 +103,7 @@ class Daemon:
         )
         self._oom = OomMonitor(self._context, self._terminations, on_event=self._evictor.wake)
         self._oomd = OomdMonitor(self._context)
+        self._services = ServicesInPods(self._context, self._bus, on_found=request)
         self._ends = ContainerEnds(self._context, self._oomd)
         self._recorder = UsageRecorder(self._context)
         self._process = ServiceProcess(setup.notifier, self._context.events)
@@ -128,7 +131,7 @@ class Daemon:
 
     def snapshot(self) -> Snapshot:
         """Return the state that the endpoints publish."""
-        return capture(self._context, self._setup.root)
+        return capture(self._context, self._setup.root, self._services.services)
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT.
@@ -162,6 +165,7 @@ class Daemon:
                     self._evictor.run(),  # its first observation sets the first round's conditions
                     self._scheduler.run(self._make_round()),
                     self._oom.run(),
+                    self._services.run(),
                     self._recorder.run(),
                     process.feed_watchdog(self._scheduler),
                 )
@@ -194,6 +198,7 @@ class Daemon:
             units=self._units,
             oom=self._oom,
             oomd=self._oomd,
+            services=self._services,
             ends=self._ends,
             reservations=ReservationMonitor(self._context),
             orphans=self._orphans,
@@ -249,7 +254,12 @@ class Daemon:
         self._is_reload_requested = True
         self._scheduler.request()
 
+    def _on_exit(self, name: UnitName, last: ContainerExit) -> None:
+        if name in self._units:
+            self._ends.notice_exit(name, last)
+
     def _on_bus_signal(self, name: UnitName | None) -> None:
+        self._services.notice(name)
         if name is None or name in self._units:
             self._on_unit_changed(name)
             if name is not None:

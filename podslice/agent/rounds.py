@@ -11,6 +11,7 @@ from podslice.agent.context import AgentContext
 from podslice.agent.oom_kills import OomMonitor
 from podslice.agent.oomd_kills import OomdMonitor
 from podslice.agent.orphans import OrphanCollector
+from podslice.agent.pod_services import ServicesInPods
 from podslice.agent.reconciler import Reconciler
 from podslice.agent.reservations import ReservationMonitor
 from podslice.agent.unit_filter import UnitFilter
@@ -31,6 +32,7 @@ class RoundParts:
     units: UnitFilter
     oom: OomMonitor
     oomd: OomdMonitor
+    services: ServicesInPods
     ends: ContainerEnds
     reservations: ReservationMonitor
     orphans: OrphanCollector
@@ -73,24 +75,25 @@ class Rounds:
         else:
             self._context.status.recover("reconcile")
         self._context.counters.reconciled(time.monotonic() - started, failed=is_failed)
-        self._follow_up()
+        await self._follow_up()
         await self._parts.containers.follow()
         self._notify()
         return is_settled
 
-    def _follow_up(self) -> None:
+    async def _follow_up(self) -> None:
         assessment = self._context.assessment
         if assessment is None:
             return
         parts = self._parts
-        parts.units.update(assessment)
+        await parts.services.follow()
+        parts.units.update(assessment, parts.services.names)
         new = parts.watcher.follow(parts.units.watched_groups(assessment))
         if new and parts.client.verify(new):
             # they changed before they were watched
             self._request()
         parts.oom.follow()
         parts.oomd.follow()
-        parts.ends.follow()
+        parts.ends.follow(parts.services.services)
         parts.reservations.check()
         parts.orphans.check()
         self._context.publish()

@@ -165,10 +165,12 @@ async def _find_services(
 
     Those of containers are among the units, and the services of podman's pods restart as pods do.
     """
-    pods = {pod.slice: pod.pod.key for pod in state.desired.pods}
+    pods = state.desired.pods
     if not pods:
         return ()
-    known = state.observed.units.keys() | {podman_service(key) for key in pods.values()}
+    from podslice.processes.pod_services import observe_placed
+
+    known = state.observed.units.keys() | {podman_service(pod.pod.key) for pod in pods}
     known |= {unit.name for unit in units}
     names = [
         each.name
@@ -177,16 +179,15 @@ async def _find_services(
     ]
     return tuple(
         FailingContainer(
-            pod=pods[slice_],
-            name=printable(each.name),
-            is_restarting=each.active_state == ACTIVATING,
-            restarts=each.restarts,
-            last_exit=each.main_exit,
-            show=reading_command(each.name, world.manager),
-            start=f"systemctl{world.manager.flag} restart {each.name}",
+            pod=each.pod,
+            name=printable(each.container),
+            is_restarting=each.unit.active_state == ACTIVATING,
+            restarts=each.unit.restarts,
+            last_exit=each.unit.main_exit,
+            show=reading_command(each.unit.name, world.manager),
+            start=f"systemctl{world.manager.flag} restart {each.unit.name}",
         )
-        for each in await world.client.observe(names)
-        if (slice_ := UnitName(str(each.properties["Slice"]))) in pods
+        for each in await observe_placed(world.client, pods, names)
     )
 
 

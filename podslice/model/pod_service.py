@@ -1,4 +1,4 @@
-"""A service that is a container of a pod, by its drop-in."""
+"""A service of another program in a pod."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from podslice.model.unit import ObservedUnit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodService:
-    """An adopted service, which is a container of its pod."""
+    """A service that starts in a pod."""
 
     pod: str
     container: str
+    """The container that an adopted service is; the name of another one."""
     unit: ObservedUnit
     """As systemd has it; inactive where it is not loaded."""

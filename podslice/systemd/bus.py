@@ -38,7 +38,7 @@ from podslice.systemd.call_checks import (
     kind_of,
 )
 from podslice.systemd.change_signals import MATCHES, ChangeSignals
-from podslice.systemd.client import OnChange
+from podslice.systemd.client import OnChange, OnExit
 from podslice.systemd.dbus.connection import Connection, ConnectionLost, Peer
 from podslice.systemd.jobs import MATCH, Jobs
 from podslice.systemd.manager_calls import ManagerCalls, exists, is_as_requested, is_implied
@@ -76,6 +76,7 @@ class Bus:
         timeout_sec: float = 30,
         in_flight: int = 32,
         on_change: OnChange | None = None,
+        on_exit: OnExit | None = None,
         files: SliceFiles | None = None,
     ) -> None:
         """Prepare a client; `async with` connects it.
@@ -85,6 +86,7 @@ class Bus:
             timeout_sec: for connecting and for every reply; a job may take four times as long.
             in_flight: calls without a reply at any time.
             on_change: called on changes; without it the client does not subscribe to any.
+            on_exit: called on exits of services, for a client that subscribes.
             files: the files of slices that are as they were started. Not together with `on_change`:
                 a file exists for some moments before it is in force.
         """
@@ -102,7 +104,7 @@ class Bus:
         self._files = files
         self.jobs = Jobs(timeout_sec=timeout_sec * _JOB_TIMEOUTS)
         """The jobs that calls wait for."""
-        self._changes = ChangeSignals(on_change) if on_change else None
+        self._changes = ChangeSignals(on_change, on_exit) if on_change else None
         self._connecting = asyncio.Lock()
         self.connection: Connection | None = None
         """The current connection, which may be lost."""

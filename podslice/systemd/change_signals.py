@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from podslice.model.container_exit import ContainerExit
 from podslice.model.unit import UnitName
-from podslice.systemd.client import OnChange
+from podslice.systemd import service_exits
+from podslice.systemd.client import OnChange, OnExit
 from podslice.systemd.dbus.connection import ConnectionLost
 from podslice.systemd.dbus.wire import Received
 from podslice.systemd.jobs import MANAGER, MANAGER_PATH
@@ -25,10 +27,11 @@ MATCHES = (
 
 
 class ChangeSignals:
-    """Calls `on_change` for systemd's signals, as long as the subscription is in force."""
+    """Calls `on_change` and `on_exit` for systemd's signals, as long as the subscription is in force."""
 
-    def __init__(self, on_change: OnChange) -> None:
+    def __init__(self, on_change: OnChange, on_exit: OnExit | None = None) -> None:
         self._on_change = on_change
+        self._on_exit = on_exit
         self.is_active = False
         """Whether the subscription is in force."""
         self._is_reloading = False
@@ -51,13 +54,24 @@ class ChangeSignals:
             if not self._is_reloading:
                 self._on_change(None)
         elif not self._is_reloading:  # a reload removes and adds every unit
-            self._on_change(_unit_of(signal))
+            name = _unit_of(signal)
+            if self._on_exit is not None and signal.member == "PropertiesChanged":
+                last = _exit_in(signal)
+                if last is not None:
+                    self._on_exit(name, last)
+            self._on_change(name)
 
     def on_interruption(self, _error: ConnectionLost) -> None:
         """Report once that changes are not signalled from now on."""
         if self.is_active:
             self.is_active = False
             self._on_change(None)
+
+
+def _exit_in(signal: Received) -> ContainerExit | None:
+    """Return the exit of a main process; None while it runs, and for other units than services."""
+    found = signal.changed_properties(service_exits.TYPES)
+    return service_exits.main_exit(found) if "Result" in found else None
 
 
 def _unit_of(signal: Received) -> UnitName:

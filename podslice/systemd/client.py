@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from podslice.model.container_exit import ContainerExit
 from podslice.model.unit import Caps, ListedUnit, ObservedUnit, TransientUnit, UnitName, Value
 
 if TYPE_CHECKING:
@@ -25,6 +26,13 @@ something changes. systemd sends no signal for `set_properties`.
 The argument is None when the subscription begins, which is after each connection; after a reload
 of systemd; and when the connection or systemd itself is lost: then no call follows until the next
 connection. The function is called in the event loop and must neither block nor raise.
+"""
+
+OnExit = Callable[[UnitName, ContainerExit], None]
+"""Called when the main process of a service has exited, once or several times for each exit.
+
+The signals of systemd have the exit, which the properties of the service no longer have once it runs
+again. It is called before `OnChange` for the same signal, and under the same conditions.
 """
 
 PIDFDS_MAX = 16

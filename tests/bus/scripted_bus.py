@@ -13,6 +13,7 @@ from podslice.model.manager import Manager
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.dbus import wire
+from podslice.systemd.manager_calls import path_of
 
 T = TypeVar("T")
 
@@ -84,6 +85,13 @@ class Caller:
         header = {"path": "/org/freedesktop/systemd1", "member": member, "sender": sender}
         header["interface"] = "org.freedesktop.systemd1.Manager"
         self.writer.write(encode(wire.SIGNAL, signature, body, **header))
+
+    def properties_changed(self, name: UnitName, changed: dict[str, Variant]) -> None:
+        """Send the signal of changed properties of a service."""
+        header = {"path": path_of(name), "member": "PropertiesChanged", "sender": OWNER}
+        header["interface"] = "org.freedesktop.DBus.Properties"
+        body = ("org.freedesktop.systemd1.Service", changed, ["ExecStart"])
+        self.writer.write(encode(wire.SIGNAL, "sa{sv}as", body, **header))
 
     def owner_changed(self, before: str, after: str) -> None:
         header = {"path": "/org/freedesktop/DBus", "member": "NameOwnerChanged", "sender": BUS}

@@ -23,6 +23,7 @@ from podslice.errors import (
     SystemdError,
     UnitExists,
 )
+from podslice.model.container_exit import ContainerExit
 from podslice.model.manager import Manager
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.systemd.bus import Bus
@@ -674,6 +675,33 @@ async def test_signals_of_systemd_are_reported_and_no_others(bus: ScriptedBus) -
         assert await script.is_reported()
     assert await script.is_reported()  # the close itself is not reported again
     assert bus.calls == ["Subscribe", "Get"]
+
+
+async def test_exits_of_services_are_reported_before_their_changes(bus: ScriptedBus) -> None:
+    """A service that runs again no longer has its exit."""
+    bus.script = script = SubscribingScript()
+    reports: list[UnitName | ContainerExit | None] = []
+    values = {
+        "StatusText": Variant("s", "x"),
+        "ExecMainCode": Variant("i", 1),
+        "ExecMainStatus": Variant("i", 5),
+        "ExecMainStartTimestamp": Variant("t", 10),
+        "ExecMainExitTimestamp": Variant("t", 30),
+        "Result": Variant("s", "exit-code"),
+    }
+    running = {**values, "ExecMainCode": Variant("i", 0)}
+    async with bus.client(
+        on_change=script.changes.append,
+        on_exit=lambda name, last: reports.extend((name, last, *script.changes)),
+    ):
+        assert await script.is_reported(None)
+        (caller,) = script.callers
+        caller.properties_changed(NAME, running)
+        caller.properties_changed(NAME, {"ExecMainCode": Variant("i", 1)})
+        caller.properties_changed(NAME, values)
+        assert await script.is_reported(NAME, NAME, NAME)
+    last = ContainerExit(result="exit-code", exit_code=5, started_usec=10, ended_usec=30)
+    assert reports == [NAME, last, NAME, NAME]
 
 
 async def test_lost_connection_is_reported_once_and_the_new_one_is_subscribed(

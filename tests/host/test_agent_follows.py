@@ -146,8 +146,75 @@ def test_containers_that_fail_are_reported(node):
     node.run(*start[:2], "--unit=beside", f"--slice={WEB}", "sh", "-c", "exit 4")
     message = "container beside.service has failed with exit code 4"
     agent.until(lambda: ("container-failed", message) in problems(node))
+    event = agent.until(lambda: agent.events(node, "container-failed")[2:])[0]
+    text = "container beside.service of pod default/web has failed: exit code 4"
+    assert (event["MESSAGE"], event["PODSLICE_UNIT"]) == (text, "beside.service")
     node.run("systemctl", "reset-failed", "beside.service")
     assert message not in [text for _, text in problems(node)]
+
+
+LG = "/etc/systemd/system/lg.service"
+ADOPTED = """\
+[Unit]
+StartLimitIntervalSec=0
+[Service]
+ExecStart=sh -c 'if test -e /run/lg; then rm /run/lg; exit 5; else sleep infinity; fi'
+Restart=on-failure
+RestartSec=0
+"""
+
+
+@pytest.fixture
+def adopted(node):
+    """An adopted service that systemd starts again at once; it fails if /run/lg exists."""
+    agent.put(node, "web", agent.manifest("web"))
+    has_web(node)
+    node.put(LG, ADOPTED)
+    node.run("systemctl", "daemon-reload")
+    node.podslice("adopt", "web", "lg")
+    node.run("systemctl", "start", "lg.service")
+    agent.until(
+        lambda: 'container="lg",namespace="default",pod="web"' in agent.ask(node, "/metrics")
+    )
+    yield node
+    node.run("systemctl", "stop", "lg.service")
+    node.podslice("release", "lg")
+    node.run("sh", "-c", f"rm {LG}; systemctl reset-failed; systemctl daemon-reload")
+
+
+@pytest.mark.namespace
+def test_adopted_services_that_fail_are_reported(adopted):
+    node = adopted
+    # a restart that is over within a moment has its reason
+    for number in (1, 2):
+        node.run("sh", "-c", "touch /run/lg && systemctl kill --signal=KILL lg.service")
+        count = str(2 * number)
+        agent.until(lambda count=count: show(node, "lg.service", "NRestarts")["NRestarts"] == count)
+        agent.until(lambda count=count: restarts(node)[-1:] == [count])
+    texts = [each["MESSAGE"] for each in agent.events(node, "container-restarted")]
+    assert (
+        "container lg of pod default/web was restarted after exit code 5: 4 restarts" in texts[-1]
+    )
+    assert {each["PODSLICE_UNIT"] for each in agent.events(node, "container-restarted")} == {
+        "lg.service"
+    }
+
+    node.run("sh", "-c", "mkdir -p /run/systemd/system/lg.service.d")
+    limit = "/run/systemd/system/lg.service.d/60-limit.conf"
+    node.put(limit, "[Service]\nRestart=no\n")
+    node.run("systemctl", "daemon-reload")
+    node.run("sh", "-c", "touch /run/lg; systemctl restart lg.service")
+    (event,) = agent.until(lambda: agent.events(node, "container-failed"))
+    node.run("rm", limit)
+    assert event["MESSAGE"] == "container lg of pod default/web has failed: exit code 5"
+    assert (event["PODSLICE_CONTAINER"], event["PODSLICE_EXIT_STATUS"]) == ("lg", "5")
+    assert ("container-failed", "container lg has failed with exit code 5") in problems(node)
+    counted = {f'podslice_events_total{{kind="container-failed"}} {each}.0' for each in range(1, 9)}
+    agent.until(lambda: counted & {*agent.ask(node, "/metrics").split("\n")})
+
+
+def restarts(node):
+    return [each["PODSLICE_RESTARTS"] for each in agent.events(node, "container-restarted")]
 
 
 def test_orphans_are_reported_and_with_collect_orphans_removed(node):

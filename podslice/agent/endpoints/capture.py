@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from podslice.agent.context import AgentContext
 from podslice.agent.endpoints.snapshot import Snapshot
 from podslice.kernel.proc import read_process
 from podslice.model.desired import Desired
+from podslice.model.pod_service import PodService
 from podslice.model.unit import Caps, Observed
 from podslice.policy.eviction.thresholds import eviction_thresholds
 from podslice.reconcile.observe import control_group, tier_groups
@@ -16,8 +18,14 @@ from podslice.usage.eviction_signals import observe_signals
 from podslice.usage.stats import read_stats
 
 
-def capture(context: AgentContext, root: Path) -> Snapshot:
-    """Return the current snapshot; `root` is the root directory of the host."""
+def capture(context: AgentContext, root: Path, services: Sequence[PodService] = ()) -> Snapshot:
+    """Return the current snapshot.
+
+    Args:
+        context: the shared state of the agent.
+        root: the root directory of the host.
+        services: the services of other programs in pods.
+    """
     assessment, world = context.assessment, context.world
     desired = assessment.desired if assessment else Desired(root=world.tree.root)
     observed = assessment.observed if assessment else Observed(caps=Caps(systemd_version=0))
@@ -28,7 +36,12 @@ def capture(context: AgentContext, root: Path) -> Snapshot:
         node_name=os.uname().nodename,
         pods=desired.pods,
         read_stats=lambda pods: read_stats(
-            pods, observed, world.config, cgroups=world.cgroups, agent_group=agent_group
+            pods,
+            observed,
+            world.config,
+            cgroups=world.cgroups,
+            agent_group=agent_group,
+            services=services,
         ),
         observe=lambda: observe_signals(
             root, world.cgroups, desired.allocation, pods_group, tier_groups(world, observed)

@@ -130,7 +130,9 @@ def _setup(planning: Planning, socket: Path | None) -> Setup:
     environment = dict(os.environ)
     return Setup(
         load=lambda: _load_world(planning, directory),
-        connect=lambda on_change: Bus(planning.manager, on_change=on_change),
+        connect=lambda on_change, on_exit: Bus(
+            planning.manager, on_change=on_change, on_exit=on_exit
+        ),
         journal=Journal(manager=planning.manager),
         manager=planning.manager,
         notifier=Notifier(environment),

@@ -309,6 +309,22 @@ class Received:
         except MALFORMED as error:
             raise self._malformed(error) from error
 
+    def changed_properties(self, wanted: Collection[str]) -> dict[str, Wire]:
+        """Return the wanted entries of the body of a signal `PropertiesChanged`.
+
+        Raises:
+            BadMessage: the body has other types, or is malformed.
+
+        Source: D-Bus specification, org.freedesktop.DBus.Properties.PropertiesChanged.
+        """
+        self._check("sa{sv}as")
+        reader = self.body_reader()
+        try:
+            reader.read("s")
+            return reader.read_properties(wanted)
+        except MALFORMED as error:
+            raise self._malformed(error) from error
+
     @property
     def reason(self) -> str:
         """Return the reason that an error reply states."""

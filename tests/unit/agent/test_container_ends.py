@@ -1,6 +1,7 @@
 """The ends of containers without a parent, as the agent observes them."""
 
 import os
+import time
 
 import pytest
 
@@ -9,6 +10,7 @@ from podslice.agent.oomd_kills import OomdMonitor
 from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit, UnitName
+from podslice.processes.pod_services import observe_placed
 from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import finish, record
 from podslice.reconcile.request import Request
@@ -32,6 +34,10 @@ class Node:
         self.store = self.context.world.store
         self.oomd = OomdMonitor(self.context)
         self.ends = ContainerEnds(self.context, self.oomd)
+        self.memory.on_exit = self._on_exit
+
+    def _on_exit(self, name, last):
+        self.ends.notice_exit(name, last)
 
     async def begin(self):
         await apply(self.context.world, Request(candidates=decisions(burstable("web"))))
@@ -297,6 +303,86 @@ async def test_failures_before_the_agent_are_not_reported(node):
     await node.follow()
     await node.follow()
     assert reported(node) == []
+
+
+NGINX = UnitName("nginx.service")
+
+
+class Placed:
+    """A service of another program in the pod."""
+
+    def __init__(self, node):
+        self.node, self.memory = node, node.memory
+        self.memory.provide(NGINX, Slice=WEB)
+
+    async def follow(self):
+        pods = self.node.context.assessment.desired.pods
+        await reassess(self.node.context)
+        self.node.ends.begin()
+        self.node.ends.follow(await observe_placed(self.memory, pods, [NGINX]))
+
+    @property
+    def messages(self):
+        texts = [each[1] for each in reported(self.node)]
+        return [text.removeprefix("container nginx.service of pod default/web ") for text in texts]
+
+
+@pytest.fixture
+async def placed(node):
+    made = Placed(node)
+    await made.follow()
+    return made
+
+
+async def test_a_restart_that_is_over_has_its_reason(placed):
+    placed.memory.crash(NGINX, 0, crash(7))
+    placed.memory.run_again(NGINX, 1)
+    await placed.follow()
+    placed.memory.crash(NGINX, 1, crash(8, START + 10))
+    await placed.follow()
+    placed.memory.run_again(NGINX, 2)
+    await placed.follow()
+    placed.memory.run_again(NGINX, 3)
+    await placed.follow()
+    assert placed.messages == [
+        "was restarted after exit code 7: 1 restart",
+        "was restarted after exit code 8: 2 restarts in a row",
+        "was restarted: 3 restarts in a row",
+    ]
+
+
+async def test_oom_kills_before_restarts_that_are_over_are_reported(placed):
+    for number in (1, 2):
+        fields = {"result": "oom-kill", "signal": "SIGKILL", "is_oom": True}
+        for _ in range(2):  # systemd sends several signals for an exit
+            placed.memory.crash(NGINX, number - 1, crash(None, START + number, **fields))
+        placed.memory.run_again(NGINX, number)
+    await placed.follow()
+    await placed.follow()
+    kill = "was killed for lack of memory: an OOM kill"
+    assert placed.messages == [
+        *(kill, kill),
+        "was restarted after an OOM kill: 2 restarts in a row",
+    ]
+
+
+async def test_a_failed_service_of_another_program_is_reported(placed):
+    placed.memory.fail(NGINX, crash(9))
+    await placed.follow()
+    await placed.follow()
+    assert placed.messages == ["has failed: exit code 9"]
+    assert [each.unit for each in placed.node.context.events.journal.of(*FAILURES)] == [NGINX]
+
+
+@pytest.mark.parametrize(("ended_usec", "count"), [(START, 0), (None, 1)])
+async def test_a_service_that_failed_before_it_was_in_the_pod_is_not_reported(
+    node, ended_usec, count
+):
+    await node.follow()
+    made = Placed(node)
+    made.memory.fail(NGINX, crash(9, ended_usec or time.time_ns() // 1000))
+    await made.follow()
+    assert len(made.messages) == count
 
 
 @pytest.fixture

@@ -55,8 +55,8 @@ class Node:
         world = builders.world(self.root, None, by=self.config, origin=self.origin)
         return replace(world, store=self.store)
 
-    def connect(self, on_change):
-        self.memory.on_change = on_change
+    def connect(self, on_change, on_exit):
+        self.memory.on_change, self.memory.on_exit = on_change, on_exit
         return self.memory
 
     async def begin(self):

@@ -8,17 +8,28 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from podslice.dataclass import dataclass
 from podslice.errors import HostError
 from podslice.model.naming import SCOPE_PREFIX, podman_service
 from podslice.model.unit import UnitName
-from podslice.store.adopted_services import AdoptedService, by_pod, read_adopted
+from podslice.store.adopted_services import AdoptedService, by_pod, drop_in_path, read_adopted
 
 if TYPE_CHECKING:
     from podslice.cli.manual_log import ManualLog
     from podslice.model.desired import PodDecision
-    from podslice.processes.service_adoption import PlacedService
+    from podslice.processes.service_adoption import PlacedService, ServiceAction
     from podslice.reconcile.assessment import Assessment
     from podslice.reconcile.world import LiveWorld
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedDropIn:
+    """A drop-in of a service that an apply would change."""
+
+    service: AdoptedService
+    """With the drop-in as it would be written."""
+    path: str
+    action: ServiceAction
 
 
 class PodServices:
@@ -27,7 +38,7 @@ class PodServices:
     def __init__(
         self,
         world: LiveWorld,
-        log: ManualLog,
+        log: ManualLog | None = None,
         *,
         named: Collection[str] | None = (),
         may_restart: bool = False,
@@ -52,6 +63,27 @@ class PodServices:
     def exit_code(self) -> int:
         """0 after complete success, 1 where a service could not be restarted."""
         return int(any(each.error for each in self.results))
+
+    def plan(self, state: Assessment) -> tuple[PlannedDropIn, ...]:
+        """Return the drop-ins that an apply would write and remove.
+
+        Raises:
+            HostError: a drop-in cannot be read.
+        """
+        manager = self._world.manager
+        adopted = read_adopted(manager)
+        if not adopted:
+            return ()
+        from podslice.processes.service_adoption import ServiceAction, outdated_services
+
+        removed = self._removed(state, by_pod(adopted))
+        outdated = outdated_services(adopted, state.desired.pods, manager)
+        changes = [(each, ServiceAction.REMOVED) for each in adopted if each.pod in removed]
+        changes += [(each, ServiceAction.WRITTEN) for each in outdated]
+        return tuple(
+            PlannedDropIn(service=each, path=str(drop_in_path(each.unit, manager)), action=action)
+            for each, action in changes
+        )
 
     async def check(self, state: Assessment) -> None:
         """Determine the services that leave their pods, before anything is changed.
@@ -80,8 +112,7 @@ class PodServices:
             SystemdError: systemd could not read the files.
         """
         services = by_pod(read_adopted(self._world.manager))
-        # a pod whose record is lost has no containers
-        pods = [each for each in self._pods if each.pod.key in services and each.scopes]
+        pods = [each for each in self._pods if each.pod.key in services]
         if not self._leaving and not pods:
             return False
         from podslice.cli.placed_services import log_services
@@ -89,7 +120,8 @@ class PodServices:
 
         released = await release(self._world, self._leaving)
         updated = await update_services(self._world, pods)
-        log_services(self._log, (*released, *updated))
+        if self._log is not None:
+            log_services(self._log, (*released, *updated))
         # without a drop-in nothing that takes the lock is started before the service
         self.results = (*await restart_due(self._world, released), *updated)
         self.removed_pods = frozenset(each.pod for each in self._leaving)

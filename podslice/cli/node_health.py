@@ -16,7 +16,7 @@ from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node
 from podslice.reconcile.report import describe_step, describe_unconfirmed
-from podslice.store.adopted_services import by_pod, drop_in_path, read_adopted
+from podslice.store.adopted_services import drop_in_path, read_adopted
 from podslice.store.container_failures import ContainerFailures
 from podslice.systemd.journal_access import reading_command
 from podslice.usage.failing_containers import FailingContainer
@@ -210,17 +210,14 @@ def _find_ended(state: Assessment, ended: Iterable[RuntimeContainer]) -> Iterato
 
 def _find_outdated_drop_ins(world: LiveWorld, state: Assessment) -> Iterator[OutdatedDropIn]:
     """Yield the drop-ins that an apply would write again."""
-    adopted = by_pod(read_adopted(world.manager))
+    adopted = read_adopted(world.manager)
     if not adopted:
         return
-    from podslice.processes.service_adoption import make_service
+    from podslice.processes.service_adoption import outdated_services
 
-    for pod in state.desired.pods:
-        # a pod whose record is lost has no containers
-        for each in adopted.get(pod.pod.key, ()) if pod.scopes else ():
-            if make_service(pod, each.unit, each.container, world.manager) != each:
-                path = str(drop_in_path(each.unit, world.manager))
-                yield OutdatedDropIn(pod=pod.pod.key, unit=each.unit, path=path)
+    for each in outdated_services(adopted, state.desired.pods, world.manager):
+        path = str(drop_in_path(each.unit, world.manager))
+        yield OutdatedDropIn(pod=each.pod, unit=each.unit, path=path)
 
 
 def _see_journal(manager: Manager) -> str:

@@ -131,6 +131,22 @@ async def _note_rise(world: LiveWorld, pod: PodDecision, service: AdoptedService
         )
 
 
+def outdated_services(
+    adopted: Iterable[AdoptedService], pods: Iterable[PodDecision], manager: Manager
+) -> list[AdoptedService]:
+    """Return the services whose drop-ins are not those of their pods, with the right drop-ins.
+
+    A pod whose record is lost has no containers, and its services stay as they are.
+    """
+    present = by_pod(adopted)
+    return [
+        service
+        for pod in pods
+        for each in (present.get(pod.pod.key, ()) if pod.scopes else ())
+        if (service := make_service(pod, each.unit, each.container, manager)) != each
+    ]
+
+
 async def update_services(
     world: LiveWorld, pods: Iterable[PodDecision]
 ) -> tuple[PlacedService, ...]:
@@ -139,11 +155,7 @@ async def update_services(
     Raises:
         HostError: a file cannot be written.
     """
-    present, outdated = by_pod(read_adopted(world.manager)), []
-    for pod in pods:
-        for each in present.get(pod.pod.key, ()):
-            service = make_service(pod, each.unit, each.container, world.manager)
-            outdated += [] if service == each else [service]
+    outdated = outdated_services(read_adopted(world.manager), pods, world.manager)
     await _write(world, outdated)
     return tuple([await _place(world, each, ServiceAction.WRITTEN) for each in outdated])
 

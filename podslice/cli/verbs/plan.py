@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from podslice.cli.adopted_services import PodServices
 from podslice.cli.arguments import (
     DIFFERENCES,
     DONE,
@@ -24,7 +28,11 @@ from podslice.cli.views.report_lines import plan_lines
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.request import Request
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld, World
+
+if TYPE_CHECKING:
+    from podslice.cli.adopted_services import PlannedDropIn
+    from podslice.cli.views.style import Display
 
 
 @planning_options
@@ -44,21 +52,30 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     )
     request = Request(candidates=candidates, prune=prune, force=force, by_operator=True)
 
-    async def work(world: World) -> tuple[Assessment, PlannedServices]:
+    async def work(
+        world: World,
+    ) -> tuple[Assessment, PlannedServices, tuple[PlannedDropIn, ...]]:
         state = await assess(world, request)
-        return state, await StartedPods(world, to_start).plan(state)
+        drop_ins = PodServices(world).plan(state) if isinstance(world, LiveWorld) else ()
+        return state, await StartedPods(world, to_start).plan(state), drop_ins
 
-    state, services = in_world_or_offline(planning, work)
+    state, services, drop_ins = in_world_or_offline(planning, work)
     made = state.plan
     emit(
         output,
         document=lambda: documents.document(
-            **{**change_documents.plan(made), **services.document()},
+            **{**change_documents.plan(made), **services.document(), **_document(drop_ins)},
             **conditions.foreign(state.foreign),
             **conditions.reserved(state.held),
         ),
-        lines=lambda display: plan_lines(made, display, services.lines(display)),
-        names=lambda: [step.name for step in made.steps] + services.names,
+        lines=lambda display: plan_lines(
+            made, display, (*services.lines(display), *_lines(drop_ins, display))
+        ),
+        names=lambda: [
+            *(step.name for step in made.steps),
+            *services.names,
+            *(each.path for each in drop_ins),
+        ],
     )
     for line in problem_lines(services.problems):
         note(line)
@@ -66,4 +83,21 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         note(f"apply would be refused: {state.foreign}")
     if made.refused or made.is_blocked or state.foreign or services.problems:
         return FAILED
-    return DIFFERENCES if made or services else DONE
+    return DIFFERENCES if made or services or drop_ins else DONE
+
+
+def _lines(drop_ins: Sequence[PlannedDropIn], display: Display) -> Sequence[str]:
+    if not drop_ins:
+        return ()
+    from podslice.cli.views.service_lines import planned_lines
+
+    return tuple(planned_lines(drop_ins, display))
+
+
+def _document(drop_ins: Sequence[PlannedDropIn]) -> documents.Document:
+    """Return the part of the document on adopted services, where there are some."""
+    if not drop_ins:
+        return {}
+    from podslice.cli.views.service_lines import planned_document
+
+    return {"changed": True, "services": documents.listed(drop_ins, planned_document)}

@@ -10,6 +10,7 @@ from podslice.cli.views.style import Role
 from podslice.processes.service_adoption import ServiceAction
 
 if TYPE_CHECKING:
+    from podslice.cli.adopted_services import PlannedDropIn
     from podslice.cli.views.documents import Document
     from podslice.cli.views.style import Display
     from podslice.processes.service_adoption import PlacedService
@@ -33,6 +34,35 @@ def service_lines(
             text = f"{each.service.unit} is not running"
         for line in fold(text, display, hanging=_HANGING) if text else ():
             yield display.paint(line, role)
+
+
+def planned_lines(planned: Iterable[PlannedDropIn], display: Display) -> Iterator[str]:
+    """Yield what would be done to the drop-ins of services."""
+    for each in planned:
+        service = each.service
+        place = f"{service.unit} would start in {service.slice}, pod {service.pod}"
+        if each.action is ServiceAction.REMOVED:
+            text, role = f"would remove {each.path}: pod {service.pod} is removed", Role.ERROR
+        else:
+            text, role = f"would write {each.path}: {place}", Role.WARNING
+        head = " ".join(text.split(" ", 2)[:2])
+        first, *others = fold(text, display, hanging=_HANGING)
+        yield display.paint(head, role) + first[len(head) :]
+        yield from others
+
+
+def planned_document(each: PlannedDropIn) -> Document:
+    """Return a drop-in that would be changed for programs."""
+    service = each.service
+    return {
+        "unit": service.unit,
+        "pod": service.pod,
+        "container": service.container,
+        "drop_in": each.path,
+        "text": service.text if each.action is ServiceAction.WRITTEN else None,
+        "action": each.action.value,
+        "slice": service.slice,
+    }
 
 
 def _change(each: PlacedService) -> str:

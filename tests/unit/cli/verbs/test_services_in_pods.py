@@ -308,6 +308,47 @@ def test_apply_keeps_services_and_follows_a_change_of_the_class(
     assert podslice("apply", "-f", "web.yaml").out == "nothing to do\n"
 
 
+def test_plan_lists_the_drop_ins_that_apply_changes(podslice, web, files, memory, drop_in):
+    podslice("adopt", "web", "lg")
+    quiet = podslice("plan", "-f", "web.yaml")
+    assert (quiet.code, quiet.out) == (0, "nothing to do\n")
+    assert "services" not in json.loads(podslice("plan", "-f", "web.yaml", "-o", "json").out)
+    files({"web.yaml": GUARANTEED})
+    ended = podslice("plan", "-f", "web.yaml")
+    moved = "kubepods-podweb.default.slice"
+    line = f"would write {drop_in}: lg.service would start in {moved}, pod default/web\n"
+    assert (ended.code, line in ended.out, drop_in.read_text()) == (3, True, DROP_IN)
+    assert str(drop_in) in podslice("plan", "-f", "web.yaml", "-o", "name").out.splitlines()
+    document = json.loads(podslice("plan", "-f", "web.yaml", "-o", "json").out)
+    (service,) = document["services"]
+    assert (service["unit"], service["action"]) == ("lg.service", "written")
+    assert service["slice"] == moved
+    podslice("apply", "-f", "web.yaml")
+    assert drop_in.read_text() == service["text"]
+    assert podslice("plan", "-f", "web.yaml").code == 0
+
+
+def test_plan_lists_a_drop_in_alone(podslice, web, memory, drop_in):
+    podslice("adopt", "web", "lg")
+    drop_in.write_text(DROP_IN.replace("Wants=", "Requires="))
+    ended = podslice("plan", "-f", "web.yaml")
+    line = f"would write {drop_in}: lg.service would start in {SLICE}, pod default/web\n"
+    assert (ended.code, ended.out) == (3, line)
+    assert "drop-in-outdated" in podslice("status", "-o", "json").out
+
+
+def test_plan_lists_the_drop_ins_that_apply_removes(podslice, web, files, memory, drop_in):
+    podslice("adopt", "web", "lg")
+    files({"other.yaml": POD.replace("name: web", "name: other")})
+    assert str(drop_in) not in podslice("plan", "-f", "other.yaml").out
+    ended = podslice("plan", "-f", "other.yaml", "--prune")
+    assert f"would remove {drop_in}: pod default/web is removed\n" in ended.out
+    document = json.loads(podslice("plan", "-f", "other.yaml", "--prune", "-o", "json").out)
+    assert [(each["action"], each["text"]) for each in document["services"]] == [("removed", None)]
+    podslice("apply", "-f", "other.yaml", "--prune")
+    assert not drop_in.exists()
+
+
 def test_apply_reports_that_a_restart_is_due(podslice, web, files, memory, drop_in):
     podslice("adopt", "web", "lg")
     files({"web.yaml": GUARANTEED})

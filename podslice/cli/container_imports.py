@@ -52,6 +52,7 @@ def _source(container: PodmanContainer) -> ImportSource:
         name=container.name,
         what=what,
         settings=container.settings,
+        oom_score_adj=container.oom_score_adj,
         use=group_use(group, container.name, what),
         mover=Mover.QUADLET if is_split else Mover.PODMAN,
         unit=container.unit,

@@ -19,6 +19,17 @@ _DEFAULT_NAME = "main"
 DEFAULT_WEIGHT = 100
 """The weight of a unit that states none. Source: systemd.resource-control(5), CPUWeight=."""
 
+_OF_SERVICE, _OF_PROCESSES = "the OOMScoreAdjust of", "oom_score_adj of the processes of"
+_OF_CONTAINER = "--oom-score-adj of"
+_SCORES = {
+    Mover.DROP_IN: _OF_SERVICE,
+    Mover.SYSTEMD_RUN: _OF_SERVICE,
+    Mover.ADOPT: _OF_PROCESSES,
+    Mover.PODMAN: _OF_CONTAINER,
+    Mover.QUADLET: _OF_CONTAINER,
+}
+"""What states the OOM score."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportGroup:
@@ -66,14 +77,14 @@ def draft_pod(
 
 
 def _annotations(source: ImportSource) -> Iterator[tuple[str, StatedAmount]]:
-    """Yield what keeps the weight and the OOM score of a unit, where resources would change them."""
-    if not source.is_unit:
-        return
-    if not _has_weight(source):
+    """Yield what keeps the weight of a unit and the OOM score, where resources would change them."""
+    if source.is_unit and not _has_weight(source):
         yield CPU_WEIGHT_NAME, _amount(DEFAULT_WEIGHT, f"{source.what} states no CPUWeight")
     if source.oom_score_adj is not None:
-        why = f"the OOMScoreAdjust of {source.what}"
-        yield OOM_SCORE_NAME, _amount(source.oom_score_adj, why)
+        yield (
+            OOM_SCORE_NAME,
+            _amount(source.oom_score_adj, f"{_SCORES[source.mover]} {source.what}"),
+        )
 
 
 def _annotations_of_pod(group: ImportGroup) -> Iterator[tuple[str, StatedAmount]]:
@@ -127,12 +138,9 @@ def _remarks(source: ImportSource, further: Sequence[str]) -> Iterator[str]:
     if source.caveat:
         yield source.caveat
     is_kept = source.mover in (Mover.DROP_IN, Mover.QUADLET)
-    # the options have the score of the QoS class
-    adjustments = ("--oom-score-adj=",)
-    replaced = [each for each in further if each.startswith(adjustments)]
-    if replaced:
-        yield f"{replaced[0]} is replaced by that of the pod's QoS class"
-    if listed := ", ".join(each for each in further if each not in replaced):
+    if source.oom_score_adj is None:
+        yield "Its processes get the OOM score of the pod's QoS class"
+    if listed := ", ".join(further):
         unit = source.unit or source.what
         where = f"kept by {unit}" if is_kept else "to be set again where it is started"
         yield f"Not in the manifest, {where}: {listed}"

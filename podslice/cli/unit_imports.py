@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
 from podslice.files import read_present
 from podslice.inputs.scalars import quote
+from podslice.kernel.proc import read_oom_score_adj
 from podslice.model.naming import SCOPE_PREFIX, unescape
 from podslice.model.unit import UnitName, complete_name, is_unit_name
 from podslice.policy.present_settings import PresentSettings, SettingKind, score_of, settings_of
@@ -221,6 +223,7 @@ async def _source(world: LiveWorld, unit: InspectedUnit) -> ImportSource:
     from podslice.usage.present_use import unit_use
 
     observed = unit.observed
+    is_scope = observed.name.endswith(".scope")
     use = unit_use(observed, cgroups=world.cgroups)
     mover = Mover.SYSTEMD_RUN if observed.transient else Mover.DROP_IN
     return ImportSource(
@@ -228,7 +231,18 @@ async def _source(world: LiveWorld, unit: InspectedUnit) -> ImportSource:
         what=observed.name,
         settings=await _settings(world, unit),
         use=use,
-        oom_score_adj=score_of(unit),
+        oom_score_adj=_score_in(world, observed.control_group) if is_scope else score_of(unit),
         caveat=_OF_DELEGATED if observed.properties.get("Delegate") else "",
-        mover=Mover.ADOPT if observed.name.endswith(".scope") else mover,
+        mover=Mover.ADOPT if is_scope else mover,
     )
+
+
+def _score_in(world: LiveWorld, control_group: str) -> int | None:
+    """Return the OOM score that all processes in a control group have; None if there is none."""
+    if not control_group:
+        return None
+    scores = set()
+    for pid in chain.from_iterable(world.cgroups.processes(control_group).values()):
+        with suppress(OSError):
+            scores.add(read_oom_score_adj(pid))
+    return scores.pop() if len(scores) == 1 else None

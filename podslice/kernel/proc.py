@@ -163,6 +163,15 @@ def read_login_uid(root: Path = Path("/")) -> int | None:
     return None if uid == _NO_LOGIN else uid
 
 
+def read_oom_score_adj(pid: int, root: Path = Path("/")) -> int:
+    """Return the oom_score_adj of a process.
+
+    Raises:
+        OSError: it does not exist.
+    """
+    return int(read_text(root / "proc" / str(pid) / "oom_score_adj"))
+
+
 def set_oom_score_adj(pid: int, value: int, root: Path = Path("/")) -> None:
     """Set how readily the OOM killer chooses a process.
 

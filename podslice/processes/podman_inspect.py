@@ -16,6 +16,8 @@ from podslice.processes.runtimes import RunCommand, run_patiently
 from podslice.programs import NoAnswerError
 
 _INSPECT = ("podman", "inspect", "--type=container", "--format=json", "--")
+_SCORE_MAX = 1000
+"""Source: proc_pid_oom_score_adj(5)."""
 _UNIT_LABEL = "PODMAN_SYSTEMD_UNIT"
 """Source: podman 5.4, pkg/systemd/define/const.go, EnvVariable."""
 
@@ -30,7 +32,6 @@ _FURTHER: Mapping[str, tuple[str, tuple[object, ...]]] = {
     # -1 where another setting of memory is set
     "MemorySwappiness": ("--memory-swappiness", (0, -1)),
     "OomKillDisable": ("--oom-kill-disable", (False,)),
-    "OomScoreAdj": ("--oom-score-adj", (0,)),
     # 2048 is the default of containers.conf(5); 0 is unlimited, as -1
     "PidsLimit": ("--pids-limit", (2048,)),
 }
@@ -57,6 +58,8 @@ class PodmanContainer:
 
     name: str
     settings: PresentSettings
+    oom_score_adj: int | None
+    """None where it states none."""
     control_group: str
     """Empty if it has no processes, or is in that of the command that started it."""
     unit: str
@@ -115,6 +118,7 @@ def _container(entry: Mapping[str, Any]) -> PodmanContainer:
     return PodmanContainer(
         name=printable(str(entry["Name"]).removeprefix("/")),
         settings=_settings(entry["HostConfig"]),
+        oom_score_adj=_score(entry["HostConfig"].get("OomScoreAdj")),
         control_group=str(state.get("CgroupPath") or ""),
         unit=printable(str(labels.get(_UNIT_LABEL, ""))),
         pod_key=printable(str(labels.get(POD_LABEL, ""))),
@@ -173,6 +177,12 @@ def _is_chosen_by_podman(key: str, host: Mapping[str, Any]) -> bool:
     if key == "MemorySwap":  # as much as memory
         return bool(host[key] == 2 * _whole(host.get("Memory")))
     return key == "PidsLimit" and host.get("Cgroups") == "disabled"
+
+
+def _score(value: Any) -> int | None:  # noqa: ANN401 (JSON)
+    if value is not None and (not isinstance(value, int) or abs(value) > _SCORE_MAX):
+        raise ValueError(value)
+    return value
 
 
 def _whole(value: Any) -> int:  # noqa: ANN401 (JSON)

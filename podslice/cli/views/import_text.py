@@ -56,7 +56,7 @@ class ImportSource:
     use: PresentUse | None = None
     """None if it has no processes."""
     oom_score_adj: int | None = None
-    """The OOM score of a service's processes."""
+    """The OOM score of its processes; None if they have none in common."""
     mover: Mover = Mover.DROP_IN
     unit: str = ""
     """The service that starts it; empty where `what` is the unit."""

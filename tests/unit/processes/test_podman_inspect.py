@@ -88,7 +88,7 @@ SETTINGS_OF_ROOT = {
     # also with --memory-swap=-1, which is 0 here
     "swap": (
         MEMORY,
-        ("--cpuset-cpus=0-1", "--cpuset-mems=0", "--oom-score-adj=500", "--pids-limit=100"),
+        ("--cpuset-cpus=0-1", "--cpuset-mems=0", "--pids-limit=100"),
     ),
     "blkio": ({}, ("--blkio-weight=50",)),
     "bps": ({}, ("--device-read-bps", "--device-write-iops")),
@@ -195,7 +195,6 @@ def test_options_without_a_field_are_listed():
         "--device-read-bps",
         f"--memory-swap={64 * MI}",
         "--oom-kill-disable=True",
-        "--oom-score-adj=-500",
         "--pids-limit=100",
     ]
 

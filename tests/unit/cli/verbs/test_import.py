@@ -5,7 +5,8 @@ import json
 import pytest
 import yaml
 
-from podslice.cli import container_imports
+from podslice.cli import container_imports, unit_imports
+from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import UnitName
 from podslice.policy.proposal import PresentUse
 from podslice.processes import podman_inspect
@@ -182,6 +183,25 @@ def test_a_unit_with_control_groups_of_its_own_is_commented(podslice, memory, us
     made = podslice("import", "engine")
     assert (made.code, made.err) == (0, "")
     assert "    # It manages control groups of its own (Delegate); what it starts" in made.out
+
+
+@pytest.mark.parametrize(("scores", "kept"), [((300, 300), "300"), ((300, -1), None), ((), None)])
+def test_a_scope_keeps_the_score_that_its_processes_have(
+    podslice, memory, uses, monkeypatch, scores, kept
+):
+    memory.provide(UnitName("app.scope"), Slice="desk.slice")
+    monkeypatch.setattr(CgroupFs, "processes", lambda _, group: {group: (*range(len(scores)), 999)})
+
+    def read(pid):
+        if pid == 999:  # it has exited
+            raise ProcessLookupError
+        return scores[pid]
+
+    monkeypatch.setattr(unit_imports, "read_oom_score_adj", read)
+    made = podslice("import", "app.scope")
+    annotations = yaml.safe_load(made.out)["metadata"]["annotations"]
+    assert annotations.get("podslice.io/oom-score-adj.app") == kept
+    assert ("# Its processes get the OOM score of the pod's QoS class\n" in made.out) == (not kept)
 
 
 def test_several_units_share_a_pod_or_have_one_each(podslice, memory, nginx, uses):
@@ -421,10 +441,13 @@ def test_what_becomes_of_options_without_a_field_is_commented(podslice, no_syste
     assert (made.code, made.err) == (0, "")
     for remark in (
         "# It is in a podman pod, whose own options are not included: see podman pod inspect\n",
-        "# --oom-score-adj=-500 is replaced by that of the pod's QoS class\n",
+        " # --oom-score-adj of podman container cache\n",
+        " --oom-score-adj=-500 ",
         "# Not in the manifest, to be set again where it is started: --cpuset-cpus=0\n",
     ):
         assert remark in made.out
+    annotations = yaml.safe_load(made.out)["metadata"]["annotations"]
+    assert annotations == {"podslice.io/oom-score-adj.cache": "-500"}
 
 
 def test_podman_may_not_be_installed(podslice, no_systemd, podman, monkeypatch):

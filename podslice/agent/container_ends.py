@@ -116,6 +116,13 @@ class ContainerEnds:
         self._exits.clear()
         self._followed_usec = time.time_ns() // 1000
 
+    def report_crash(
+        self, pod: PodDecision, container: str, last: ContainerExit, *, unit: UnitName
+    ) -> None:
+        """Report the crash of a container of a runtime, unless its pod is being stopped."""
+        if not self._is_leaving(pod):
+            self._report_failure(pod, container, last, unit=unit)
+
     def _handle_earlier(self, assessment: Assessment) -> None:
         """Leave out the ends before the first round."""
         self._due.clear()

@@ -27,6 +27,7 @@ from podslice.agent.oom_kills import OomMonitor
 from podslice.agent.oomd_kills import OomdMonitor
 from podslice.agent.orphans import OrphanCollector
 from podslice.agent.pod_services import ServicesInPods
+from podslice.agent.podman_exits import PodmanExits
 from podslice.agent.reconciler import Reconciler
 from podslice.agent.reservations import ReservationMonitor
 from podslice.agent.rounds import RoundParts, Rounds
@@ -105,6 +106,7 @@ class Daemon:
         self._oomd = OomdMonitor(self._context)
         self._services = ServicesInPods(self._context, self._bus, on_found=request)
         self._ends = ContainerEnds(self._context, self._oomd)
+        self._podman = PodmanExits(self._context, self._ends, on_exit=request, root=setup.root)
         self._recorder = UsageRecorder(self._context)
         self._process = ServiceProcess(setup.notifier, self._context.events)
         self._is_reload_requested = False
@@ -182,6 +184,7 @@ class Daemon:
             on_unit=self._on_unit_changed,
             on_memory_event=self._oom.notice,
             on_pressure=self._evictor.wake,
+            on_exit_file=self._podman.notice,
         )
         try:
             return Watcher(self._watched_directories, events, manager=self._setup.manager)
@@ -200,6 +203,7 @@ class Daemon:
             oomd=self._oomd,
             services=self._services,
             ends=self._ends,
+            podman=self._podman,
             reservations=ReservationMonitor(self._context),
             orphans=self._orphans,
             containers=ContainerKeeper(self._context, self._setup.program),

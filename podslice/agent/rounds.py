@@ -12,6 +12,7 @@ from podslice.agent.oom_kills import OomMonitor
 from podslice.agent.oomd_kills import OomdMonitor
 from podslice.agent.orphans import OrphanCollector
 from podslice.agent.pod_services import ServicesInPods
+from podslice.agent.podman_exits import PodmanExits
 from podslice.agent.reconciler import Reconciler
 from podslice.agent.reservations import ReservationMonitor
 from podslice.agent.unit_filter import UnitFilter
@@ -34,6 +35,7 @@ class RoundParts:
     oomd: OomdMonitor
     services: ServicesInPods
     ends: ContainerEnds
+    podman: PodmanExits
     reservations: ReservationMonitor
     orphans: OrphanCollector
     containers: ContainerKeeper
@@ -94,6 +96,7 @@ class Rounds:
         parts.oom.follow()
         parts.oomd.follow()
         parts.ends.follow(parts.services.services)
+        parts.podman.follow()
         parts.reservations.check()
         parts.orphans.check()
         self._context.publish()

@@ -60,6 +60,8 @@ class WatchEvents:
     """The kernel has counted an event in a unit's memory.events."""
     on_pressure: Callable[[], None]
     """Processes of the host are waiting for memory."""
+    on_exit_file: Callable[[str], None]
+    """A file with the exit of a container was written; called with its name."""
 
 
 class Watcher:
@@ -81,7 +83,7 @@ class Watcher:
         Args:
             manifests: the directories of manifests, which need not exist.
             events: the callbacks.
-            manager: the service manager whose drop-ins are watched.
+            manager: the service manager whose drop-ins are watched, and podman's directory.
             root: the root directory of the host.
 
         Raises:
@@ -104,6 +106,12 @@ class Watcher:
             path: Following(self._inotify, path, IN_CREATE | IN_MOVED_TO, self._on_place(path))
             for path in (root / each.lstrip("/") for each in manager.drop_in_directories)
         }
+        self._exits = Following(
+            self._inotify,
+            root / manager.podman_exits_directory.lstrip("/"),
+            IN_CLOSE_WRITE | IN_MOVED_TO,
+            lambda name, _mask: events.on_exit_file(name),
+        )
         self._alarm, self._alarm_error = _alarm(MemoryAlarm, events.on_pressure, root)
         self._mounts, self._mounts_error = _alarm(MountAlarm, self.check_mounts, root)
 
@@ -112,7 +120,7 @@ class Watcher:
         """Return sentences on what cannot be watched."""
         notes = [
             f"cannot watch {following.path}: {_describe(following.error)}"
-            for following in (*self._manifests, *self._drop_ins.values())
+            for following in (*self._manifests, *self._drop_ins.values(), self._exits)
             if following.error
         ]
         if self._group_error:
@@ -200,7 +208,7 @@ class Watcher:
 
     def rescan(self) -> None:
         """Watch and report everything again, after events were lost."""
-        for following in (*self._manifests, *self._drop_ins.values()):
+        for following in (*self._manifests, *self._drop_ins.values(), self._exits):
             following.renew()
         groups = self._groups
         self.follow({})
@@ -212,7 +220,7 @@ class Watcher:
 
     def check_mounts(self) -> None:
         """Follow the paths of directories again, after mounts have changed."""
-        for following in (*self._manifests, *self._drop_ins.values()):
+        for following in (*self._manifests, *self._drop_ins.values(), self._exits):
             following.check()
 
     def _on_manifest(self, directory: Path) -> OnEvent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 
 from podslice.dataclass import dataclass
 
@@ -106,6 +107,22 @@ class ContainerHistory:
         if is_running or self.has_ended:
             return self.last_exit
         return ContainerExit(result=UNKNOWN, started_usec=self.started_usec)
+
+
+_STOPPED_CODES = frozenset(
+    (0, *(128 + each for each in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM)))
+)
+"""The exit codes of containers that are done or were stopped; runtimes do not report which."""
+
+
+def exit_of_runtime(exit_code: int | None, *, is_oom: bool) -> ContainerExit | None:
+    """Return how a container of a runtime ended; None while it runs, and before its first start."""
+    if exit_code is None and not is_oom:
+        return None
+    result = OOM_KILL if is_oom else "exit-code"
+    if not is_oom and exit_code in _STOPPED_CODES:
+        result = SUCCESS
+    return ContainerExit(result=result, exit_code=exit_code, is_oom=is_oom, started_usec=0)
 
 
 def exit_of_variables(

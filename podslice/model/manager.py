@@ -49,6 +49,14 @@ class Manager:
         return f"{self.config_directory}/containers/systemd"
 
     @property
+    def podman_exits_directory(self) -> str:
+        """Return the default directory of the exit codes of podman's containers.
+
+        Source: containers.conf(5), tmp_dir; podman 5.4, libpod/oci_conmon_common.go, exitsDir.
+        """
+        return f"{self.runtime_directory}/libpod/{'tmp/' if self.is_user else ''}exits"
+
+    @property
     def own_state_directory(self) -> str:
         """Return the directory of podslice's own files that outlast a reboot."""
         return f"{self.state_directory}/podslice"

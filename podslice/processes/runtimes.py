@@ -23,7 +23,7 @@ from podslice.dataclass import dataclass
 from podslice.errors import FORMAT_ERRORS, excerpt, printable
 from podslice.kernel.proc import read_process
 from podslice.kernel.text import read_value, split_lines
-from podslice.model.container_exit import OOM_KILL, SUCCESS, ContainerExit
+from podslice.model.container_exit import ContainerExit, exit_of_runtime
 from podslice.model.manager import Manager
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import Pod
@@ -43,10 +43,6 @@ PATIENT_LIMIT_SEC = 60.0
 _PODMAN = ("podman", "ps", "--format=json")
 _WITH_PROCESSES = ("--filter=status=running", "--filter=status=paused")
 _KILLED_CODE = 128 + signal.SIGKILL
-_STOPPED_CODES = frozenset(
-    (0, *(128 + each for each in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM)))
-)
-"""The exit codes of containers that are done or were stopped; runtimes do not report which."""
 _PODMAN_PODS = ("podman", "pod", "ps", "--format=json")
 
 Communicate = Callable[..., Awaitable[tuple[int, str, str]]]
@@ -110,14 +106,7 @@ class RuntimeContainer:
     @property
     def last_exit(self) -> ContainerExit | None:
         """Return how it ended; None while it runs, and before its first start."""
-        if self.exit_code is None and not self.is_oom:
-            return None
-        result = OOM_KILL if self.is_oom else "exit-code"
-        if not self.is_oom and self.exit_code in _STOPPED_CODES:
-            result = SUCCESS
-        return ContainerExit(
-            result=result, exit_code=self.exit_code, is_oom=self.is_oom, started_usec=0
-        )
+        return exit_of_runtime(self.exit_code, is_oom=self.is_oom)
 
 
 async def containers(
@@ -149,7 +138,7 @@ async def containers(
     # a query would create podman's directories, and start docker's daemon by its socket
     running = _running(root)
     queries = []
-    has_podman = "conmon" in running or (with_exited and _podman_storage(root).exists())
+    has_podman = "conmon" in running or (with_exited and podman_storage(root).exists())
     if has_podman and shutil.which("podman"):
         found = _podman(pods, run_command, group_of, with_exited=with_exited)
         queries.append(_list_or_note("podman", found, on_note))
@@ -160,7 +149,7 @@ async def containers(
     return tuple(each for answer in await asyncio.gather(*queries) for each in answer)
 
 
-def _podman_storage(root: Path) -> Path:
+def podman_storage(root: Path) -> Path:
     """Return the default directory of this user's containers. Source: containers-storage.conf(5)."""
     if os.geteuid():
         return root / Path.home().relative_to("/") / ".local/share/containers/storage"

@@ -56,6 +56,7 @@ async def main():
             on_unit=record("unit"),
             on_memory_event=record("memory"),
             on_pressure=record("pressure"),
+            on_exit_file=record("exit"),
         ),
         manager=SYSTEM,
     )

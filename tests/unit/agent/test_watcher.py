@@ -41,6 +41,7 @@ def open_watcher(calls, root, *, removed="manifests", complete="manifests"):
             on_unit=calls.callback("unit"),
             on_memory_event=calls.callback("memory"),
             on_pressure=calls.callback("pressure"),
+            on_exit_file=calls.callback("exit"),
         ),
         manager=SYSTEM,
         root=root,
@@ -408,6 +409,14 @@ async def test_without_pressure_files_there_is_a_note(watch):
     )
 
 
+async def test_exits_of_containers_are_reported(calls, root, watch):
+    make_files(root, {"run/libpod/exits/a1": "7"})
+    await calls.until(lambda calls: calls)
+    (root / "run/libpod/exits/new").write_text("8")
+    (root / "run/libpod/exits/new").rename(root / "run/libpod/exits/b2")
+    await calls.until(lambda calls: ("exit", "b2") in calls)
+
+
 async def test_closing_leaves_no_open_files(calls, root):
     for path in (root / "proc/pressure/memory", root / "proc/self/mountinfo"):
         path.parent.mkdir(parents=True)
@@ -421,6 +430,7 @@ async def test_closing_leaves_no_open_files(calls, root):
             on_unit=calls.callback("unit"),
             on_memory_event=calls.callback("memory"),
             on_pressure=calls.callback("pressure"),
+            on_exit_file=calls.callback("exit"),
         ),
         manager=user_manager(7, {}),
         root=root,

@@ -98,8 +98,11 @@ class PodmanExits:
         return None
 
     def _find_name(self, id_: str) -> str:
-        """Return the name of a container; its short id if it was removed."""
-        for place in self._places("containers.json"):
+        """Return the name of a container; its short id if it was removed.
+
+        Source: containers/storage, containers.go, containers.json and volatile-containers.json.
+        """
+        for place in self._places("*containers.json"):
             with suppress(OSError, *FORMAT_ERRORS):
                 for each in json.loads(read_present(place, limit_bytes=_BYTES_MAX) or b"[]"):
                     if each["id"] == id_ and each["names"]:

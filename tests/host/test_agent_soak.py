@@ -237,6 +237,33 @@ def busy(podman_vm):
     podman.clean(podman_vm)
 
 
+def test_a_container_of_podman_that_fails_is_reported(busy):
+    options = busy.podslice("cgroup-parent", "web", "-o", "podman").stdout.split()
+    run = ("podman", "run", "--detach", "--network=none", *options)
+
+    def events(count):
+        found = agent.until(
+            lambda: agent.events(busy, "container-failed", "container-oom-killed")[count - 1 :]
+        )
+        assert len(found) == 1
+        kind, text = found[0]["PODSLICE_EVENT"], found[0]["MESSAGE"]
+        assert found[0]["PODSLICE_POD"] == "default/web"
+        return kind, text.removeprefix("container ")
+
+    busy.run(*run, "--name=one", "--rootfs", "/rootfs", "/bin/sh", "-c", "exit 7")
+    assert events(1) == ("container-failed", "one of pod default/web has failed: exit code 7")
+    eat = "x=x; while :; do x=$x$x; done"
+    busy.run(*run, "--name=two", "--rm", "--rootfs", "/rootfs", "/bin/sh", "-c", eat)
+    text = "two of pod default/web was killed for lack of memory: an OOM kill"
+    assert events(2) == ("container-oom-killed", text)
+    # a stop is no failure, and a container elsewhere is not that of a pod
+    busy.run(*run, "--name=three", "--rootfs", "/rootfs", "/bin/sh", "-c", podman.WAIT)
+    busy.run("podman", "stop", "--time=0", "three")
+    busy.run(*run[:4], "--rootfs", "/rootfs", "/bin/sh", "-c", "exit 8")
+    busy.run("podman", "start", "one")
+    assert events(3) == ("container-failed", "one of pod default/web has failed: exit code 7")
+
+
 def test_only_external_changes_are_drift(busy):
     """Not what podslice, systemd and runtimes do when containers start, end and move."""
     web, db, batch = map(slice_of, ("web", "db", "batch"))

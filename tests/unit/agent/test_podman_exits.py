@@ -32,7 +32,8 @@ class Node:
         ends = ContainerEnds(self.context, OomdMonitor(self.context))
         self.exits = PodmanExits(self.context, ends, self._on_exit, root)
         names = [{"id": ONE, "names": ["one"]}, {"id": TWO, "names": []}]
-        make_files(root, {f"{STORAGE}/containers.json": json.dumps(names)})
+        make_files(root, {f"{STORAGE}/containers.json": "[]"})
+        make_files(root, {f"{STORAGE}/volatile-containers.json": json.dumps(names)})
         self.place(ONE, f"{WEB}:libpod:{ONE}")
 
     def _on_exit(self):

@@ -205,14 +205,19 @@ class ContainerEnds:
 
     def _with_exit(self, now: _Service, had: _Service | None) -> _Service:
         """Return a service with its last known exit."""
-        exits = self._exits.get(now.unit.name, ())
+        exits = self._exits_of(now)
         before, stated = (had.last_exit, had.stated_exit) if had else (None, None)
         last = now.unit.main_exit or (exits[-1] if exits else before)
         return replace(now, last_exit=last, stated_exit=stated)
 
+    def _exits_of(self, service: _Service) -> list[ContainerExit]:
+        """Return the exits since the last round; those of `podslice run` are in its records."""
+        is_recorded = service.unit.transient and service.container != service.unit.name
+        return [] if is_recorded else list(self._exits.get(service.unit.name, ()))
+
     def _new_exits(self, now: _Service, had: _Service | None) -> list[ContainerExit]:
         """Return the exits since the last round, in order."""
-        exits = list(self._exits.get(now.unit.name, ()))
+        exits = self._exits_of(now)
         if now.unit.main_exit is not None and now.unit.main_exit not in exits:
             exits.append(now.unit.main_exit)
         if had is not None:

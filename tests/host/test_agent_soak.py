@@ -256,7 +256,7 @@ def test_a_container_of_podman_that_fails_is_reported(busy):
     busy.run(*run, "--name=two", "--rm", "--rootfs", "/rootfs", "/bin/sh", "-c", eat)
     text = "two of pod default/web was killed for lack of memory: an OOM kill"
     assert events(2) == ("container-oom-killed", text)
-    # a stop is no failure, and a container elsewhere is not that of a pod
+    # a stop is not a failure, and a container outside of pods is ignored
     busy.run(*run, "--name=three", "--rootfs", "/rootfs", "/bin/sh", "-c", podman.WAIT)
     busy.run("podman", "stop", "--time=0", "three")
     busy.run(*run[:4], "--rootfs", "/rootfs", "/bin/sh", "-c", "exit 8")

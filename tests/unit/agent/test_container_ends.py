@@ -366,6 +366,20 @@ async def test_oom_kills_before_restarts_that_are_over_are_reported(placed):
     ]
 
 
+async def test_an_exit_of_podslice_run_is_reported_by_its_record(node):
+    await node.end()
+    last = crash(None, result="oom-kill", signal="SIGKILL", is_oom=True)
+    properties = {"ExecStart": (("/bin/sh", ("sh",), False),), "Slice": WEB}
+    for _ in range(2):  # started again before the agent looks
+        await node.memory.start(TransientUnit(name=UnitName(SERVICE), properties=properties))
+        node.store.save_start("web", "main", START + 1)
+        await node.follow()
+        node.ends.notice_exit(UnitName(SERVICE), last)
+        await node.follow()
+        await node.memory.stop(UnitName(SERVICE))
+    assert reported(node) == []
+
+
 async def test_a_failed_service_of_another_program_is_reported(placed):
     placed.memory.fail(NGINX, crash(9))
     await placed.follow()

@@ -202,6 +202,7 @@ def _find_ended(state: Assessment, ended: Iterable[RuntimeContainer]) -> Iterato
         yield FailingContainer(
             pod=str(pod),
             name=each.container or each.name,
+            restarts=each.restarts,
             last_exit=last,
             show=f"{each.runtime} logs {each.name}",
             start=f"{each.runtime} start {each.name}",

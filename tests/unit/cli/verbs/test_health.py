@@ -552,6 +552,13 @@ def test_the_remedy_for_a_pod_whose_containers_the_agent_would_run(machine):
     assert hints(machine) == {"pod-pending": f"to apply it: podslice apply --start -f {source}"}
 
 
+def test_the_restarts_by_podman_are_stated(machine):
+    by_hand(machine)
+    machine.exit_in_podman(9, restarts=2)
+    message = "has failed with exit code 9, 2 restarts\n"
+    assert message in machine.podslice("status").out
+
+
 def test_a_directory_that_the_user_may_not_read_is_a_note(machine, monkeypatch):
     by_hand(machine)
     assert machine.podslice("status").code == 0

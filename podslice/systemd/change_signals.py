@@ -24,6 +24,8 @@ MATCHES = (
     ),
 )
 """The match rules beside that of `jobs`, which matches all jobs after Subscribe."""
+_EXIT = frozenset(key for key in service_exits.TYPES if key.startswith("ExecMain")) | {"Result"}
+"""The properties that describe an exit, which one signal has together."""
 
 
 class ChangeSignals:
@@ -70,8 +72,10 @@ class ChangeSignals:
 
 def _exit_in(signal: Received) -> ContainerExit | None:
     """Return the exit of a main process; None while it runs, and for other units than services."""
-    found = signal.changed_properties(service_exits.TYPES)
-    return service_exits.main_exit(found) if "Result" in found else None
+    types = service_exits.TYPES
+    found = signal.changed_properties(types)
+    is_typed = all(isinstance(value, types[key]) for key, value in found.items())
+    return service_exits.main_exit(found) if is_typed and found.keys() >= _EXIT else None
 
 
 def _unit_of(signal: Received) -> UnitName:

@@ -697,11 +697,12 @@ async def test_exits_of_services_are_reported_before_their_changes(bus: Scripted
         assert await script.is_reported(None)
         (caller,) = script.callers
         caller.properties_changed(NAME, running)
-        caller.properties_changed(NAME, {"ExecMainCode": Variant("i", 1)})
+        for wrong in ({"ExecMainCode": Variant("i", 1)}, {**values, "Result": Variant("u", 1)}):
+            caller.properties_changed(NAME, wrong)
         caller.properties_changed(NAME, values)
-        assert await script.is_reported(NAME, NAME, NAME)
+        assert await script.is_reported(NAME, NAME, NAME, NAME)
     last = ContainerExit(result="exit-code", exit_code=5, started_usec=10, ended_usec=30)
-    assert reports == [NAME, last, NAME, NAME]
+    assert reports == [NAME, last, NAME, NAME, NAME]
 
 
 async def test_lost_connection_is_reported_once_and_the_new_one_is_subscribed(

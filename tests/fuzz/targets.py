@@ -120,6 +120,8 @@ def run_frame(data: bytes) -> None:
         check_header(message)
         with contextlib.suppress(BadMessage):
             assert isinstance(message.properties({"Id", "CPUWeight", "Slice"}), dict)
+        with contextlib.suppress(BadMessage):
+            assert isinstance(message.changed_properties({"Result", "ExecMainCode"}), dict)
         body = message.body()
         assert isinstance(body, tuple)
         reader, skipper = message.body_reader(), message.body_reader()
@@ -138,7 +140,7 @@ def check_header(message: wire.Received) -> None:
 
 def run_stream(data: bytes) -> None:
     """Feed a connection in pieces with data from a bus: it accepts them, or closes."""
-    jobs, changes = Jobs(timeout_sec=1), ChangeSignals(lambda _: None)
+    jobs, changes = Jobs(timeout_sec=1), ChangeSignals(lambda _: None, lambda _name, _exit: None)
     changes.begin()
     connection = Connection(
         Peer(address="unix:path=/x", service="a.b", error_of=error_of), [jobs, changes]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -21,6 +20,8 @@ from podslice.reconcile.observe import control_group
 from podslice.store.histories import save_observed_end, save_oomd_kill
 
 _FAILED = "failed"
+_UNKNOWN_MAX = 1000
+"""Services with exits to keep, of which most are not in pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +60,7 @@ class ContainerEnds:
         self._services: dict[UnitName, _Service] | None = None
         """None before the first round."""
         self._exits: dict[UnitName, list[ContainerExit]] = {}
-        """The exits of services since the last round, in order."""
-        self._followed_usec = 0
-        """When the last round was, since the epoch."""
+        """The exits of services since the last round that had the service, in order."""
         self._noticed: set[UnitName] = set()
         self._due: set[UnitName] = set()
         """The units that were noticed before the round began."""
@@ -113,8 +112,9 @@ class ContainerEnds:
             for name, service in list(self._services.items()):
                 if self._compare(service, earlier.get(name)):
                     self._services[name] = replace(service, stated_exit=service.last_exit)
-        self._exits.clear()
-        self._followed_usec = time.time_ns() // 1000
+        # a service that is not known to be in a pod may be found there
+        unknown = {} if len(self._exits) > _UNKNOWN_MAX else self._exits
+        self._exits = {name: each for name, each in unknown.items() if name not in self._services}
 
     def report_crash(
         self, pod: PodDecision, container: str, last: ContainerExit, *, unit: UnitName
@@ -189,9 +189,9 @@ class ContainerEnds:
         was_failed = had is not None and had.unit.active_state == _FAILED
         new = self._new_exits(now, had)
         has_failed = now.unit.active_state == _FAILED and (not was_failed or bool(new))
-        if had is None and now.last_exit is not None and not new:
-            has_failed = False  # before it was in the pod
-        restarts = had is not None and now.unit.restarts > had.unit.restarts
+        if had is None and now.unit.main_exit is not None and not new:
+            has_failed = False
+        restarts = now.unit.restarts > had.unit.restarts if had else bool(new and now.unit.restarts)
         failures = [each for each in new if each.is_oom or each.is_oomd]
         if not (failures or has_failed or restarts) or self._is_leaving(now.pod):
             return False
@@ -218,11 +218,11 @@ class ContainerEnds:
     def _new_exits(self, now: _Service, had: _Service | None) -> list[ContainerExit]:
         """Return the exits since the last round, in order."""
         exits = self._exits_of(now)
+        if had is None:
+            return exits  # without a signal, it was before the service was in the pod
         if now.unit.main_exit is not None and now.unit.main_exit not in exits:
             exits.append(now.unit.main_exit)
-        if had is not None:
-            return [each for each in exits if each != had.last_exit]
-        return [each for each in exits if (each.ended_usec or 0) >= self._followed_usec]
+        return [each for each in exits if each != had.last_exit]
 
     def _report_failure(
         self, pod: PodDecision, container: str, last: ContainerExit | None, *, unit: UnitName

@@ -259,7 +259,7 @@ class Daemon:
         self._scheduler.request()
 
     def _on_exit(self, name: UnitName, last: ContainerExit) -> None:
-        if name in self._units:
+        if name in self._units or self._services.may_have(name):
             self._ends.notice_exit(name, last)
 
     def _on_bus_signal(self, name: UnitName | None) -> None:

@@ -66,8 +66,12 @@ class ServicesInPods:
             self._elsewhere.clear()
         elif name in self.names:
             self._is_stale = True
-        elif self._pods and name not in self._elsewhere and _may_be_placed(name):
+        elif self.may_have(name):
             self._look_for([name])
+
+    def may_have(self, name: UnitName) -> bool:
+        """Return whether a service is in a pod, or may be found in one."""
+        return bool(self._pods) and name not in self._elsewhere and _may_be_placed(name)
 
     async def run(self) -> NoReturn:
         """Find out which of the unknown services are in pods."""

@@ -1,7 +1,6 @@
 """The ends of containers without a parent, as the agent observes them."""
 
 import os
-import time
 
 import pytest
 
@@ -388,15 +387,45 @@ async def test_a_failed_service_of_another_program_is_reported(placed):
     assert [each.unit for each in placed.node.context.events.journal.of(*FAILURES)] == [NGINX]
 
 
-@pytest.mark.parametrize(("ended_usec", "count"), [(START, 0), (None, 1)])
-async def test_a_service_that_failed_before_it_was_in_the_pod_is_not_reported(
-    node, ended_usec, count
-):
+async def test_a_service_that_is_found_in_the_pod_later_is_reported(node):
+    """Rounds go on until the service is found there."""
+    made = Placed(node)
+    made.memory.fail(NGINX, crash(9))
+    await node.follow()
+    await made.follow()
+    await made.follow()
+    assert made.messages == ["has failed: exit code 9"]
+
+
+async def test_a_service_that_is_found_after_a_restart_is_reported(node):
+    made = Placed(node)
+    made.memory.crash(NGINX, 0, crash(9))
+    made.memory.run_again(NGINX, 1)
+    await node.follow()
+    await made.follow()
+    await made.follow()
+    assert made.messages == ["was restarted after exit code 9: 1 restart"]
+
+
+async def test_a_service_that_failed_before_it_was_in_the_pod_is_not_reported(node):
+    made = Placed(node)
+    made.memory.on_exit = lambda _name, _last: None  # without an agent
+    made.memory.fail(NGINX, crash(9))
+    await made.follow()
+    await made.follow()
+    assert made.messages == []
+
+
+async def test_exits_of_services_elsewhere_do_not_pile_up(node):
+    for number in range(1002):
+        last = crash(None, result="oom-kill", signal="SIGKILL", is_oom=True)
+        node.ends.notice_exit(UnitName(f"run-{number}.service"), last)
     await node.follow()
     made = Placed(node)
-    made.memory.fail(NGINX, crash(9, ended_usec or time.time_ns() // 1000))
-    await made.follow()
-    assert len(made.messages) == count
+    made.memory.provide(UnitName("run-7.service"), Slice=WEB)
+    pods = node.context.assessment.desired.pods
+    node.ends.follow(await observe_placed(made.memory, pods, ["run-7.service"]))
+    assert reported(node) == []
 
 
 @pytest.fixture

@@ -264,7 +264,7 @@ class Daemon:
 
     def _on_bus_signal(self, name: UnitName | None) -> None:
         self._services.notice(name)
-        if name is None or name in self._units:
+        if name is None or name in self._units or name in self._services.names:
             self._on_unit_changed(name)
             if name is not None:
                 self._ends.notice(name)

@@ -71,6 +71,8 @@ class ServicesInPods:
 
     def may_have(self, name: UnitName) -> bool:
         """Return whether a service is in a pod, or may be found in one."""
+        if name in self.names:
+            return True
         return bool(self._pods) and name not in self._elsewhere and _may_be_placed(name)
 
     async def run(self) -> NoReturn:
@@ -83,8 +85,8 @@ class ServicesInPods:
                 found = await observe_placed(self._client, self._pods.values(), names)
             except SystemdError:
                 continue  # after a lost connection any service may have changed
-            own = {podman_service(pod.pod.key) for pod in self._pods.values()} | self.names
-            placed = {each.unit.name for each in found} - own
+            own = {podman_service(pod.pod.key) for pod in self._pods.values()}
+            placed = {each.unit.name for each in found} - own - self.names
             if len(self._elsewhere) > _ELSEWHERE_MAX:
                 self._elsewhere.clear()
             self._elsewhere |= names - placed

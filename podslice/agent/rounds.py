@@ -88,7 +88,7 @@ class Rounds:
             return
         parts = self._parts
         await parts.services.follow()
-        parts.units.update(assessment, parts.services.names)
+        parts.units.update(assessment)
         new = parts.watcher.follow(parts.units.watched_groups(assessment))
         if new and parts.client.verify(new):
             # they changed before they were watched

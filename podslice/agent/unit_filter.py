@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from podslice.model.unit import UnitKind, UnitName
 from podslice.reconcile.assessment import Assessment
 
 
 class UnitFilter:
-    """The units below the root, the services in pods, and the reserved slices."""
+    """The units below the root, and the reserved slices."""
 
     def __init__(self, root: UnitName) -> None:
         self._prefix = root.removesuffix(".slice")
         self._reserved: frozenset[UnitName] = frozenset()
-        self._services: Collection[UnitName] = ()
 
-    def update(self, assessment: Assessment, services: Collection[UnitName] = ()) -> None:
-        """Take the root and the reserved slices from an assessment, and the services in pods."""
-        self._services = services
+    def update(self, assessment: Assessment) -> None:
+        """Take the root and the reserved slices from an assessment."""
         self._prefix = assessment.desired.root.removesuffix(".slice")
         self._reserved = frozenset(unit.name for unit in assessment.desired.units if not unit.owned)
 
@@ -26,7 +24,7 @@ class UnitFilter:
         """Return whether a change of a unit concerns the agent."""
         if name.startswith((self._prefix, "podslice-pod")) or name.endswith(".mount"):
             return True
-        return name in self._reserved or name in self._services
+        return name in self._reserved
 
     def watched_groups(self, assessment: Assessment) -> Mapping[UnitName, str]:
         """Return the control groups to watch, by their slices."""

@@ -13,8 +13,10 @@ from podslice.agent.watcher import Watcher
 from podslice.errors import HostError, InputError, JobFailed, Problem
 from podslice.kernel.proc import read_process
 from podslice.model.config import Origin, Threshold, Validate, WeightMapping
+from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.node_state import AgentState, Condition
+from podslice.model.unit import UnitName
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
@@ -135,6 +137,37 @@ async def test_manifests_are_followed(node):
     await until(lambda: node.notifications[-1] == ("status", "2 pods"))
     (node.directory / "web.yaml").unlink()
     await until(lambda: node.records() == {"shop"})
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3])
+async def test_a_service_that_fails_while_it_is_found_in_a_pod_is_reported(node, moment):
+    """It fails after an observation, whose result is that it runs."""
+    # only signals cause rounds
+    node.config = replace(node.config, sync_period_usec=3600 * 10**6)
+    node.put("web")
+    await node.begin()
+    name = UnitName("nginx.service")
+    observe, count = node.memory.observe, 0
+    last = ContainerExit(result="exit-code", exit_code=4, started_usec=1, ended_usec=2)
+
+    async def observe_and_fail(patterns):
+        nonlocal count
+        found = await observe(patterns)
+        if list(patterns) == [name]:
+            count += 1
+            if count == moment:
+                node.memory.fail(name, last)
+        return found
+
+    node.memory.observe = observe_and_fail
+    node.memory.provide(name, Slice="kubepods-besteffort-podweb.default.slice")
+    node.memory.on_change(name)
+    if moment == 3:
+        await until(lambda: count == 2)
+        node.memory.on_change(name)
+    await until(lambda: node.events.of(Kind.CONTAINER_FAILED))
+    (event,) = node.events.of(Kind.CONTAINER_FAILED)
+    assert event.message == "container nginx.service of pod default/web has failed: exit code 4"
 
 
 async def test_the_status_shows_problems(node):

@@ -91,9 +91,14 @@ async def test_a_service_in_a_new_pod_is_found_by_its_control_group(node):
 
 async def test_an_adopted_service_is_followed_until_it_is_released(node):
     service = AdoptedService(unit=LG, pod="default/web", container="lg", slice=WEB, text=DROP_IN)
+    node.memory.provide(LG)
+    node.services.notice(LG)  # it runs elsewhere before
+    await until(lambda: not node.services.may_have(LG))
+    await node.memory.stop(LG)
     write_drop_in(service, node.manager)
     assert await node.follow() == {LG: ("default/web", "lg")}
     assert [each.unit.active_state for each in node.services.services] == ["inactive"]
+    assert node.services.may_have(LG)
     remove_drop_in(LG, node.manager)
     assert await node.follow() == {}
 

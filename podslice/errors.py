@@ -21,10 +21,8 @@ A pod that does not fit on the node is not an error: it is data in the result (`
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-
-from podslice.dataclass import dataclass
 
 
 class Severity(StrEnum):

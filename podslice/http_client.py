@@ -14,12 +14,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 import h11
 
-from podslice.dataclass import dataclass
 from podslice.errors import invalid, printable
 
 _READ_BYTES = 64 * 1024

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from podslice.agent.context import AgentContext
 from podslice.agent.oomd_kills import OomdMonitor
-from podslice.dataclass import dataclass
 from podslice.errors import HostError
 from podslice.model.container_exit import OOM_KILL, UNKNOWN, ContainerExit
 from podslice.model.desired import ContainerDecision, PodDecision

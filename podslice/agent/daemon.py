@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +37,6 @@ from podslice.agent.terminations import Terminations
 from podslice.agent.unit_filter import UnitFilter
 from podslice.agent.usage_recorder import UsageRecorder
 from podslice.agent.watcher import Watcher, WatchEvents
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError
 from podslice.model.config import Config
 from podslice.model.container_exit import ContainerExit

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from podslice.dataclass import dataclass
+from dataclasses import dataclass
+
 from podslice.kernel.usage_counters import UsageCounters
 from podslice.model.resources import Amounts, memory_bytes
 from podslice.model.usage_history import UsageHistory

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from podslice.agent.counters import Counters
@@ -19,7 +20,6 @@ from podslice.agent.node_status import NodeStatus
 from podslice.agent.pod_levels import PodLevels
 from podslice.agent.scheduler import Scheduler
 from podslice.agent.service_process import ServiceProcess
-from podslice.dataclass import dataclass
 from podslice.errors import HostError
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config

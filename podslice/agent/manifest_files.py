@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity, bounded, printable
 from podslice.files import TooLargeError
 from podslice.inputs.budget import LIMITS, Budget, BudgetItem, Exhausted

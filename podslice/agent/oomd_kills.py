@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from podslice.agent.context import AgentContext
-from podslice.dataclass import dataclass
 from podslice.kernel.open_group import OpenGroup
 from podslice.model.event import Kind
 from podslice.model.naming import service_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 
 from podslice.agent.announcer import Announcer
@@ -15,7 +15,6 @@ from podslice.agent.operator_changes import OperatorChanges
 from podslice.agent.terminations import Terminations
 from podslice.agent.wanted_pods import HeldPods, WantedPods, WantedPodsReader
 from podslice.agent.write_lock import write_lock
-from podslice.dataclass import dataclass
 from podslice.errors import ForeignRoot, InputError
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod

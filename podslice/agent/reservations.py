@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from podslice.agent.context import AgentContext
-from podslice.dataclass import dataclass
 from podslice.model.event import Kind
 from podslice.model.naming import kube_reserved_slice, system_reserved_slice
 from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, format_amount, rounded_up

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from podslice.agent.container_ends import ContainerEnds
 from podslice.agent.container_keeper import ContainerKeeper
@@ -17,7 +18,6 @@ from podslice.agent.reconciler import Reconciler
 from podslice.agent.reservations import ReservationMonitor
 from podslice.agent.unit_filter import UnitFilter
 from podslice.agent.watcher import Watcher
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, SystemdError
 from podslice.systemd.caching_client import CachingClient
 from podslice.systemd.notify import Notifier

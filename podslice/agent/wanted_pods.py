@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from podslice.agent.manifest_files import ManifestContents, ManifestDirectories
-from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity, bounded
 from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import Eviction

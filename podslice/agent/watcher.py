@@ -10,10 +10,10 @@ import asyncio
 import errno
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from podslice.dataclass import dataclass
 from podslice.inputs.source import is_manifest_name
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.inotify import (

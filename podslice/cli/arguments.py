@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
 from typing import Annotated
@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from podslice.cli.output import OutputFormat, ReportFormat
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, Severity
 
 DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3

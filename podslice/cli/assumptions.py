@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 from podslice.cli.arguments import key_of, nearest_pod
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
 from podslice.model.cpu_list import parse_cpus
 from podslice.policy.cpu_tree import Assumptions

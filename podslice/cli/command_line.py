@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
-
-from podslice.dataclass import dataclass
 
 
 class OptionGroup(StrEnum):

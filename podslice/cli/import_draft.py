@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from podslice.cli.views.import_text import ImportDraft, ImportSource, Mover
 from podslice.cli.views.new_manifest import NewContainer, NewPod
-from podslice.dataclass import dataclass
 from podslice.inputs.manifest.names import to_label
 from podslice.model.annotations import CPU_WEIGHT_NAME, OOM_SCORE_NAME
 from podslice.model.config import Config

@@ -10,9 +10,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from podslice.dataclass import dataclass
 from podslice.errors import printable
 
 T = TypeVar("T")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
 from podslice.model.config import Config, PodsFrom
 from podslice.model.manager import Manager

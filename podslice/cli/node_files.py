@@ -7,12 +7,11 @@ The first line of each file marks it, and the second has the checksum of the res
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from podslice.cli import interrupts
 from podslice.cli.file_tree import FileTree
-from podslice.dataclass import dataclass
 from podslice.errors import printable
 
 MARK = "# Written by podslice node init; podslice node reset removes it."

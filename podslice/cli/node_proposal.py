@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.tables import columns
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
 from podslice.inputs.options.values import read_reservation
 from podslice.model.naming import KUBE_RESERVED_SLICE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from podslice.cli.stated import declared
-from podslice.dataclass import dataclass
 from podslice.inputs.options.config_files import make_config, read_as, read_files
 from podslice.inputs.options.config_option import ConfigOption
 from podslice.inputs.options.table import OPTIONS

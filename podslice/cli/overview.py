@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from podslice.cli import configuration
@@ -14,7 +16,6 @@ from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.views import conditions, documents, status_documents, status_lines
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import read_wanted
-from podslice.dataclass import dataclass
 from podslice.errors import Severity, printable
 from podslice.model.reserved_values import TrialState
 from podslice.reconcile.assess import assess_findings, read_findings

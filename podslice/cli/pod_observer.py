@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from podslice.cli import overview
@@ -13,7 +14,6 @@ from podslice.cli.overview import Overview
 from podslice.cli.recorded_usage import RecordedUsage
 from podslice.cli.views import status_lines, usage_table
 from podslice.cli.views.pod_detail import ContainerDetail, PodDetail
-from podslice.dataclass import dataclass
 from podslice.errors import PodsliceError
 from podslice.model.desired import PodDecision
 from podslice.model.naming import service_name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ from podslice.cli.own_program import PROGRAM, own_program
 from podslice.cli.session import load_node
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.cli.views.quadlet_lines import quadlet_lines
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem, printable
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ from podslice.cli.manifests import choose_candidates, load_all, require_pods
 from podslice.cli.output import note
 from podslice.cli.quadlet_presence import may_have_quadlets
 from podslice.cli.wanted import sources_or_default
-from podslice.dataclass import dataclass
 from podslice.errors import invalid
 from podslice.plan import StopUnit
 from podslice.reconcile.report import Outcome

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.import_text import ImportSource, Mover
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
 from podslice.files import read_present
 from podslice.inputs.scalars import quote

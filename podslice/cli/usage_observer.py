@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from podslice.cli import overview
 from podslice.cli.arguments import PodFilter
 from podslice.cli.recorded_usage import RecordedUsage
 from podslice.cli.views import usage_table
 from podslice.cli.views.usage_table import NodeSummary, NodeUsage
-from podslice.dataclass import dataclass
 from podslice.errors import PodsliceError
 from podslice.kernel.proc import read_process
 from podslice.model.annotations import ALLOWED_CPUS

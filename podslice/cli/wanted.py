@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podslice.cli.quadlet_presence import pods_with_quadlets
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Severity, printable
+from dataclasses import dataclass
+from podslice.errors import InputError, Severity
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config, Containers
 from podslice.pausable import finish

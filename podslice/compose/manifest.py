@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from podslice.compose.project import Project, Service
 from podslice.compose.settings import KEY, Settings
 from podslice.compose.yaml_text import Path, format_yaml
-from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity, warning
 from podslice.inputs.manifest.names import to_label
 from podslice.inputs.scalars import extend_path

@@ -7,12 +7,11 @@ compose, pkg/compose/create.go, getDeployResources, and podman-compose, containe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from podslice.compose.amounts import PERIOD_USEC, read_cpus, read_memory, read_whole
 from podslice.compose.settings import Settings, read_settings
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, warning
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import POD_CONTAINERS_MAX, UNKNOWN_FIELDS_MAX

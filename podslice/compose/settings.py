@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
 from podslice.inputs.readers import read_amount, read_text
 from podslice.inputs.scalars import describe, extend_path, quote

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-
-from podslice.dataclass import dataclass
 
 OVERRIDE = "compose.podslice.yaml"
 """The name of the override file."""

@@ -6,10 +6,10 @@ They are read from files that every user may read; nothing is written.
 from __future__ import annotations
 
 import pwd
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
-from podslice.dataclass import dataclass
 from podslice.doctor.runtime_drivers import Runtime, Surroundings, read_runtimes
 from podslice.errors import HostError, Problem
 from podslice.kernel.host import cgroup2_options

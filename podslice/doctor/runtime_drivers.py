@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from podslice.dataclass import dataclass
 from podslice.files import NotRegularError, follow_links, read_regular
 from podslice.kernel.host import process_named
 from podslice.kernel.text import read_text

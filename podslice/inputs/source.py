@@ -12,11 +12,10 @@ import select
 import stat
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, printable
 from podslice.files import TooLargeError, follow_links, open_regular, read_opened, read_with_status
 from podslice.inputs.budget import Budget, BudgetItem, Exhausted

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from podslice.dataclass import dataclass
 from podslice.kernel.text import read_text, read_value, split_lines, split_words
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import INFINITY

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from podslice.dataclass import dataclass
 from podslice.errors import HostError
 from podslice.kernel.text import parse_mounts, read_text, read_value, split_lines, split_words
 from podslice.model.cpu_list import parse_cpus

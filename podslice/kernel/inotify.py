@@ -14,9 +14,8 @@ import ctypes
 import os
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-
-from podslice.dataclass import dataclass
 
 # Source: Linux, include/uapi/linux/inotify.h
 IN_MODIFY = 0x2

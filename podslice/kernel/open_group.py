@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from typing import Self
 
-from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs
 
 _KILLS = "user.oomd_ooms"

@@ -6,9 +6,9 @@ import contextlib
 import os
 import select
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from podslice.dataclass import dataclass
 from podslice.errors import printable
 from podslice.kernel.text import read_text, read_value, split_lines, split_words
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-
-from podslice.dataclass import dataclass
 
 _READ_BYTES = 2**16
 

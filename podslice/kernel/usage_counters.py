@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs, parse_pressure
 
 _BYTES_MAX = 2**14

@@ -7,9 +7,9 @@ serves the reading of manifests, the records and the reasons. To add an annotati
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
-from podslice.dataclass import dataclass
 from podslice.model.properties import format_value
 from podslice.model.unit import INFINITY
 

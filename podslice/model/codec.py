@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.device_limits import format_device_limits, parse_device_limits
 from podslice.model.unit import INFINITY, Value

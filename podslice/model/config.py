@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.model.cpu_topology import CpuTopology
 from podslice.model.kubernetes_version import KubernetesVersion

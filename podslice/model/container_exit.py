@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 
-from podslice.dataclass import dataclass
+from dataclasses import dataclass
 
 SUCCESS = "success"
 SIGNAL = "signal"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podslice.dataclass import dataclass
+from dataclasses import dataclass
 
 DEFAULT_WEIGHT = 100
 """Of a unit that states none. Source: systemd.resource-control(5), CPUWeight=."""

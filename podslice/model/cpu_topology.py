@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 
-from podslice.dataclass import dataclass
 from podslice.errors import invalid
 
 Cpus = frozenset[int]

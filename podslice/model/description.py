@@ -7,8 +7,8 @@ pod whose record is lost from it, so a change of the format needs a reader of th
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.pod import Pod, Qos
 
 _POD = re.compile(r"Pod ([a-z0-9-]+/[a-z0-9.-]+) \((\w+)\)")

@@ -6,8 +6,8 @@ Manifests have no field for them. They are only read, to name those that are set
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.codec import share_of_percent
 from podslice.model.cpu_list import format_cpus, numbers_of_octets
 from podslice.model.unit import INFINITY, UnitKind

@@ -7,8 +7,8 @@ import re
 import signal
 import unicodedata
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.pod import UID_MAX, is_uid
 
 LABEL_MAX = 63

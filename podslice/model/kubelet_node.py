@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from podslice.dataclass import dataclass
 from podslice.model.config import Config
 from podslice.model.node import Node
 from podslice.model.pod import Pod, Qos

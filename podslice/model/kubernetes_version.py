@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-
-from podslice.dataclass import dataclass
 
 
 class KubernetesVersion(StrEnum):

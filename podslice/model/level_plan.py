@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from podslice.dataclass import dataclass
 from podslice.model.unit import PropertyValue, UnitName
 
 LEVEL_PROPERTIES = ("CPUQuotaPerSecUSec", "CPUWeight", "MemoryLow", "MemoryMax")

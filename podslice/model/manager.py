@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from podslice.dataclass import dataclass
+from dataclasses import dataclass
 
 SYSTEM_BUS_ADDRESS = "unix:path=/run/dbus/system_bus_socket"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 
-from podslice.dataclass import dataclass
 from podslice.model.pod import Qos
 from podslice.model.unit import UnitName, mount_name, slice_name
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
-from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.model.unit import UnitName
 

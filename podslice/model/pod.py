@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
 from podslice.model.annotations import StatedProperties
 from podslice.model.resources import Amounts, Resources

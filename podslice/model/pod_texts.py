@@ -8,7 +8,8 @@ Source: Kubernetes v1.36, pkg/apis/core/validation/validation.go, where a row na
 
 from __future__ import annotations
 
-from podslice.dataclass import dataclass
+from dataclasses import dataclass
+
 from podslice.errors import InputError, Problem
 from podslice.model import grammar
 from podslice.model.grammar import Grammar

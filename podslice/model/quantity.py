@@ -9,10 +9,10 @@ is an error here and 0 there.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, invalid
 
 INT64_MAX = 2**63 - 1

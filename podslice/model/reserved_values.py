@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from podslice.dataclass import dataclass
 from podslice.model.unit import UnitName
 
 Values = Mapping[UnitName, Mapping[str, int | str]]

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeVar
 
-from podslice.dataclass import dataclass
 from podslice.model.quantity import format_milli, format_shortest
 
 CPU = "cpu"

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import NewType
 
-from podslice.dataclass import dataclass
 from podslice.errors import invalid
 from podslice.model.container_exit import ContainerExit
 from podslice.model.manager import SYSTEM, Manager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from podslice.dataclass import dataclass
+from dataclasses import dataclass
+
 from podslice.model.unit import UnitName
 
 

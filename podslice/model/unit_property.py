@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.codec import DEVICES, STRING, Codec
 from podslice.model.device_limits import SEPARATOR
 from podslice.model.unit import INFINITY, UnitKind, Value

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import starmap
-
-from podslice.dataclass import dataclass
 
 _BUCKET = struct.Struct("<Hd")
 

@@ -10,10 +10,9 @@ pkg/apis/core/v1/defaults.go.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from podslice.dataclass import dataclass
 from podslice.model.pod import ContainerKind
 
 SECCOMP_ROOT = "/var/lib/kubelet/seccomp"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from podslice.dataclass import dataclass
 from podslice.model.unit import Caps, DesiredUnit, ObservedUnit, UnitName
 
 Pair = tuple[DesiredUnit, ObservedUnit]

@@ -6,10 +6,9 @@ podslice compares before it restores a value: a value that was changed externall
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
-from podslice.dataclass import dataclass
 from podslice.model.desired import Desired
 from podslice.model.properties import PROPERTIES
 from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial

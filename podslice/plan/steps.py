@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import ClassVar
 
-from podslice.dataclass import dataclass
 from podslice.model.desired import Refusal
 from podslice.model.unit import (
     NO_OCCUPANTS,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from podslice.dataclass import dataclass
+from dataclasses import dataclass
+
 from podslice.model.config import Rules
 from podslice.model.pod import Container, ContainerKind, Pod
 from podslice.model.resources import Amounts, Resources, is_pod_level_resource, total

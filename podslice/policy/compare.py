@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from podslice.dataclass import dataclass
 from podslice.model.config import Config, Rules
 from podslice.model.desired import PodDecision
 from podslice.model.node import Node

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
-from podslice.dataclass import dataclass
 from podslice.model.config import WeightMapping
 
 MIN_SHARES = 2

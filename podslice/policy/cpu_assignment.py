@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
-from podslice.dataclass import dataclass
 from podslice.model.cpu_list import format_cpus
 from podslice.model.cpu_topology import Cpus, CpuTopology
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from podslice.dataclass import dataclass
 from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.pod import Pod, Qos
 from podslice.model.resources import CPU, Resources

@@ -6,9 +6,8 @@ No file records an assignment: the CPUs that a unit has are its own as long as t
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from podslice.dataclass import dataclass
 from podslice.model.cpu_topology import Cpus
 from podslice.model.desired import ContainerDecision, PodDecision, Refusal
 from podslice.model.pod import ContainerKind, Qos

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
-from podslice.dataclass import dataclass
 from podslice.errors import invalid
 from podslice.model.cpu_group import CpuGroup
 

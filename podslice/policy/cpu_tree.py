@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from podslice.dataclass import dataclass
 from podslice.model.cpu_group import CpuGroup
 from podslice.model.cpu_list import parse_cpus
 from podslice.model.desired import Desired

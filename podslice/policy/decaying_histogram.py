@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.usage_history import DecayingHistogram
 
 HALF_LIFE_SEC = 86_400

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.config import WeightMapping
 from podslice.policy.convert import (
     MAX_SHARES,

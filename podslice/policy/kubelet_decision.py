@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from podslice.dataclass import dataclass
 from podslice.model.config import Config, MemoryProtection, Rules, WeightMapping
 from podslice.model.desired import PodDecision
 from podslice.model.kubelet_node import KubeletPod, KubeletSettings

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.desired import ContainerDecision, Desired, PodDecision
 from podslice.model.pod import ContainerKind
 from podslice.model.resources import memory_bytes

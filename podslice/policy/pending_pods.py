@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from podslice.dataclass import dataclass
 from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import Condition, Eviction, PendingPod
 from podslice.model.pod import Pod

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from podslice.dataclass import dataclass
 from podslice.model.config import TopologyManagerPolicy
 from podslice.model.cpu_topology import Cpus, CpuTopology
 from podslice.model.desired import ContainerDecision, PodDecision

@@ -7,11 +7,11 @@ another one. Only the first two are ever replaced, so that the kubelet's own dec
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
 from podslice.model.annotations import PREFIX, RESOURCES
+from podslice.errors import Severity
 from podslice.model.config import MemoryProtection
 from podslice.model.desired import PodDecision
 from podslice.model.kubelet_node import KubeletPod, KubeletSettings

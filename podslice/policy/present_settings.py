@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from podslice.dataclass import dataclass
 from podslice.model.annotations import OOM_SCORE_ADJ
 from podslice.model.config import Config, MemoryProtection
 from podslice.model.inspected_unit import InspectedUnit

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from podslice.dataclass import dataclass
+from dataclasses import dataclass
+
 from podslice.model.quantity import about_bytes, format_bytes, format_milli, parse_quantity
 
 MI = 2**20

@@ -6,8 +6,8 @@ They are a starting point: measure the usage of your daemons, and adjust them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.node import Node
 from podslice.model.quantity import about_bytes
 from podslice.model.resources import CPU, Amounts, memory_bytes

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from podslice.dataclass import dataclass
 from podslice.model.resources import CPU, MEMORY, Amounts
 from podslice.model.usage_history import DecayingHistogram, UsageHistory, WaitTimes
 from podslice.policy.decaying_histogram import (

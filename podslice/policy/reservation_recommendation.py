@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.unit import UnitName
 from podslice.model.usage_history import UsageHistory
 from podslice.policy.providers import MI, Reservation

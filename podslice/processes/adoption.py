@@ -6,10 +6,10 @@ import os
 import resource
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
-from podslice.dataclass import dataclass
 from podslice.errors import BadProperty, HostError, JobFailed, NoSuchUnit, UnitExists, printable
 from podslice.kernel.proc import (
     ENDED_STATES,

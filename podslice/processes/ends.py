@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.open_group import OpenGroup
 from podslice.model.container_exit import ATTENDED, OOM_KILL, OOMD_KILL, SIGNAL, SUCCESS

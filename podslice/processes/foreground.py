@@ -10,9 +10,9 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NoReturn
 
-from podslice.dataclass import dataclass
 from podslice.kernel.proc import read_process
 
 _FORWARDED = frozenset(

@@ -6,10 +6,10 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem
 from podslice.kernel.text import read_value
 

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import process_name, read_process
 from podslice.model.naming import SCOPE_PREFIX, podman_service, service_name

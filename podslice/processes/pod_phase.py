@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem
 from podslice.model.config import Rules
 from podslice.model.desired import PodDecision

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from podslice.dataclass import dataclass
 from podslice.errors import FORMAT_ERRORS, HostError, InputError, Problem, printable
 from podslice.model.naming import POD_LABEL
 from podslice.model.properties import QUOTA_PERIOD_USEC

@@ -13,10 +13,10 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from podslice.dataclass import dataclass
 from podslice.errors import HostError
 from podslice.model.workload import Exec, Probe
 from podslice.processes.container_processes import list_processes

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from podslice.dataclass import dataclass
 from podslice.errors import FORMAT_ERRORS, excerpt, invalid
 from podslice.model.workload import Action, Exec, HttpGet, Probe, TcpSocket
 

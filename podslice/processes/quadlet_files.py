@@ -6,10 +6,10 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem
 from podslice.files import describe_kind, read_present
 from podslice.model.manager import Manager

@@ -6,9 +6,9 @@ import asyncio
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from podslice.dataclass import dataclass
 from podslice.errors import (
     CallTimeout,
     HostError,

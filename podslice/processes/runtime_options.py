@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from podslice.dataclass import dataclass
 from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.manager import SYSTEM, Manager

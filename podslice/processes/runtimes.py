@@ -15,11 +15,11 @@ import signal
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from podslice.dataclass import dataclass
 from podslice.errors import FORMAT_ERRORS, excerpt, printable
 from podslice.kernel.proc import read_process
 from podslice.kernel.text import read_value, split_lines

@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, SystemdError
 from podslice.files import read_present
 from podslice.model.annotations import OOM_SCORE_ADJ, OOM_SCORE_NAME, PREFIX

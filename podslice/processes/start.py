@@ -6,9 +6,9 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, JobFailed, UnitExists
 from podslice.kernel.proc import PidFd, parse_control_group
 from podslice.kernel.text import read_text

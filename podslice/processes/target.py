@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem
 from podslice.model.description import describe_container
 from podslice.model.desired import ContainerDecision, PodDecision

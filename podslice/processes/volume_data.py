@@ -13,11 +13,11 @@ import shutil
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
-from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.files import NotRegularError, describe_kind, read_regular
 from podslice.model.naming import DATA, data_directory, pod_of_data

@@ -6,9 +6,9 @@ Source: podman 5.4, podman-systemd.unit(5); pkg/systemd/quadlet/quadlet.go, Conv
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
-from podslice.dataclass import dataclass
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import ContainerKind
 from podslice.model.pod_texts import checked

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.workload import Variable
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")

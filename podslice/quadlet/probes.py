@@ -15,9 +15,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.pod import ContainerKind

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.unit import UnitName

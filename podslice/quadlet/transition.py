@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
-from podslice.dataclass import dataclass
 from podslice.model.naming import POD_LABEL, data_directory
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitName

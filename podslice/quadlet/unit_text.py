@@ -18,8 +18,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.errors import invalid
 from podslice.model.grammar import ARGUMENT
 from podslice.model.pod_texts import POD_TEXTS, checked

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeGuard
 
-from podslice.dataclass import dataclass
 from podslice.model.desired import VolumeDecision
 from podslice.model.naming import POD_LABEL
 from podslice.model.pod_texts import checked

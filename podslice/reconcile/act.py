@@ -6,10 +6,10 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar, assert_never
 
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, SystemdError, UnitExists
 from podslice.model.quantity import about_bytes, format_bytes
 from podslice.model.unit import INFINITY, ObservedUnit, TransientUnit, UnitName, parent_slice

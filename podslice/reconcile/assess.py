@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
 from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.desired import Desired, PodDecision, Refusal

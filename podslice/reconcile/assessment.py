@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from podslice.dataclass import dataclass
 from podslice.model.desired import Desired
 from podslice.model.kubelet import Foreign
 from podslice.model.node_state import AgentState, Eviction

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from podslice.dataclass import dataclass
 from podslice.kernel import hugetlb
 from podslice.model.config import Enforce
 from podslice.model.desired import PodDecision

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import assert_never
 
-from podslice.dataclass import dataclass
 from podslice.model.desired import Refusal
 from podslice.model.node_state import StuckPod
 from podslice.model.properties import PROPERTIES, format_value

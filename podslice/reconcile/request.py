@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod
 from podslice.plan import NO_MATCHES, Matches

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 
-from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, Origin, Source
 from podslice.model.manager import SYSTEM, Manager

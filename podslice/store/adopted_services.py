@@ -9,9 +9,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from podslice.dataclass import dataclass
 from podslice.files import read_present
 from podslice.model.manager import Manager
 from podslice.model.unit import UnitKind, UnitName

@@ -6,11 +6,10 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from podslice.dataclass import dataclass
 from podslice.errors import FORMAT_ERRORS
 from podslice.model.node_state import Eviction
 from podslice.model.pod import NO_PROGRESS, InitProgress, Pod

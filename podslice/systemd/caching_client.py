@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.cpusets import read_possible
 from podslice.model.unit import (

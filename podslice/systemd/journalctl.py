@@ -8,9 +8,10 @@ import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from podslice.dataclass import dataclass
 from podslice.errors import FORMAT_ERRORS, HostError, InputError, Problem, excerpt
 from podslice.model.event import Kind, Level
 from podslice.model.manager import SYSTEM, Manager

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs, Counts, read_small
 from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import (

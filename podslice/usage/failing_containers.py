@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.container_exit import UNKNOWN, ContainerExit
 from podslice.usage.unit_status import ACTIVATING, EXITED, UnitStatus
 

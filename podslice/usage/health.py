@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 
-from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
 from podslice.model.desired import Refusal
 from podslice.model.kubelet import Foreign

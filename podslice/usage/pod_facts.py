@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import UnitName

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, invalid, printable
 
 VALUES_MAX = 350_000

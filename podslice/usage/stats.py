@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from podslice.dataclass import dataclass
 from podslice.errors import HostError
 from podslice.kernel.cgroup import PRESSURES, CgroupFs, Pressure, Sample, parse_pressure
 from podslice.kernel.host import (

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from types import MappingProxyType
 
-from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs, Usage
 from podslice.model.container_exit import ContainerExit, ContainerHistory
 from podslice.model.description import parse_description

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from podslice.agent.counters import Counters
@@ -12,7 +13,6 @@ from podslice.agent.endpoints.family_text import format_family
 from podslice.agent.endpoints.metric_families import make_family
 from podslice.agent.endpoints.metrics import CONTENT_TYPE, collect_agent
 from podslice.agent.endpoints.pages import JSON_TYPE, Response, Route
-from podslice.dataclass import dataclass
 from podslice.imports import modules_of
 from podslice.model.event import Kind
 from podslice.model.level_plan import LeftReason, LevelPlan

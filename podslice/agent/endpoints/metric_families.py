@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from podslice.agent.counters import Histogram
 from podslice.agent.endpoints.snapshot import Limits
-from podslice.dataclass import dataclass
 from podslice.imports import modules_of
 from podslice.kernel.cgroup import Sample
 from podslice.model.resources import CPU, MEMORY, PIDS, Amounts

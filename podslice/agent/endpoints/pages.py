@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Protocol
 
-from podslice.dataclass import dataclass
 from podslice.errors import PodsliceError
 
 TEXT_TYPE = "text/plain; charset=utf-8"

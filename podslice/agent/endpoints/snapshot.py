@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from podslice.agent.counters import Counters
-from podslice.dataclass import dataclass
 from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.model.node import Allocation

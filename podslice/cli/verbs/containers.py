@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ from podslice.cli.session import in_world, load_node, locked
 from podslice.cli.views.quadlet_steps import result_lines
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import manifest_directories
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem, Severity, printable
 from podslice.files import NotRegularError, read_with_status
 from podslice.inputs.budget import Budget, Exhausted

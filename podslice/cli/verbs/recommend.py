@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +25,6 @@ from podslice.cli.output import OutputFormat, emit, note, write
 from podslice.cli.recorded_usage import recorded_files, see_agent
 from podslice.cli.views import documents, recommendation_lines
 from podslice.cli.views.problem_lines import problem_line
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, Problem, Severity, invalid
 from podslice.imports import allow_openssl
 from podslice.model.usage_history import PodHistory

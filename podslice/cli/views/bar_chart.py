@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
-
-from podslice.dataclass import dataclass
 
 if TYPE_CHECKING:
     from podslice.cli.views.simulation import Simulation

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.layout import Column, table
 from podslice.cli.views.text_width import folded
-from podslice.dataclass import dataclass
 from podslice.model.config import ExclusiveFor
 from podslice.model.cpu_list import format_cpus
 from podslice.model.cpu_topology import Cpus

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.new_manifest import NewPod, describe_use, format_lines, make_document
-from podslice.dataclass import dataclass
 from podslice.model.quantity import about_bytes
 from podslice.processes.runtime_options import (
     FORMATTERS,

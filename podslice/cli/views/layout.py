@@ -6,6 +6,7 @@ A width of None is for pipes: nothing is dropped, shortened or folded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 from typing import TYPE_CHECKING, assert_never
@@ -19,7 +20,6 @@ from podslice.cli.views.text_width import (
     shorten_middle,
     width_of,
 )
-from podslice.dataclass import dataclass
 from podslice.errors import PROBLEMS_SHOWN, printable
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from podslice.dataclass import dataclass
 from podslice.model.annotations import CPU_WEIGHT_NAME, PREFIX
 from podslice.model.quantity import format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY

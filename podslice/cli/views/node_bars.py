@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.style import Role
 from podslice.cli.views.tables import human_bytes
-from podslice.dataclass import dataclass
 from podslice.model.quantity import format_milli
 from podslice.model.resources import CPU, PIDS, is_extended
 from podslice.policy.allocatable import unrequested

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from podslice.cli.views import pod_documents, status_documents
-from podslice.dataclass import dataclass
 from podslice.errors import printable
 from podslice.model.unit import INFINITY
 from podslice.usage.unit_status import HOLDS_PROCESSES

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from podslice.dataclass import dataclass
+from dataclasses import dataclass
 
 _NAMED_MAX = 5
 """Terminating pods that are named where the width is not limited."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from podslice.cli.views import pod_documents
 from podslice.cli.views.layout import Column, Shorten, fold, table
-from podslice.dataclass import dataclass
 from podslice.model.quantity import about_bytes, format_milli
 from podslice.model.resources import CPU, MEMORY, format_amount, rounded_up
 from podslice.policy.allocatable import reserved_for_system

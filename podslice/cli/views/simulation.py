@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.layout import Align, Column, Shorten, table
@@ -12,7 +13,6 @@ from podslice.cli.views.simulated_memory import (
     pod_memory_document,
 )
 from podslice.cli.views.style import Role, Styled
-from podslice.dataclass import dataclass
 from podslice.model.quantity import format_milli
 from podslice.model.resources import CPU
 from podslice.policy.memory_sharing import share_memory

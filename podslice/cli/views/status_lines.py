@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ from podslice.cli.views import exits
 from podslice.cli.views.layout import Align, Column, Shorten, fold, remedy_section, table, text_of
 from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.tables import human_bytes
-from podslice.dataclass import dataclass
 from podslice.errors import printable
 from podslice.model.container_exit import SUCCESS
 from podslice.model.natural_order import natural_key

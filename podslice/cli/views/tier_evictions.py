@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.layout import fold
 from podslice.cli.views.tables import human_bytes
-from podslice.dataclass import dataclass
 from podslice.model.naming import Tree
 from podslice.model.quantity import format_bytes
 from podslice.policy.allocatable import threshold_amount

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from podslice.cli.arguments import Sort
@@ -11,7 +11,6 @@ from podslice.cli.keyboard import Key
 from podslice.cli.views import usage_head, usage_table
 from podslice.cli.views.style import Role
 from podslice.cli.views.text_width import shorten_end, width_of
-from podslice.dataclass import dataclass
 from podslice.errors import printable
 
 if TYPE_CHECKING:

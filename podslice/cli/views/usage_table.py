@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,6 @@ from podslice.cli.views.layout import Align, Column, Shorten, text_of
 from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.cli.views.use_bars import marks_of, use_bar
-from podslice.dataclass import dataclass
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample
 from podslice.model.natural_order import natural_key

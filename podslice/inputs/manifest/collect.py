@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, warning
 from podslice.inputs.budget import Budget, BudgetItem
 from podslice.inputs.fields import nearest

@@ -5,7 +5,7 @@ Source: Kubernetes v1.36, staging/src/k8s.io/api: core/v1, apps/v1, batch/v1.
 
 from __future__ import annotations
 
-from podslice.dataclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,8 @@ gives a problem only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, Severity
 from podslice.inputs.budget import Budget, BudgetItem, Exhausted
 from podslice.inputs.manifest.collect import Collector

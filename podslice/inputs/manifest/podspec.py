@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from podslice.dataclass import dataclass
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import POD_AMOUNTS_MAX
 from podslice.inputs.manifest.kinds import PRIORITY_CLASSES

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity, warning
 from podslice.inputs.limits import POD_PROBLEMS_MAX
 from podslice.model.config import Validate

@@ -6,10 +6,9 @@ A field of another type than a text or a number is reported by the models.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from podslice.dataclass import dataclass
 from podslice.errors import InputError
 from podslice.inputs.limits import PROBLEMS_MAX, WORKLOAD_ENTRIES_MAX
 from podslice.inputs.manifest.problems import Problems

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from podslice.dataclass import dataclass
 from podslice.imports import quick_models
 from podslice.inputs.manifest.workload_environment import EnvironmentReader
 from podslice.inputs.manifest.workload_fields import Refusals

@@ -6,8 +6,8 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.imports import quick_models
 from podslice.inputs.manifest.kinds import DATA_KINDS

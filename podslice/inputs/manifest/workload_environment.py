@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.imports import quick_models
 from podslice.inputs.manifest.workload_data import DataObject, DataObjects
 from podslice.inputs.manifest.workload_fields import Refusals

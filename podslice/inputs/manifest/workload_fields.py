@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
-from podslice.dataclass import dataclass
 from podslice.errors import Problem, warning
 from podslice.inputs.scalars import Boolean, extend_path, quote
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.imports import quick_models
 from podslice.inputs.manifest.workload_fields import Refusals
 from podslice.inputs.scalars import quote

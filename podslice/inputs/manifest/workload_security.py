@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from podslice.dataclass import dataclass
+from dataclasses import dataclass
+
 from podslice.imports import quick_models
 from podslice.inputs.manifest.workload_fields import Refusals
 from podslice.inputs.scalars import quote

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.imports import quick_models
 from podslice.inputs.manifest.workload_data import DataObjects
 from podslice.inputs.manifest.workload_fields import Refusals

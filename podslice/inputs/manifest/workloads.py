@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.imports import quick_models
 from podslice.inputs.manifest.kinds import WORKLOADS

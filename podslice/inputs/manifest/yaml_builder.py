@@ -7,7 +7,7 @@ so a hostile text is rejected before it grows. No tag creates an object.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from yaml.error import MarkedYAMLError
@@ -25,7 +25,6 @@ from yaml.events import (
     StreamStartEvent,
 )
 
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, invalid
 from podslice.inputs.budget import Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import DEPTH_MAX, POD_PROBLEMS_MAX

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, invalid, printable
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import TOML_BYTES_MAX, TOML_DOTS_MAX

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from podslice.dataclass import dataclass
 from podslice.model.config import TIER_SIGNALS, Config
 from podslice.model.desired import PodDecision
 from podslice.model.node_state import Condition

@@ -6,8 +6,8 @@ Pure: the caller passes the observations and the time, and stops the pods.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from podslice.dataclass import dataclass
 from podslice.model.config import TIER_SIGNALS, Config, Enforce, Threshold
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod, Qos

@@ -16,9 +16,9 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Protocol, Self, cast
 
-from podslice.dataclass import dataclass
 from podslice.errors import BadMessage, BadProperty, BusUnavailable, CallTimeout
 from podslice.imports import modules_of
 from podslice.systemd.dbus import wire

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from podslice.dataclass import dataclass
 from podslice.errors import BadMessage
 
 ERROR = 3

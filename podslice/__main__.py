@@ -48,11 +48,6 @@ def _run(arguments: list[str]) -> int:
 
         sys.stdout.write(f"podslice {__version__}\n")
         return _flush(0)
-    if arguments in ([], ["-h"], ["--help"]):
-        from podslice.cli.program import help_of_program
-
-        sys.stdout.write(f"{help_of_program()}\n")
-        return _flush(0)
     if arguments[:1] == ["__complete"]:
         # called at every press of the completion key
         from podslice.cli.completion import main as complete
@@ -78,19 +73,8 @@ def _run_verb() -> int:
     """Run a verb with only the imports that it needs."""
     # a verb is short: collecting cycles among thousands of pods would take longer
     gc.disable()
-    from podslice.imports import (
-        never_import,
-        never_import_openssl,
-        never_search_packages,
-        without,
-    )
+    from podslice.cli.app import run
 
-    never_import_openssl()
-    never_search_packages()
-    for name in ("bz2", "lzma"):  # for archives, by shutil
-        never_import(name)
-    with without("rich"):  # not used here; half the time of typer's import before version 0.17
-        from podslice.cli.app import run
     return run()
 
 

@@ -8,24 +8,22 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podslice"
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
-CORE = {"errors", "model", "pausable", "dataclass"}
+CORE = {"errors", "model", "pausable"}
 MAY_IMPORT = {
-    "dataclass": set(),
-    "errors": {"dataclass"},
-    "http_client": {"errors", "dataclass"},
-    "imports": set(),
+    "errors": set(),
+    "http_client": {"errors"},
     "files": set(),
     "metric_text": set(),
     "pausable": set(),
     "programs": set(),
-    "model": {"errors", "dataclass"},
+    "model": {"errors"},
     "policy": CORE,
     "plan": CORE,
     "quadlet": CORE,
-    "inputs": CORE | {"imports", "files"},
+    "inputs": CORE | {"files"},
     "kernel": CORE,
     "kubelet": CORE | {"http_client"},
-    "systemd": CORE | {"imports", "files", "programs", "kernel"},
+    "systemd": CORE | {"files", "programs", "kernel"},
     "usage": CORE | {"policy", "kernel", "http_client"},
     "store": CORE | {"inputs", "files"},
     "reconcile": CORE | {"policy", "plan", "kernel", "systemd", "store", "usage"},
@@ -35,7 +33,7 @@ MAY_IMPORT = {
     "doctor": CORE | {"files", "kernel"},
     "agent": CORE
     | {"files", "policy", "plan", "inputs", "kernel", "systemd", "usage", "store", "reconcile"}
-    | {"processes", "imports", "metric_text", "__version__"},
+    | {"processes", "metric_text", "__version__"},
 }
 OUTERMOST = {"cli", "__main__", "__init__"}
 ONLY_IN = {
@@ -50,7 +48,7 @@ ONLY_IN = {
     "prometheus_client": {"agent"},
     "asyncio": {"kernel", "systemd", "reconcile", "processes", "agent", "cli"},
 }
-DBUS_MODULE = "systemd/dbus/connection.py"
+DBUS_MODULES = {"systemd/dbus/connection.py"}
 
 
 def layer_of(path):
@@ -98,20 +96,13 @@ def test_libraries_stay_where_they_belong():
     assert not wrong
 
 
-def test_all_dataclasses_have_the_cheap_decorator():
-    importing = {
-        path.name for path in modules() if "dataclasses.dataclass" in set(imports_of(path))
-    }
-    assert importing == {"dataclass.py"}
-
-
 def test_only_one_module_imports_dbus_next():
     importing = {
         str(path.relative_to(PACKAGE))
         for path in modules()
         if any(name.split(".")[0] == "dbus_next" for name in imports_of(path))
     }
-    assert importing == {DBUS_MODULE}
+    assert importing == DBUS_MODULES
 
 
 def strings_of(path):
@@ -133,7 +124,7 @@ def strings_of(path):
 
 def test_the_dbus_package_has_no_knowledge_of_systemd():
     """It imports nothing that has it, and no constant names systemd, its objects or its errors."""
-    allowed = ("podslice.dataclass", "podslice.errors", "podslice.imports", "podslice.systemd.dbus")
+    allowed = ("podslice.errors", "podslice.systemd.dbus")
     wrong = [
         f"{path.relative_to(PACKAGE)}: {found}"
         for path in (PACKAGE / "systemd/dbus").glob("*.py")

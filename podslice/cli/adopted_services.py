@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from podslice.dataclass import dataclass
 from podslice.errors import HostError
 from podslice.model.naming import SCOPE_PREFIX, podman_service
 from podslice.model.unit import UnitName
 from podslice.store.adopted_services import AdoptedService, by_pod, drop_in_path, read_adopted
+from podslice.cli.placed_services import log_services
+from podslice.processes.service_adoption import release, restart_due, update_services
+from podslice.store.adopted_services import AdoptedService, by_pod, read_adopted
 
 if TYPE_CHECKING:
     from podslice.cli.manual_log import ManualLog
@@ -115,9 +117,6 @@ class PodServices:
         pods = [each for each in self._pods if each.pod.key in services]
         if not self._leaving and not pods:
             return False
-        from podslice.cli.placed_services import log_services
-        from podslice.processes.service_adoption import release, restart_due, update_services
-
         released = await release(self._world, self._leaving)
         updated = await update_services(self._world, pods)
         if self._log is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from itertools import chain
 from keyword import iskeyword
@@ -16,9 +17,12 @@ from typer.core import TyperCommand, TyperGroup
 from podslice import __version__
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
 from podslice.cli.color_option import Color, color_option
+from podslice.cli.command_line import Verb
+from podslice.cli.command_tree import read_app, read_verb
 from podslice.cli.output import choose_colors, note, write
-from podslice.cli.stated import asks_help, flags_of_verb, with_stated
-from podslice.cli.verb_table import VERB_GROUPS, VERSION_HELP
+from podslice.cli.suggestions import suggest_option, suggest_verb
+from podslice.cli.verb_table import BELOW_NODE, SUMMARIES, VERB_GROUPS
+from podslice.cli.views.help import format_help
 from podslice.cli.views.problem_lines import problem_line, problem_lines
 from podslice.cli.views.style import ColorMode
 from podslice.errors import InputError, PodsliceError, Problem
@@ -40,22 +44,19 @@ _STYLE: dict[str, Any] = {
 }
 
 
-def make_app(verbs: Iterable[str] = VERBS, words: Sequence[str] | None = None) -> typer.Typer:
-    """Return the command line with these verbs, and the parameters that the words may state."""
+def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
+    """Return the command line with these verbs."""
     app = typer.Typer(
         name="podslice", add_completion=False, pretty_exceptions_enable=False, **_STYLE
     )
-    own = _own_options(words)
-    group = _group_class(root, _help_of_program)
-    app.callback(invoke_without_command=True, cls=group, **own)(with_stated(root, words))
+    group = _group_class(root, help_of_program)
+    app.callback(invoke_without_command=True, cls=group)(root)
     for name in verbs:
         verb = color_option(function_of(name))
         if name == "node":
-            app.add_typer(_node(verb, words), name=name, **own)
+            app.add_typer(_node(verb), name=name)
         else:
-            is_hidden = name in _HIDDEN
-            command = app.command(name, cls=_command_class(verb, name), hidden=is_hidden, **own)
-            command(with_stated(verb, words, names=1))
+            app.command(name, cls=_command_class(verb, name), hidden=name in _HIDDEN)(verb)
     return app
 
 
@@ -67,29 +68,19 @@ def function_of(verb: str) -> Callable[..., Any]:
     return found
 
 
-def _node(verb: Callable[..., int], words: Sequence[str] | None) -> typer.Typer:
+def _node(verb: Callable[..., int]) -> typer.Typer:
     """Return `node` with the verbs below it."""
-    from podslice.cli.verbs import node_init, node_recommend
-
     nodes = typer.Typer(**_STYLE)
-    own = _own_options(words)
 
     def show_help() -> str:
-        return _help(lambda tree: tree.read_app(nodes, ("node",), with_options=False))
+        return _help(read_app(nodes, ("node",), with_options=False))
 
     group = _group_class(verb, show_help)
-    nodes.callback(invoke_without_command=True, cls=group, **own)(with_stated(verb, words, names=1))
-    verbs: tuple[Callable[..., int], ...]
-    verbs = node_init.init, node_recommend.recommend, node_init.reset
-    for below in map(color_option, verbs):
-        command = nodes.command(cls=_command_class(below, "node", below.__name__), **own)
-        command(with_stated(below, words, names=2))
+    nodes.callback(invoke_without_command=True, cls=group)(verb)
+    for name, module in BELOW_NODE.items():
+        below = color_option(getattr(import_module(f"podslice.cli.verbs.{module}"), name))
+        nodes.command(name, cls=_command_class(below, "node", name))(below)
     return nodes
-
-
-def _own_options(words: Sequence[str] | None) -> dict[str, Any]:
-    """Return whether typer adds its own option, which it validates as the others."""
-    return {"add_help_option": words is None}
 
 
 def _command_class(verb: Callable[..., int], *path: str) -> type[TyperCommand]:
@@ -99,7 +90,7 @@ def _command_class(verb: Callable[..., int], *path: str) -> type[TyperCommand]:
         declares = staticmethod(verb)
 
         def get_help(self, _: object) -> str:
-            return _help(lambda tree: tree.read_verb(verb, path))
+            return _help(read_verb(verb, path))
 
     return Command
 
@@ -122,17 +113,15 @@ def _group_class(verb: Callable[..., object], show_help: Callable[[], str]) -> t
     return Group
 
 
-def _help(read: Callable[[Any], Any]) -> str:
-    from podslice.cli import command_tree
-    from podslice.cli.views.help import format_help
-
-    return format_help(read(command_tree), width=shutil.get_terminal_size().columns)
+def _help(verb: Verb, groups: Mapping[str, Sequence[str]] | None = None) -> str:
+    return format_help(verb, width=shutil.get_terminal_size().columns, groups=groups)
 
 
-def _help_of_program() -> str:
-    from podslice.cli.program import help_of_program
-
-    return help_of_program()
+def help_of_program() -> str:
+    """Return the help of the program, for the width of the terminal."""
+    summaries = chain.from_iterable(each.items() for each in SUMMARIES.values())
+    verbs = tuple(Verb(path=(name,), help=(text,), options=()) for name, text in summaries)
+    return _help(replace(read_verb(root, ()), verbs=verbs), VERB_GROUPS)
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -178,16 +167,13 @@ def _execute(given: list[str]) -> int:
     verb = _verb_in(given)
     if verb and verb not in VERBS and not verb.startswith("-"):
         raise _unknown_verb(verb, [*chain.from_iterable(VERB_GROUPS.values())], "podslice")
-    # the help of a verb shows everything
-    app = make_app([verb], None if asks_help(given) else given) if verb in VERBS else make_app()
+    app = make_app([verb] if verb in VERBS else [])
     code = app(given, prog_name="podslice", standalone_mode=False)
     return code if isinstance(code, int) else DONE
 
 
 def _unknown_verb(given: str, verbs: Collection[str], program: str) -> InputError:
     """Return the error for an unknown verb after `program`."""
-    from podslice.cli.suggestions import suggest_verb
-
     hint = suggest_verb(given, verbs, program) or f"see: {program} --help"
     return InputError(Problem(message=f"no such command '{given}'", hint=hint))
 
@@ -224,12 +210,10 @@ def _usage_problem(error: typer.BadParameter) -> Problem:
 
 def _suggest_option(error: typer.BadParameter, given: str) -> str:
     """Return the hint for an option that the verb does not have."""
-    from podslice.cli.suggestions import suggest_option
-
     if error.ctx is None:
         return ""
     command = cast("Any", error.ctx.command)  # one of the two classes above
-    options = flags_of_verb(command.declares)
+    options = [flag for each in read_verb(command.declares, ()).options for flag in each.flags]
     verb = error.ctx.command_path.partition(" ")[2]
     hint = suggest_option(verb, given, options)
     return f"{hint} see: {error.ctx.command_path} --help" if hint.endswith("?") else hint
@@ -237,7 +221,7 @@ def _suggest_option(error: typer.BadParameter, given: str) -> str:
 
 def root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help=VERSION_HELP)] = False,  # noqa: FBT002
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,  # noqa: FBT002
     color: Color = None,
 ) -> None:
     """Give every pod a slice: Kubernetes' node resource model on any systemd host."""

@@ -11,7 +11,9 @@ from typing import Annotated
 import typer
 
 from podslice.cli.output import OutputFormat, ReportFormat
+from podslice.cli.suggestions import closest
 from podslice.errors import InputError, Problem, Severity
+from podslice.inputs.manifest.names import check_label
 
 DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3
 """Exit codes."""
@@ -46,7 +48,6 @@ def check_namespace(name: str | None) -> str | None:
     """
     if name is None:
         return None
-    from podslice.inputs.manifest.names import check_label
 
     problem = check_label(name, "namespace")
     if problem is not None:
@@ -244,8 +245,6 @@ def only_pod_named(name: str, namespace: str | None, known: Collection[str]) -> 
 
 def nearest_pod(key: str, known: Collection[str]) -> str:
     """Return a hint with the most similar known pod; empty if there is none."""
-    from podslice.cli.suggestions import closest
-
     name = key.rpartition("/")[2]
     elsewhere = sorted(each for each in known if each.rpartition("/")[2] == name)
     near = elsewhere[0] if elsewhere else closest(key, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from collections.abc import Mapping
 
 from podslice.kernel.proc import read_login_uid
@@ -28,8 +29,6 @@ def _from_sudo(environment: Mapping[str, str]) -> Account | None:
 
 def _name(uid: int) -> str:
     """Return the name of a user; empty if there is none."""
-    import pwd
-
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):

@@ -8,14 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
+from podslice.cli.options import declared
 from podslice.cli.output import choose_colors
-from podslice.cli.stated import declared
-from podslice.cli.verb_table import COLOR_HELP
 from podslice.cli.views.style import ColorMode
 
 Color = Annotated[
     ColorMode | None,
-    typer.Option("--color", help=COLOR_HELP),
+    typer.Option(
+        "--color",
+        help="When to color the output; auto: on a terminal, unless NO_COLOR is set or TERM is dumb.",
+    ),
 ]
 _PARAMETER = inspect.Parameter(
     "color", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Color

@@ -18,10 +18,13 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from podslice.cli.command_line import HELP, Argument, Option, OptionGroup, Verb
 from podslice.cli.options import COMMON_FLAGS
-from podslice.cli.stated import dashed, flags_of
+from podslice.cli.verb_table import SUMMARIES
 from podslice.inputs.options.table import OPTIONS
 
 _WORDS = re.compile(r"[a-z0-9_-]+(\|[a-z0-9_-]+)+")
+_SUMMARIES: dict[tuple[str, ...], str] = {
+    (name,): text for verbs in SUMMARIES.values() for name, text in verbs.items()
+}
 _CONFIG_OPTIONS = {f"--{row.key}": row for row in OPTIONS}
 
 
@@ -33,7 +36,7 @@ def read_app(app: typer.Typer, path: tuple[str, ...] = (), *, with_options: bool
     read = read_verb if with_options else read_summary
     callback = app.registered_callback.callback if app.registered_callback else None
     verbs = [
-        read(command.callback, (*path, command.name or dashed(command.callback.__name__)))
+        read(command.callback, (*path, command.name or _dashed(command.callback.__name__)))
         for command in app.registered_commands
         if command.callback is not None and not command.hidden
     ]
@@ -73,8 +76,8 @@ def read_summary(callback: Callable[..., Any], path: tuple[str, ...]) -> Verb:
     text = inspect.getdoc(callback) or ""
     # sections for readers of the code are not part of the help
     text = re.split(r"^(?:Raises|Args|Returns|Source):", text, flags=re.MULTILINE)[0]
-    paragraphs = (re.sub(r"\s+", " ", part) for part in text.strip().split("\n\n"))
-    return Verb(path=path, help=tuple(paragraphs), options=())
+    first, *others = (re.sub(r"\s+", " ", part) for part in text.strip().split("\n\n"))
+    return Verb(path=path, help=(_SUMMARIES.get(path, first), *others), options=())
 
 
 def _option(parameter: inspect.Parameter, kind: object, info: OptionInfo) -> Option:
@@ -84,12 +87,12 @@ def _option(parameter: inspect.Parameter, kind: object, info: OptionInfo) -> Opt
         choices = tuple(str(each.value) for each in bare)
     metavar = info.metavar or ("|".join(choices) if choices else "")
     if not metavar and bare is not bool:
-        metavar = "DIR" if bare is Path else dashed(parameter.name).upper()
+        metavar = "DIR" if bare is Path else _dashed(parameter.name).upper()
     if not choices and _WORDS.fullmatch(metavar):
         choices = tuple(metavar.split("|"))
     default = parameter.default
     return Option(
-        flags=flags_of(parameter, info),
+        flags=_flags_of(parameter, info),
         metavar=metavar,
         help=info.help or "",
         choices=choices,
@@ -99,7 +102,7 @@ def _option(parameter: inspect.Parameter, kind: object, info: OptionInfo) -> Opt
         if metavar and default not in (inspect.Parameter.empty, ..., None)
         else "",
         limits=_limits(info),
-        group=_group(flags_of(parameter, info), info.help),
+        group=_group(_flags_of(parameter, info), info.help),
     )
 
 
@@ -119,7 +122,7 @@ def _limits(info: OptionInfo) -> str:
 
 
 def _argument(parameter: inspect.Parameter, kind: object, info: ArgumentInfo) -> Argument:
-    shown = info.metavar or dashed(parameter.name).upper()
+    shown = info.metavar or _dashed(parameter.name).upper()
     return Argument(
         metavar=shown.strip("[].…"),
         help=info.help or "",
@@ -136,3 +139,16 @@ def _bare(kind: object) -> object:
 
 def _is_list(kind: object) -> bool:
     return get_origin(kind) is list or any(_is_list(each) for each in get_args(kind))
+
+
+def _flags_of(parameter: inspect.Parameter, info: OptionInfo) -> tuple[str, ...]:
+    """Return the flags of an option, short ones first."""
+    # in Annotated[] the first declaration arrives in the place of the default
+    first = (info.default,) if isinstance(info.default, str) else ()
+    stated = (*first, *(info.param_decls or ())) or (f"--{_dashed(parameter.name)}",)
+    return tuple(sorted(stated, key=lambda flag: flag.startswith("--")))
+
+
+def _dashed(name: str) -> str:
+    """Return the name of a parameter as the command line has it."""
+    return name.strip("_").replace("_", "-")

@@ -6,12 +6,15 @@ be read are ignored without a message. `WORD…` is the command line so far.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from contextlib import suppress
 from itertools import chain
 
+from podslice.errors import PodsliceError
 from podslice.files import read_regular
+from podslice.inputs.manifest.load import load_pods
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,7 +144,6 @@ def _records(directory: str) -> list[str]:
 
 
 def _parse(path: str) -> Any:  # noqa: ANN401 - any JSON
-    import json  # only where there is a record
 
     return json.loads(read_regular(path, limit_bytes=_BYTES_MAX))
 
@@ -150,9 +152,6 @@ def _in_files(
     files: list[str], namespace: str | None
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield the pods of manifests."""
-    from podslice.errors import PodsliceError
-    from podslice.inputs.manifest.load import load_pods
-
     try:
         named = [f for f in files if f != "-"]
         loaded = load_pods(named, namespace=namespace, stdin=lambda: b"", validate=None)

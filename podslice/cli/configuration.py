@@ -7,13 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from podslice.cli import session
+from podslice.cli import host
 from podslice.cli.output import note
 from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, Problem, Severity
 from podslice.inputs.options.config_files import make_config, restore
 from podslice.model.config import Origin, Source
+from podslice.store import Store
 
 if TYPE_CHECKING:
     from podslice.cli.options import Planning
@@ -57,10 +58,9 @@ def _substitute(planning: Planning, error: InputError) -> tuple[Config, Origin]:
         InputError: `error`, because the options are invalid with both.
     """
     recorded: Mapping[str, object] | None = None
-    from podslice.store import Store
 
     with suppress(HostError):  # there is no session
-        recorded = Store(session.runtime_directory(planning.manager)).options()
+        recorded = Store(host.runtime_directory(planning.manager)).options()
     for source, settings in ((Source.LAST_VALID, recorded), (Source.DEFAULT, {})):
         if settings is not None:
             with suppress(InputError):

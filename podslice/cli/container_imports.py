@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from podslice.cli import interrupts
 from podslice.cli.views.import_text import ImportSource, Mover
 from podslice.errors import HostError
+from podslice.processes import podman_inspect
+from podslice.usage.present_use import group_use
 
 if TYPE_CHECKING:
     from podslice.model.manager import Manager
@@ -31,8 +33,6 @@ def import_containers(
         HostError: podman is of another user, not installed, or fails.
         InputError: a container cannot be imported.
     """
-    from podslice.processes import podman_inspect
-
     if manager.is_user != bool(os.geteuid()):
         who = "as that user, not as root" if manager.is_user else "as root, or add --user"
         raise HostError(f"podman has containers for each user: run podslice {who}")
@@ -43,8 +43,6 @@ def import_containers(
 
 
 def _source(container: PodmanContainer) -> ImportSource:
-    from podslice.usage.present_use import group_use
-
     what, group = f"podman container {container.name}", container.control_group
     # quadlets have --cgroups=split; if it does not run, it is most probably one of them
     is_split = bool(container.unit) and (not group or f"/{container.unit}/" in group)

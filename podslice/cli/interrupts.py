@@ -7,6 +7,8 @@ of a pod is written before its slice is started or changed.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -72,7 +74,6 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     Raises:
         Interrupted: a signal has cancelled it.
     """
-    import asyncio
 
     async def cancellable() -> T:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
@@ -104,8 +105,6 @@ def at_once() -> Iterator[None]:
 
 
 def _on_signal(number: int, _: object) -> None:
-    import logging
-
     logging.disable()  # asyncio logs what fails after a cancellation
     if _state.cancel is None or _state.number:
         raise Interrupted(number)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from podslice.agent.kubelet_daemon import KubeletDaemon, KubeletSetup
+from podslice.cli.host import load_node, runtime_directory
 from podslice.cli.kubelet_options import KubeletSource
 from podslice.cli.kubelet_source import POD_LIST, connect, read_kubelet_settings
 from podslice.cli.session import level_directory, load_node

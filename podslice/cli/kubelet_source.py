@@ -11,11 +11,12 @@ from podslice.cli.kubelet_options import KubeletSource
 from podslice.cli.manifests import read_stdin
 from podslice.cli.output import note
 from podslice.errors import HostError, InputError, invalid, printable
-from podslice.imports import allow_openssl
+from podslice.inputs.kubelet.kubeconfig import read_kubeconfig
 from podslice.inputs.kubelet.kubelet_config import read_settings, read_version
 from podslice.inputs.kubelet.kubelet_files import read_authority, read_file
 from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list
 from podslice.inputs.limits import BYTES_MAX
+from podslice.kubelet.kubelet_api import KubeletApi, parse_address
 from podslice.model.kubelet_node import KUBELET_VERSION, Credentials
 
 if TYPE_CHECKING:
@@ -88,14 +89,9 @@ def connect(source: KubeletSource, url: str) -> KubeletApi:
         InputError: the address or a file is invalid.
         HostError: the credentials are not valid, or would be sent without encryption.
     """
-    allow_openssl()
-    from podslice.kubelet.kubelet_api import KubeletApi, parse_address
-
     address = parse_address(url)
     credentials = Credentials()
     if source.kubeconfig is not None:
-        from podslice.inputs.kubelet.kubeconfig import read_kubeconfig
-
         credentials = read_kubeconfig(source.kubeconfig)
     if source.authority is not None:
         credentials = replace(

@@ -8,11 +8,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from podslice.cli.arguments import key_of, nearest_pod, pods_named
+from podslice.cli.host import load_node
 from podslice.cli.output import note
-from podslice.cli.session import load_node
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import InputError, PodsliceError, Problem, Severity, printable
 from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
+from podslice.inputs.manifest.kinds import WORKLOADS
+from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.source import read_stream
 from podslice.model.config import Validate
 from podslice.policy.allocatable import check_host, validate_node
 from podslice.policy.replicas import decide_each
@@ -27,15 +30,11 @@ if TYPE_CHECKING:
 
 def load_manifests(sources: Sequence[str], namespace: str | None, validate: Validate) -> LoadedPods:
     """Return the pods of all files."""
-    from podslice.inputs.manifest.load import load_pods
-
     return load_pods(sources, namespace=namespace, stdin=read_stdin, validate=validate)
 
 
 def read_stdin() -> bytes:
     """Read standard input to its end, within the limits of input."""
-    from podslice.inputs.source import read_stream
-
     return read_stream(sys.stdin.fileno(), limit_bytes=BYTES_MAX)
 
 
@@ -108,7 +107,6 @@ def require_pods(loaded: LoadedPods, sources: Sequence[str]) -> None:
     """
     if loaded.has_workload or not loaded.ignored or not sources:
         return
-    from podslice.inputs.manifest.kinds import WORKLOADS
 
     found = ", ".join(dict.fromkeys(map(printable, loaded.ignored)))
     raise PodsliceError(

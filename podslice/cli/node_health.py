@@ -15,6 +15,7 @@ from podslice.model.reserved_values import TrialState
 from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node
+from podslice.processes.service_adoption import make_service
 from podslice.reconcile.report import describe_step, describe_unconfirmed
 from podslice.store.adopted_services import drop_in_path, read_adopted
 from podslice.store.container_failures import ContainerFailures

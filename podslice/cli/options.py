@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from podslice.cli.stated import declared
 from podslice.inputs.options.config_files import make_config, read_as, read_files
 from podslice.inputs.options.config_option import ConfigOption
 from podslice.inputs.options.table import OPTIONS
@@ -159,3 +158,14 @@ _COMMON = (
 
 COMMON_FLAGS = ("--user", "--no-admission", "--config", "--color")
 """Options of every verb that plans; `--color` is one of every verb."""
+
+
+def declared(
+    made: Callable[..., int], verb: Callable[..., int], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., int]:
+    """Give a function the name and the help of a verb, and these parameters."""
+    made.__name__ = verb.__name__
+    made.__doc__ = verb.__doc__
+    made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    made.__annotations__ = {each.name: each.annotation for each in parameters}
+    return made

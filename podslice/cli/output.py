@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -10,6 +11,8 @@ from contextvars import ContextVar
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TextIO
+
+import yaml
 
 from podslice.cli.views.style import ColorMode, Display, is_colored
 
@@ -49,8 +52,6 @@ def emit(
         case OutputFormat.JSON:
             write_json(document())
         case OutputFormat.YAML:
-            import yaml
-
             with suppress(BrokenPipeError):
                 yaml.safe_dump(document(), sys.stdout, sort_keys=False, allow_unicode=True)
         case OutputFormat.NAME:
@@ -61,8 +62,6 @@ def emit(
 
 def write_json(document: Document) -> None:
     """Print a document."""
-    import json
-
     write([json.dumps(document, indent=2, ensure_ascii=False)])
 
 

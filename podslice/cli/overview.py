@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING
 from podslice.cli import configuration
 from podslice.cli.node_health import find_problems
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.views import conditions, documents, status_documents, status_lines
+from podslice.cli.views import conditions, documents, pod_detail, status_documents, status_lines
+from podslice.cli.views.pod_page import pod_page
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import read_wanted
 from podslice.errors import Severity, printable
 from podslice.model.reserved_values import TrialState
+from podslice.processes.location import read_placement
+from podslice.processes.pod_services import observe_services
+from podslice.processes.runtimes import containers
 from podslice.reconcile.assess import assess_findings, read_findings
 from podslice.reconcile.container_histories import container_histories
 from podslice.reconcile.report import describe_skipped, describe_unconfirmed
@@ -83,9 +87,6 @@ def tolerate(planning: Planning, output: OutputFormat) -> Planning:
 
 async def observe(world: LiveWorld) -> Overview:
     """Observe everything once."""
-    from podslice.processes.location import read_placement
-    from podslice.processes.pod_services import observe_services
-
     findings = await read_findings(world)
     state = await assess_findings(world, Request(by_operator=True, expects_unused=True), findings)
     wanted = await read_wanted(world, findings, state)
@@ -208,7 +209,6 @@ async def _list_runtimes(world: LiveWorld, state: Assessment) -> tuple[RuntimeCo
     """Return the containers of podman and docker whose labels name a pod, also exited ones."""
     if not state.current:
         return ()
-    from podslice.processes.runtimes import containers
 
     return await containers(
         state.current, manager=world.manager, on_note=world.on_note, with_exited=True
@@ -256,8 +256,6 @@ def _lines(
     detail: PodDetail | None,
 ) -> Iterator[str]:
     if detail is not None:
-        from podslice.cli.views.pod_page import pod_page
-
         yield from pod_page(detail, display)
         yield from status_lines.problems(found.problems, display)
         return
@@ -281,7 +279,6 @@ def _lines(
 def _pod_document(detail: PodDetail | None) -> documents.Document:
     if detail is None:
         return {}
-    from podslice.cli.views import pod_detail
 
     return {"pod": pod_detail.document(detail)}
 

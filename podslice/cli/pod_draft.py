@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from podslice.cli.host import load_node
 from podslice.cli.output import note
-from podslice.cli.session import load_node
 from podslice.cli.views.new_manifest import NewPod, make_document
+from podslice.inputs.manifest.load import read_manifest
 from podslice.policy.decide import decide
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ _YOUNG_SEC = 600
 
 def decide_draft(pod: NewPod, config: Config) -> tuple[list[PodDecision], list[Problem]]:
     """Return the decision about a pod as the manifest would have it, and all problems."""
-    from podslice.inputs.manifest.load import read_manifest
-
     loaded = read_manifest(make_document(pod), "")
     node = load_node(config, lenient=True)
     decisions = [decide(each, node, config) for each in loaded.pods]

@@ -21,6 +21,7 @@ from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress, Pod
 from podslice.programs import NoAnswerError
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
+from podslice.systemd.journalctl import LogQuery, Query, read_events, read_messages
 from podslice.usage import stats
 from podslice.usage.health import HealthProblem
 from podslice.usage.stats import NodeStats
@@ -222,8 +223,6 @@ def _read_journal(
 
 def _read_events(world: LiveWorld, key: str) -> tuple[tuple[Entry, ...], str]:
     """Return the last events of a pod, or why they can't be read."""
-    from podslice.systemd.journalctl import Query, read_events
-
     try:
         return tuple(read_events(Query(pods=[key], lines=_EVENTS, manager=world.manager))), ""
     except PodsliceError as error:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, FAILED, code_of
+from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, read_stdin
 from podslice.cli.output import note, write
 from podslice.cli.own_program import PROGRAM, own_program
-from podslice.cli.session import load_node
+from podslice.cli.start_at_boot import note_start_at_boot
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.cli.views.quadlet_lines import quadlet_lines
 from podslice.errors import HostError, InputError, Problem, printable
@@ -25,6 +26,7 @@ from podslice.model.config import Rules, Validate
 from podslice.policy.allocatable import validate_node
 from podslice.processes.quadlet_files import Directories, installed, write_quadlets
 from podslice.programs import NoAnswerError, run_program
+from podslice.quadlet.archive import with_archive
 from podslice.quadlet.generate import generate
 from podslice.quadlet.probes import program_problem
 from podslice.quadlet.result import ARCHIVE_SUFFIX, Options, Quadlets
@@ -90,8 +92,6 @@ def render_quadlets(
         note(text)
     code = _write(made, planning.manager, target)
     if target.install:
-        from podslice.cli.start_at_boot import note_start_at_boot
-
         note_start_at_boot(planning, filename)
     return code
 
@@ -101,8 +101,6 @@ def _write(made: tuple[Quadlets, ...], manager: Manager, target: Target) -> int:
     if target.install:
         directories = installed(manager)
     elif target.directory is not None:
-        from podslice.quadlet.archive import with_archive
-
         directories = Directories(generator=target.directory, units=target.directory)
         made = tuple(with_archive(each, top) for each in made)
     else:

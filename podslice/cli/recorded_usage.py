@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podslice.cli import session
+from podslice.cli import host
 from podslice.errors import HostError, invalid
 from podslice.policy.recommendation import REQUEST_PERCENTILE, UsedAmounts, used_amounts
 from podslice.policy.usage_samples import is_expired
@@ -25,7 +25,7 @@ def recorded_files(planning: Planning) -> UsageFiles:
     Raises:
         InputError: it records nothing.
     """
-    directory = session.usage_directory(planning.config, planning.manager)
+    directory = host.usage_directory(planning.config, planning.manager)
     if not directory:
         raise invalid("no usage is recorded", "set usage-history to a directory")
     return UsageFiles(Path(directory))
@@ -40,7 +40,7 @@ class RecordedUsage:
     """Reads the 90th percentile of what pods have used, again only after the agent has written."""
 
     def __init__(self, world: LiveWorld) -> None:
-        directory = session.usage_directory(world.config, world.manager)
+        directory = host.usage_directory(world.config, world.manager)
         self._files = UsageFiles(Path(directory)) if directory else None
         self._known: dict[str, tuple[int, UsedAmounts | None]] = {}
         """By the key of the pod, with the time at which its file was written."""

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from podslice.cli import configuration
 from podslice.cli.output import emit
 from podslice.cli.views import change_documents, documents
+from podslice.cli.views.quadlet_steps import result_document, result_lines
 from podslice.cli.views.report_lines import report_lines, step_lines
+from podslice.cli.views.service_lines import service_document, service_lines
 from podslice.reconcile.report import Outcome, summarize
 
 if TYPE_CHECKING:
@@ -72,7 +74,6 @@ def _lines(
     if not before and not after:
         yield from report_lines(report, display)
         return
-    from podslice.cli.views.quadlet_steps import result_lines
 
     yield from result_lines(before, display)
     yield from step_lines(report, display)
@@ -82,8 +83,6 @@ def _lines(
 
 def _service_lines(services: Sequence[PlacedService], flag: str, display: Display) -> Iterator[str]:
     if services:
-        from podslice.cli.views.service_lines import service_lines
-
         yield from service_lines(services, flag, display)
 
 
@@ -91,7 +90,6 @@ def _services_document(services: Sequence[PlacedService]) -> documents.Document:
     """Return the part of the document on adopted services, where there are some."""
     if not services:
         return {}
-    from podslice.cli.views.service_lines import service_document
 
     return {"changed": True, "services": documents.listed(services, service_document)}
 
@@ -100,7 +98,6 @@ def _document(results: Sequence[QuadletResult]) -> documents.Document:
     """Return the part of the document on quadlets, where there are some."""
     if not results:
         return {}
-    from podslice.cli.views.quadlet_steps import result_document
 
     is_change = any(each.outcome is Outcome.DONE for each in results)
     changed = {"changed": True} if is_change else {}

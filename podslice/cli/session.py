@@ -3,117 +3,32 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import only_pod_named
+from podslice.cli.host import load_node, open_store
 from podslice.cli.output import note
-from podslice.errors import BusUnavailable, HostError
-from podslice.kernel.host import read_node
-from podslice.model.config import Config, CpuManagerPolicy
-from podslice.model.manager import SYSTEM, Manager
+from podslice.errors import BusUnavailable
+from podslice.kernel.cgroup import CgroupFs
+from podslice.model.config import Config
 from podslice.model.node import Node
-from podslice.model.resources import CPU, MEMORY
+from podslice.reconcile.guard import Guarded
+from podslice.reconcile.rollback import recorded
+from podslice.reconcile.world import LiveWorld, World
+from podslice.store import Store
+from podslice.systemd.bus import Bus
 from podslice.systemd.find_manager import find_manager
+from podslice.systemd.slice_files import SliceFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from podslice.cli.options import Planning
-    from podslice.model.pod import Pod
     from podslice.reconcile.world import LiveWorld, World
     from podslice.store import Store
 
 T = TypeVar("T")
-
-
-def load_node(config: Config, *, lenient: bool = False, manager: Manager = SYSTEM) -> Node:
-    """Return this host's node; an empty one if the capacity is configured, or not needed.
-
-    Its controllers are those of the manager.
-
-    Raises:
-        HostError: the host's capacity is needed and cannot be read.
-    """
-    try:
-        node = read_node(control_group=manager.control_group)
-    except HostError:
-        if lenient or {CPU, MEMORY} <= config.capacity.keys():
-            return Node(capacity={})
-        raise
-    if config.cpu_manager_policy is CpuManagerPolicy.NONE or CPU in config.capacity:
-        return node
-    from podslice.kernel.host_cpus import read_cpu_topology
-
-    return replace(node, topology=read_cpu_topology())
-
-
-def runtime_directory(manager: Manager) -> Path:
-    """Return the directory of records, which lasts until shutdown or the end of the session.
-
-    Raises:
-        HostError: there is no session, or it is another user's.
-    """
-    base = manager.runtime_directory
-    directory = Path(base, "podslice")
-    if not manager.is_user:
-        return directory
-    if not manager.has_session:
-        raise HostError(
-            "there is no user session: XDG_RUNTIME_DIR is not set; log in, or enable lingering"
-            f" (loginctl enable-linger) and set XDG_RUNTIME_DIR={base}"
-        )
-    owner, uid = _owner(base), manager.uid
-    if owner not in (uid, None):
-        raise HostError(
-            f"XDG_RUNTIME_DIR={base} belongs to user {owner}, not to user {uid}; set"
-            f" XDG_RUNTIME_DIR=/run/user/{uid}"
-        )
-    return directory
-
-
-def level_directory(manager: Manager) -> Path:
-    """Return the directory of an agent that applies pod levels, apart from the other agent's.
-
-    A DaemonSet may run the one, and the host the other.
-
-    Raises:
-        HostError: there is no session, or it is another user's.
-    """
-    return runtime_directory(manager) / "kubelet"
-
-
-def usage_directory(config: Config, manager: Manager) -> str:
-    """Return the directory of histories of usage; empty if none are recorded.
-
-    The default one belongs to the host's agent; a user has `~/.local/state/podslice/usage`.
-    """
-    default = Config().usage_history
-    if manager.is_user and config.usage_history == default:
-        return default.replace("/var/lib", manager.state_directory, 1)
-    return config.usage_history
-
-
-def _owner(path: str) -> int | None:
-    """Return the owner of a directory; None if it cannot be determined."""
-    try:
-        return Path(path).stat().st_uid
-    except OSError:
-        return None
-
-
-def open_store(planning: Planning) -> Store:
-    """Return the records, which last until shutdown or the end of the session.
-
-    Raises:
-        HostError: there is no session, or it is another user's.
-    """
-    from podslice.store import Store
-
-    directory = runtime_directory(planning.manager)
-    return Store(directory, cgroup_root=planning.config.cgroup_root)
 
 
 @asynccontextmanager
@@ -123,11 +38,6 @@ async def open_world(planning: Planning) -> AsyncIterator[LiveWorld]:
     Raises:
         BusUnavailable: there is no service manager to connect to.
     """
-    from podslice.kernel.cgroup import CgroupFs
-    from podslice.reconcile.guard import Guarded
-    from podslice.systemd.bus import Bus
-    from podslice.systemd.slice_files import SliceFiles
-
     offline = offline_world(planning)
     # the files of a user manager depend on the session, so systemd is asked
     files = None if planning.manager.is_user else SliceFiles(Path("/"), CgroupFs())
@@ -142,8 +52,6 @@ def offline_world(planning: Planning) -> World:
     Raises:
         HostError: there is no session, or it is another user's.
     """
-    from podslice.reconcile.world import World
-
     return World(
         node=load_node(planning.config, manager=planning.manager),
         config=planning.config,
@@ -208,55 +116,9 @@ def in_world_or_offline(planning: Planning, work: Callable[[World], Awaitable[T]
     return interrupts.run(session())
 
 
-def applied_pods(planning: Planning) -> tuple[Pod, ...]:
-    """Return the applied pods from their records.
-
-    Raises:
-        HostError: the records cannot be read, or there is no session.
-    """
-    return open_store(planning).load().pods
-
-
-def applied_pod(planning: Planning, name: str, namespace: str | None) -> str:
-    """Return the key of an applied or evicted pod, also where its workload is named.
-
-    A name that no record has is returned as a key: the pod may be found by its slice.
-
-    Raises:
-        InputError: the workload has several pods.
-        HostError: the records cannot be read.
-    """
-    return only_pod_named(name, namespace, recorded_keys(planning))
-
-
-def recorded_keys(planning: Planning) -> set[str]:
-    """Return the keys of the applied and the evicted pods.
-
-    Raises:
-        HostError: the records cannot be read, or there is no session.
-    """
-    records = open_store(planning).load()
-    return {*(pod.key for pod in records.pods), *(mark.pod for mark in records.evicted)}
-
-
-def recorded_pods(planning: Planning) -> tuple[Pod, ...]:
-    """Return the applied pods; none if their records cannot be read."""
-    try:
-        return applied_pods(planning)
-    except HostError as error:
-        note(f"{error}; applied pods are not counted")
-        return ()
-
-
 @asynccontextmanager
 async def open_recorded_world(store: Store) -> AsyncIterator[LiveWorld]:
     """Connect with the recorded root slice, independent of the configuration."""
-    from podslice.reconcile.guard import Guarded
-    from podslice.reconcile.rollback import recorded
-    from podslice.reconcile.world import LiveWorld
-    from podslice.store import Store
-    from podslice.systemd.bus import Bus
-
     async with Bus(find_manager()) as bus:
         root = recorded(store).cgroup_root
         world = LiveWorld(

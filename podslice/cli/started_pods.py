@@ -11,9 +11,14 @@ from podslice.cli import interrupts
 from podslice.cli.manifests import choose_candidates, load_all, require_pods
 from podslice.cli.output import note
 from podslice.cli.quadlet_presence import may_have_quadlets
+from podslice.cli.quadlets import further_problems, host_options, load_with_workloads, make_quadlets
+from podslice.cli.views.quadlet_steps import plan_lines, step_document
 from podslice.cli.wanted import sources_or_default
 from podslice.errors import invalid
 from podslice.plan import StopUnit
+from podslice.policy.cpu_manager import with_lasting_cpus
+from podslice.processes.quadlet_plan import QuadletPlanner, list_none
+from podslice.processes.quadlet_services import QuadletServices
 from podslice.reconcile.report import Outcome
 from podslice.reconcile.world import LiveWorld
 
@@ -49,7 +54,6 @@ class PodsToStart:
         """Return the quadlets with these CPUs."""
         if not desired.own_cpus:
             return self.quadlets
-        from podslice.policy.cpu_manager import with_lasting_cpus
 
         return self.make(with_lasting_cpus(self.decisions, desired))
 
@@ -100,13 +104,6 @@ def _load_started(
         HostError: podman or systemd is not installed.
         PodsliceError: the stated files have nothing that podslice runs.
     """
-    from podslice.cli.quadlets import (
-        further_problems,
-        host_options,
-        load_with_workloads,
-        make_quadlets,
-    )
-
     validate = planning.config.validate
     sources = sources_or_default(planning, filename)
     loaded, workloads = load_with_workloads(sources, namespace, frozenset(ignored), validate)
@@ -146,7 +143,6 @@ class PlannedServices:
         """Return the part of the document on quadlets, where there are some."""
         if not self.steps:
             return {}
-        from podslice.cli.views.quadlet_steps import step_document
 
         return {"changed": True, "quadlets": [step_document(*each) for each in self.steps]}
 
@@ -154,7 +150,6 @@ class PlannedServices:
         """Return one line for each step."""
         if not self.steps:
             return ()
-        from podslice.cli.views.quadlet_steps import plan_lines
 
         return tuple(plan_lines(self.steps, display))
 
@@ -184,9 +179,6 @@ class StartedPods:
             self._connect(world, grace_sec)
 
     def _connect(self, world: World, grace_sec: int | None) -> None:
-        from podslice.processes.quadlet_plan import QuadletPlanner, list_none
-        from podslice.processes.quadlet_services import QuadletServices
-
         if not isinstance(world, LiveWorld):
             self._planner = QuadletPlanner(list_none, world.manager, self._wanted.quadlets)
             return

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import select
 import sys
 
 TYPE_CHECKING = False
@@ -81,8 +82,6 @@ class _Patient(io.FileIO):
 
     def write(self, data: ReadableBuffer, /) -> int:
         while (written := super().write(data)) is None:
-            import select
-
             poll = select.poll()
             poll.register(self.fileno(), select.POLLOUT)
             poll.poll()

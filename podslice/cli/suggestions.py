@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 
 DESTRUCTIVE = frozenset(
     {
@@ -72,8 +73,6 @@ OPTION_EQUIVALENTS = {
 
 def closest(given: str, known: Iterable[str]) -> str | None:
     """Return the known name that is spelled most like a given one; None if none is similar."""
-    from difflib import get_close_matches
-
     return next(iter(get_close_matches(given, sorted(known), n=1)), None)
 
 

@@ -1,4 +1,4 @@
-"""The verbs with their summaries, and the options of every verb, as the help shows them."""
+"""The verbs with their summaries."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ SUMMARIES = {
         "agent": "Run the agent, which keeps pods as their manifests request.",
     },
 }
-"""The verbs under their headings in the help, with the first paragraph of their descriptions."""
-VERB_GROUPS = {heading: tuple(verbs) for heading, verbs in SUMMARIES.items()}
+"""The verbs under their headings in the help, with the first paragraph of their descriptions.
 
-VERSION_HELP = "Print the version."
-COLOR_HELP = (
-    "When to color the output; auto: on a terminal, unless NO_COLOR is set or TERM is dumb."
-)
+They are here so that the help of the program requires no import of the verbs.
+"""
+VERB_GROUPS = {heading: tuple(verbs) for heading, verbs in SUMMARIES.items()}
+BELOW_NODE = {"init": "node_init", "recommend": "node_recommend", "reset": "node_init"}
+"""The verbs below `node`, and their modules."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from podslice.cli.quadlet_presence import pods_with_quadlets
 from podslice.errors import HostError, InputError, Severity, printable
 from dataclasses import dataclass
+from podslice.agent.manifest_files import ManifestDirectories
+from podslice.agent.wanted_pods import WantedPodsReader
 from podslice.errors import InputError, Severity
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config, Containers
@@ -82,8 +84,6 @@ def sources_or_default(planning: Planning, filename: Sequence[str] | None) -> li
 
 def pods_of_manifests(planning: Planning) -> dict[str, set[str]]:
     """Return the pods of each file in the manifest directories that can be read."""
-    from podslice.agent.manifest_files import ManifestDirectories
-
     directories = manifest_directories(planning.config, planning.manager)
     reader = ManifestDirectories(directories, validate=planning.config.validate)
     contents = finish(reader.read())
@@ -167,8 +167,6 @@ async def _compare(
     world: World, findings: Findings, state: Assessment, manifests: ManifestDirectories
 ) -> WantedByManifests:
     """Compare the manifests with the applied pods, as a round of the agent does."""
-    from podslice.agent.wanted_pods import WantedPodsReader
-
     reader = WantedPodsReader(lambda: world, manifests)
     wanted = finish(reader.read(state.current))
     while wanted.contents.is_partial:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 _NEAR = 0.75
 """Similarity from which a name is taken for a misspelled one; that of `gpu` and `cpu` is 0.67."""
@@ -12,7 +13,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that a name is probably meant to be."""
     if len(name) > 40:
         return None
-    from difflib import get_close_matches  # noqa: PLC0415 (needed for errors only)
 
     lower = {other.lower(): other for other in sorted(known)}
     found = get_close_matches(name.lower(), lower, n=1, cutoff=_NEAR)

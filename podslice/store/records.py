@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from podslice.errors import FORMAT_ERRORS
+from podslice.inputs.manifest.load import format_manifest, parse_manifest
 from podslice.model.node_state import Eviction
 from podslice.model.pod import NO_PROGRESS, InitProgress, Pod
 from podslice.pausable import Steps
@@ -118,7 +119,6 @@ def parse(path: Path, expected: Pod | None = None) -> Record | None:
         OSError: it can't be read.
     """
     # pydantic takes a third of the start-up time, and is not needed without records
-    from podslice.inputs.manifest.load import parse_manifest  # noqa: PLC0415
 
     try:
         record, where = parse_json(path), f"record of {path.stem}"
@@ -160,8 +160,6 @@ def digest(pod: Pod) -> str:
 
 
 def _format(pod: Pod) -> dict[str, Any]:
-    from podslice.inputs.manifest.load import format_manifest  # noqa: PLC0415
-
     return format_manifest(pod)
 
 

@@ -40,11 +40,13 @@ from podslice.systemd.call_checks import (
 from podslice.systemd.change_signals import MATCHES, ChangeSignals
 from podslice.systemd.client import OnChange, OnExit
 from podslice.systemd.dbus.connection import Connection, ConnectionLost, Peer
+from podslice.systemd.inspect_unit import inspect_unit
 from podslice.systemd.jobs import MATCH, Jobs
 from podslice.systemd.manager_calls import ManagerCalls, exists, is_as_requested, is_implied
 from podslice.systemd.observe_units import observe_units
 from podslice.systemd.slice_files import SliceFiles
 from podslice.systemd.tasks import run_concurrently
+from podslice.systemd.unit_definitions import read_definition, read_predecessors
 
 if TYPE_CHECKING:
     from podslice.model.inspected_unit import InspectedUnit
@@ -146,20 +148,14 @@ class Bus:
         return await self._insist(partial(_list_units, patterns))
 
     async def inspect(self, name: UnitName) -> InspectedUnit | None:
-        from podslice.systemd.inspect_unit import inspect_unit  # noqa: PLC0415 - one verb needs it
-
         check_name(name)
         return await self._insist(partial(inspect_unit, name))
 
     async def read_definition(self, name: UnitName) -> UnitDefinition:
-        from podslice.systemd.unit_definitions import read_definition  # noqa: PLC0415 - few verbs
-
         check_name(name)
         return await self._insist(partial(read_definition, name))
 
     async def read_predecessors(self, name: UnitName) -> frozenset[UnitName]:
-        from podslice.systemd.unit_definitions import read_predecessors  # noqa: PLC0415 - one verb
-
         check_name(name)
         return await self._insist(partial(read_predecessors, name))
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from dbus_next._private.marshaller import Marshaller
-from dbus_next.signature import Variant
+from podslice.systemd.dbus.library._private.marshaller import Marshaller
+from podslice.systemd.dbus.library.signature import Variant
 
 from podslice.model.manager import Manager
 from podslice.model.unit import TransientUnit, UnitName

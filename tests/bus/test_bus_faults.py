@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dbus_next.signature import Variant
+from podslice.systemd.dbus.library.signature import Variant
 
 from podslice.errors import (
     BadProperty,

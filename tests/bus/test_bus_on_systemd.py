@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from dbus_next._private.unmarshaller import Unmarshaller
-from dbus_next.signature import Variant
+from podslice.systemd.dbus.library._private.unmarshaller import Unmarshaller
+from podslice.systemd.dbus.library.signature import Variant
 
 from podslice.errors import (
     BadProperty,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from dbus_next.signature import Variant
+from podslice.systemd.dbus.library.signature import Variant
 
 from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.unit import INFINITY, UnitName

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from podslice.imports import modules_of
-from podslice.metric_text import format_head, format_sample
+from prometheus_client.metrics_core import Metric
+from prometheus_client.utils import floatToGoString
 
-with modules_of("prometheus_client"):
-    from prometheus_client.metrics_core import Metric
-    from prometheus_client.utils import floatToGoString
+from podslice.metric_text import format_head, format_sample
 
 _COUNTER = "counter"
 _format_number: Callable[[float], str] = floatToGoString

@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from prometheus_client.metrics_core import Metric
+
 from podslice.agent.counters import Counters
 from podslice.agent.endpoints.family_text import format_family
 from podslice.agent.endpoints.metric_families import make_family
 from podslice.agent.endpoints.metrics import CONTENT_TYPE, collect_agent
 from podslice.agent.endpoints.pages import JSON_TYPE, Response, Route
-from podslice.imports import modules_of
 from podslice.model.event import Kind
 from podslice.model.level_plan import LeftReason, LevelPlan
 from podslice.model.properties import PROPERTIES
-
-with modules_of("prometheus_client"):
-    from prometheus_client.metrics_core import Metric
 
 _KINDS = (
     *(Kind.AGENT_STARTED, Kind.AGENT_STOPPED, Kind.AGENT_FAILED, Kind.AGENT_NOTED),

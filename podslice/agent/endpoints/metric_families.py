@@ -6,19 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.utils import floatToGoString
+
 from podslice.agent.counters import Histogram
 from podslice.agent.endpoints.snapshot import Limits
-from podslice.imports import modules_of
 from podslice.kernel.cgroup import Sample
 from podslice.model.resources import CPU, MEMORY, PIDS, Amounts
-
-with modules_of("prometheus_client"):
-    from prometheus_client.metrics_core import (
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        HistogramMetricFamily,
-    )
-    from prometheus_client.utils import floatToGoString
 
 RESOURCE = ("resource", "unit")
 _UNITS = {CPU: "cores", PIDS: "integer"}

@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
+from prometheus_client.metrics_core import Metric
+from prometheus_client.process_collector import ProcessCollector
+
 from podslice import __version__
 from podslice.agent.counters import Counters
 from podslice.agent.endpoints.family_text import format_family
@@ -28,16 +31,11 @@ from podslice.agent.endpoints.metric_families import (
 )
 from podslice.agent.endpoints.pod_metrics import collect_containers, collect_pods
 from podslice.agent.endpoints.snapshot import Snapshot
-from podslice.imports import modules_of
 from podslice.model.event import Kind
 from podslice.model.node import Allocation
 from podslice.model.node_state import Condition
 from podslice.policy.allocatable import threshold_amount
 from podslice.usage.stats import NodeStats
-
-with modules_of("prometheus_client"):
-    from prometheus_client.metrics_core import Metric
-    from prometheus_client.process_collector import ProcessCollector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

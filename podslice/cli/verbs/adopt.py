@@ -9,14 +9,19 @@ import typer
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, RestartService
+from podslice.cli.host import applied_pod
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.session import applied_pod, in_world, locked
+from podslice.cli.placed_services import emit_services, log_services
+from podslice.cli.session import in_world, locked
+from podslice.cli.start_at_boot import note_limits_at_boot
 from podslice.cli.views import documents, status_documents
 from podslice.cli.views.tables import columns
 from podslice.errors import InputError, Problem, invalid
 from podslice.model.event import Kind
+from podslice.processes import adoption
+from podslice.processes.service_adoption import adopt_services, restart_due
 from podslice.reconcile.world import LiveWorld
 
 if TYPE_CHECKING:
@@ -46,7 +51,7 @@ def adopt(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     restart: RestartService = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Put running processes, or services for good, into a pod.
+    """Run `podslice adopt`.
 
     Processes are moved into the scope of a container; the exit status is 0 only if all are there.
     For a service a drop-in is written, by which it starts in the pod, also after a reboot.
@@ -90,9 +95,6 @@ def _adopt_services(
     may_restart: bool,
 ) -> int:
     """Write the drop-ins of services, and restart those that run elsewhere."""
-    from podslice.cli.placed_services import emit_services, log_services
-    from podslice.cli.start_at_boot import note_limits_at_boot
-    from podslice.processes.service_adoption import adopt_services, restart_due
 
     async def work(world: LiveWorld) -> tuple[PlacedService, ...]:
         with locked(world.store), manual_log("adopt", world.store, world.manager) as log:
@@ -111,7 +113,6 @@ def _adopt_processes(
     planning: Planning, key: str, container: str | None, pids: list[int], output: OutputFormat
 ) -> int:
     """Move processes into a container's scope."""
-    from podslice.processes import adoption
 
     async def work(world: LiveWorld) -> Adopted:
         with locked(world.store), manual_log("adopt", world.store, world.manager) as log:

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from podslice.agent.daemon import Daemon, Setup
 from podslice.cli.arguments import DONE
+from podslice.cli.host import load_node, runtime_directory, usage_directory
+from podslice.cli.kubelet_agent import run_kubelet_agent
 from podslice.cli.kubelet_options import (
     Insecure,
     Kubeconfig,
@@ -26,12 +29,14 @@ from podslice.cli.kubelet_options import (
 )
 from podslice.cli.options import Planning, agent_options
 from podslice.cli.own_program import own_program
-from podslice.cli.session import load_node, runtime_directory, usage_directory
 from podslice.cli.wanted import manifest_directories
 from podslice.errors import InputError
 from podslice.policy.allocatable import check_host
 from podslice.reconcile.world import World
 from podslice.store import Store
+from podslice.systemd.bus import Bus
+from podslice.systemd.journal import Journal
+from podslice.systemd.notify import Notifier, listen_fds
 
 if TYPE_CHECKING:
     from podslice.agent.daemon import Setup
@@ -70,7 +75,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     kubelet_version: KubeletVersion = None,
     restore: Restore = False,  # noqa: FBT002
 ) -> int:
-    """Run the agent, which keeps pods as their manifests request.
+    """Run `podslice agent`.
 
     It applies changed manifests, restores values that were changed externally, and evicts pods
     when the node is short of a resource. With --kubelet it only applies the pod levels of a
@@ -87,8 +92,6 @@ def agent(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     # an invalid configuration is an error before anything is opened
     follows = check_options(source, planning.config, planning.manager, restores=restore)
     if follows:
-        from podslice.cli.kubelet_agent import run_kubelet_agent
-
         _prepare_memory()
         run_kubelet_agent(source, planning, socket, restores=restore)
     else:
@@ -97,8 +100,6 @@ def agent(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
 
 def _run_agent(planning: Planning, socket: Path | None) -> None:
-    from podslice.agent.daemon import Daemon
-
     _check_node(load_node(planning.config, manager=planning.manager), planning.config)
     _prepare_memory()
 
@@ -121,11 +122,6 @@ def _prepare_memory() -> None:
 
 def _setup(planning: Planning, socket: Path | None) -> Setup:
     """Return what the daemon needs: how to load its world, and its connections."""
-    from podslice.agent.daemon import Setup
-    from podslice.systemd.bus import Bus
-    from podslice.systemd.journal import Journal
-    from podslice.systemd.notify import Notifier, listen_fds
-
     directory = runtime_directory(planning.manager)
     environment = dict(os.environ)
     return Setup(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,13 +13,14 @@ from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import StepProgress, both
+from podslice.cli.report_output import emit_report
 from podslice.cli.session import in_world, locked
+from podslice.cli.start_at_boot import note_start_at_boot
 from podslice.cli.started_pods import StartedPods, load_pods_to_apply
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import sources_or_default
 from podslice.errors import invalid
 from podslice.model.event import Kind
-from podslice.plan import Plan
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import apply as apply_pods
 from podslice.reconcile.guard import claims_beside_kubelet
@@ -31,9 +30,7 @@ from podslice.reconcile.world import LiveWorld
 
 if TYPE_CHECKING:
     from podslice.model.desired import PodDecision
-    from podslice.quadlet.result import Quadlets
 
-_SENT_SEC = 0.02
 """The first call is sent within this time after the plan."""
 
 CONFIRM_MAX_SEC = 86_400
@@ -63,7 +60,7 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     start: Start = False,  # noqa: FBT002
     ignore: Ignore = None,
 ) -> int:
-    """Create and change slices as the manifests request.
+    """Run `podslice apply`.
 
     Pods that are applied already, and reservations, are set again where they have changed.
     """
@@ -73,7 +70,8 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         planning, filename, namespace, start=start, ignored=ignore, is_for_host=True
     )
     _check_prune(sources, candidates, prune=prune)
-    _note_start_at_boot(planning, sources, to_start.quadlets)
+    if to_start.quadlets:
+        note_start_at_boot(planning, sources)
     request = Request(
         candidates=candidates, prune=prune, force=force, by_operator=True, starts_containers=start
     )
@@ -95,7 +93,7 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
                     request,
                     confirm_sec=confirm,
                     prepare=prepare,
-                    on_plan=both(both(log.start, progress.start), _import_later),
+                    on_plan=both(log.start, progress.start),
                     on_result=both(log.step, progress.step),
                 )
             log.finish(report)
@@ -110,7 +108,9 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         return report, started, services
 
     report, started, services = in_world(planning, work)
-    return _emit(report, started, services, planning.manager.flag, output)
+    return emit_report(
+        report, output, started=started, services=services, flag=planning.manager.flag
+    )
 
 
 async def _start(world: LiveWorld, started: StartedPods) -> None:
@@ -136,27 +136,3 @@ def _check_prune(sources: list[str], candidates: Sequence[PodDecision], *, prune
             "to remove every pod: podslice delete --all",
             where=", ".join(sources) or "the manifest directories",
         )
-
-
-def _note_start_at_boot(
-    planning: Planning, filename: list[str], quadlets: Sequence[Quadlets]
-) -> None:
-    if quadlets:
-        from podslice.cli.start_at_boot import note_start_at_boot
-
-        note_start_at_boot(planning, filename)
-
-
-def _emit(
-    report: Report, started: StartedPods, services: PodServices, flag: str, output: OutputFormat
-) -> int:
-    from podslice.cli.report_output import emit_report
-
-    return emit_report(report, output, started=started, services=services, flag=flag)
-
-
-def _import_later(made: Plan) -> None:
-    """Import what prints the report while systemd takes the first steps."""
-    if made:
-        loop = asyncio.get_running_loop()
-        loop.call_later(_SENT_SEC, import_module, "podslice.cli.report_output")

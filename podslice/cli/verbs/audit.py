@@ -9,6 +9,7 @@ import typer
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import DIFFERENCES, DONE
+from podslice.cli.host import load_node
 from podslice.cli.kubelet_options import (
     Insecure,
     Kubeconfig,
@@ -27,6 +28,7 @@ from podslice.model.manager import SYSTEM
 from podslice.policy.kubelet_values import expect_node
 from podslice.store.level_record import LevelRecord
 from podslice.usage.kubelet_comparison import KubeletHost
+from podslice.systemd.bus import Bus
 from podslice.usage.kubelet_units import audit_units, unit_patterns
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def audit(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     kubelet_version: KubeletVersion = None,
     output: Format = AuditFormat.TABLE,
 ) -> int:
-    """Compare a kubelet's units with the values that its pods give.
+    """Run `podslice audit`.
 
     Nothing is changed. The exit status is 3 if there is a problem.
     """
@@ -105,8 +107,6 @@ def _audit(source: KubeletSource) -> NodeAudit:
 
 async def _observe(pods: Sequence[KubeletPod], node: Node, settings: KubeletSettings) -> NodeAudit:
     """Return the audit of the loaded units of the kubelet."""
-    from podslice.systemd.bus import Bus
-
     cgroups = CgroupFs()
     async with Bus(SYSTEM) as client:
         default = await client.default_tasks_max()

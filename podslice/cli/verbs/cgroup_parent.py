@@ -9,15 +9,16 @@ import typer
 
 from podslice.cli import configuration
 from podslice.cli.arguments import DONE, Namespace, PodName, only_pod_named
+from podslice.cli.host import applied_pod, applied_pods, load_node
 from podslice.cli.manifests import all_problems, decide_all, load_manifests, named_pods
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
-from podslice.cli.session import applied_pod, applied_pods, load_node
 from podslice.errors import HostError, InputError, Severity
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.desired import PodDecision
 from podslice.policy.decide import decide
 from podslice.processes.runtime_options import FORMATTERS, Form, Parent
+from podslice.processes.target import find_container
 
 HINTS = {
     Form.PODMAN: "in a podman pod, every container needs these options, and the pod itself none",
@@ -62,7 +63,7 @@ def cgroup_parent(
     namespace: Namespace = None,
     output: OutputForm = Form.NAME,
 ) -> int:
-    """Print a pod's slice, or the options that use it.
+    """Run `podslice cgroup-parent`.
 
     The options make podman, docker, systemd or an OCI runtime start a container in the slice.
     """
@@ -75,8 +76,6 @@ def cgroup_parent(
         found = _find_applied(planning, key)
     limits_of = None
     if container is not None or output is Form.OCI:
-        from podslice.processes.target import find_container
-
         limits_of = find_container(found, container)
     parent = Parent(
         pod=found,

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from podslice.cli.arguments import DONE, Namespace, Output, code_of
+from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.session import load_node
 from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import count_problems, problem_line, problem_lines
 from podslice.errors import InputError, Problem, bounded
@@ -45,7 +45,7 @@ def check(
     output: Output = OutputFormat.TABLE,
     place: Place = None,
 ) -> int:
-    """Check the configuration and manifests, and report all problems."""
+    """Run `podslice check`."""
     if place is not None and planning.config_file is None:
         hint = "add --config FILE"
         raise InputError(Problem(where="--as", message="there is no file to check", hint=hint))

@@ -14,10 +14,10 @@ import typer
 from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, Namespace, code_of
 from podslice.cli.generated_files import write_generated
+from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, read_stdin
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
-from podslice.cli.session import load_node
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.compose.manifest import PodDraft, draft_pod, join_problems
 from podslice.compose.override import make_override, unsupported_by
@@ -33,6 +33,8 @@ from podslice.compose.resolver import (
 from podslice.compose.settings import Settings, parse_budget
 from podslice.compose.tools import HEAD, OVERRIDE, ComposeTool, ProjectFiles, up_command
 from podslice.compose.yaml_text import format_yaml
+from podslice.doctor.facts import installed_runtimes
+from podslice.doctor.runtime_drivers import SYSTEMD
 from podslice.errors import InputError, Problem, excerpt, invalid, printable, warning
 from podslice.inputs.budget import Budget
 from podslice.inputs.manifest.load import read_manifest
@@ -130,7 +132,7 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     write_override: WriteOverride = False,  # noqa: FBT002
     output_dir: Directory = None,
 ) -> int:
-    """Write the pod and the override file of a compose project.
+    """Run `podslice compose`.
 
     The override file starts all services in the pod, so that they share its budget. Nothing is
     started.
@@ -233,9 +235,6 @@ def _later_starts(tool: ComposeTool, files: ProjectFiles, override: str) -> Iter
 
 def _check_driver(planning: Planning, tool: ComposeTool) -> Iterator[Problem]:
     """Yield a warning if the runtime of this host would not use the slice."""
-    from podslice.doctor.facts import installed_runtimes
-    from podslice.doctor.runtime_drivers import SYSTEMD
-
     for runtime in installed_runtimes(planning.manager, HOST_ROOT):
         if runtime.name == tool.runtime and runtime.driver not in ("", SYSTEMD):
             message = f"its cgroup driver is {runtime.driver}: containers would be outside the pod"

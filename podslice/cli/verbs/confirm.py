@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podslice.cli import interrupts, session
+from podslice.cli import host, interrupts, session
 from podslice.cli.arguments import DONE, FAILED
 from podslice.cli.manual_log import manual_log
 from podslice.cli.output import note, write
@@ -17,7 +17,7 @@ from podslice.systemd.find_manager import find_manager
 
 
 def confirm() -> int:
-    """Keep the values that `apply --confirm` has set."""
+    """Run `podslice confirm`."""
     found = interrupts.run(_confirm())
     if found is None:
         note("there is nothing to confirm")
@@ -34,7 +34,7 @@ def _describe(confirmed: PendingTrial) -> str:
 
 
 async def _confirm() -> PendingTrial | None:
-    store = Store(session.runtime_directory(find_manager()))
+    store = Store(host.runtime_directory(find_manager()))
     if recorded(store).unconfirmed is None:
         return None
     async with session.open_recorded_world(store) as world:

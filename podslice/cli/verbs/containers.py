@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podslice.cli.container_log import ContainerLog
+from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import write
@@ -16,7 +17,7 @@ from podslice.cli.quadlets import (
     host_options,
     make_quadlets,
 )
-from podslice.cli.session import in_world, load_node, locked
+from podslice.cli.session import in_world, locked
 from podslice.cli.views.quadlet_steps import result_lines
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import manifest_directories
@@ -29,8 +30,10 @@ from podslice.inputs.manifest.load import load_text
 from podslice.inputs.manifest.workloads import read_workloads
 from podslice.model.config import CpuManagerPolicy
 from podslice.pausable import finish
+from podslice.policy.cpu_manager import with_lasting_cpus
 from podslice.processes.quadlet_plan import QuadletPlanner
 from podslice.processes.quadlet_services import QuadletServices
+from podslice.reconcile.assess import assess
 from podslice.reconcile.report import Outcome
 
 _OTHERS_WRITE = 0o022
@@ -86,7 +89,6 @@ async def _assigned(world: LiveWorld) -> Desired | None:
     """Return the desired state, if pods have CPUs for themselves."""
     if world.config.cpu_manager_policy is CpuManagerPolicy.NONE:
         return None
-    from podslice.reconcile.assess import assess
 
     return (await assess(world)).desired
 
@@ -129,7 +131,6 @@ def _wanted_quadlets(
 def _with_cpus(file: _ManifestFile, desired: Desired | None) -> Iterable[PodDecision]:
     if desired is None:
         return file.decisions
-    from podslice.policy.cpu_manager import with_lasting_cpus
 
     return with_lasting_cpus(file.decisions, desired)
 

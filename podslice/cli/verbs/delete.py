@@ -21,13 +21,14 @@ from podslice.cli.arguments import (
     nearest_pod,
     pods_named,
 )
+from podslice.cli.host import recorded_keys
 from podslice.cli.manifests import load_manifests
 from podslice.cli.manual_log import ManualLog, manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import StepProgress, both
 from podslice.cli.report_output import emit_report
-from podslice.cli.session import in_world, locked, recorded_keys
+from podslice.cli.session import in_world, locked
 from podslice.cli.started_pods import StartedPods
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import pods_of_manifests
@@ -85,7 +86,7 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     restart: Restart = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Stop pods and remove their slices.
+    """Run `podslice delete`.
 
     Adopted services are released. One that runs in a pod is restarted with --restart; without it
     nothing is deleted.

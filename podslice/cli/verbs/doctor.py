@@ -10,6 +10,7 @@ from pathlib import Path
 
 from podslice.cli import configuration, interrupts
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
+from podslice.cli.host import open_store
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import load_node, open_store
@@ -31,6 +32,8 @@ from podslice.reconcile.guard import (
     list_evidence,
     recorded_pods,
 )
+from podslice.reconcile.guard import Guard, list_evidence, recorded_pods
+from podslice.systemd.bus import Bus
 
 HOST_ROOT = Path("/")
 ANSWER_SEC = 10.0
@@ -39,7 +42,7 @@ ANSWER_SEC = 10.0
 
 @planning_options
 def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
-    """Check whether this host meets the requirements.
+    """Run `podslice doctor`.
 
     Each finding has its effect and its fix. Nothing is changed, and no privileges are needed.
     """
@@ -91,8 +94,6 @@ def _facts(planning: Planning) -> Facts:
 
 async def _ask(planning: Planning) -> SystemdReply:
     """Return the reply of the service manager, or the reason why there is none."""
-    from podslice.systemd.bus import Bus
-
     tree, guard = Tree(cgroup_root=planning.config.cgroup_root), Guard(HOST_ROOT)
     kubelets = await guard.kubelets()
     units: Sequence[ObservedUnit] = ()

@@ -20,6 +20,7 @@ from podslice.cli.views.layout import Column, Shorten, blocks, table
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.errors import printable
 from podslice.systemd.find_manager import find_manager
+from podslice.systemd.journalctl import Query, read_events
 
 if TYPE_CHECKING:
     from podslice.systemd.journalctl import Entry
@@ -80,12 +81,10 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     user: User = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Show the events of the agent and of verbs, the latest last.
+    """Run `podslice events`.
 
     They are messages in the journal; journalctl -x adds an explanation to each.
     """
-    from podslice.systemd.journalctl import Query, read_events
-
     if follow and lines is None and since is None:
         lines = _FOLLOWED
     keys = [key_of(name, namespace) for name in pods or ()]

@@ -10,17 +10,21 @@ import typer
 
 from podslice.cli import configuration
 from podslice.cli.arguments import DONE, Names, Namespace, Output, code_of, pod_filter
+from podslice.cli.host import applied_pods, load_node
 from podslice.cli.manifests import all_problems, decide_all, load_all, named_pods
+from podslice.cli.node_cpus import read_cpus
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.session import applied_pods, load_node
 from podslice.cli.views import documents, pod_documents, tables
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import Problem, bounded, invalid
+from podslice.inputs.manifest.load import LoadedPods
+from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Node
 from podslice.policy.allocatable import allocate, validate_node
+from podslice.policy.compare import compare_rules
 from podslice.policy.cpu_manager import lack_cpus
 from podslice.policy.desire import desire
 from podslice.policy.volumes import unmounted
@@ -51,7 +55,7 @@ def explain(
     output: Output = OutputFormat.TABLE,
     diff_rules: DiffRules = False,  # noqa: FBT002
 ) -> int:
-    """Show each pod's QoS class and values, and their reasons.
+    """Run `podslice explain`.
 
     A reason is the field of the manifest, or the formula, that determines the value.
     """
@@ -90,9 +94,6 @@ def _desire_applied(loaded: LoadedPods, node: Node, planning: Planning) -> Desir
     config = planning.config
     if config.cpu_manager_policy is CpuManagerPolicy.NONE:
         return desire((), node, config, current=loaded.pods)
-    from podslice.cli.node_cpus import read_cpus
-    from podslice.kernel.cgroup import CgroupFs
-
     now = read_cpus(config, loaded.pods, planning.manager, CgroupFs())
     return desire((), node, config, current=loaded.pods, cpus=now)
 
@@ -139,8 +140,6 @@ def _load_applied(
     Raises:
         InputError: no pod is named, or one is not applied.
     """
-    from podslice.inputs.manifest.load import LoadedPods
-
     if not names:
         raise invalid(
             "missing option '--filename' / '-f', or the name of an applied pod",
@@ -155,8 +154,6 @@ def _load_applied(
 def _emit_differences(
     shown: tuple[PodDecision, ...], node: Node, config: Config, output: OutputFormat
 ) -> int:
-    from podslice.policy.compare import compare_rules
-
     found = [(each, compare_rules(each.pod, node, config)) for each in shown]
     emit(
         output,

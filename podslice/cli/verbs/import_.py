@@ -72,7 +72,7 @@ def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     namespace: PodNamespace = None,
     output: TextOrJson = ReportFormat.TEXT,
 ) -> int:
-    """Write the manifest of existing units or containers.
+    """Run `podslice import`.
 
     Limits are those that are set; requests are those that are set, or else the present use. Below
     the manifest is, in comments, how each unit or container is started in the pod. Nothing is

@@ -10,15 +10,18 @@ import typer
 
 from podslice.cli import configuration
 from podslice.cli.arguments import Namespace, PodFilter, PodName, key_of
+from podslice.cli.host import open_store
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note
-from podslice.cli.session import open_store
 from podslice.cli.suggestions import closest
 from podslice.errors import InputError, Problem
 from podslice.model.naming import OVERHEAD, Tree, scope_name, service_name
 from podslice.model.pod import Pod, Qos
 from podslice.model.unit import UnitName
+from podslice.processes.launch import Invocation, become, given_environment
+from podslice.processes.runtimes import containers, run_patiently
 from podslice.store.adopted_services import by_pod, read_adopted
+from podslice.systemd.journalctl import LogQuery, journal_command
 
 Container = Annotated[
     str | None,
@@ -62,13 +65,10 @@ def logs(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     namespace: Namespace = None,
     output: Format = None,
 ) -> int:
-    """Show the messages of a pod in the journal.
+    """Run `podslice logs`.
 
     They are those of its containers and of everything else in its slice.
     """
-    from podslice.processes.launch import Invocation, become, given_environment
-    from podslice.systemd.journalctl import LogQuery, journal_command
-
     planning = configuration.tolerate(planning)
     pods = _find(planning, key_of(pod, namespace))
     services = by_pod(read_adopted(planning.manager)) if container is not None else {}
@@ -149,8 +149,6 @@ def _slices(planning: Planning, uid: str) -> list[UnitName]:
 
 def _runtime_ids(planning: Planning, pods: list[Pod], container: str | None) -> list[str]:
     """Return the ids of the containers that podman and docker have for pods."""
-    from podslice.processes.runtimes import containers, run_patiently
-
     if not pods:
         return []
     uids, keys = {pod.uid for pod in pods}, {pod.key for pod in pods}

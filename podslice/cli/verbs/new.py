@@ -26,12 +26,14 @@ from podslice.cli.views.new_manifest import (
 )
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import HostError, InputError, Problem, invalid, printable
+from podslice.inputs.manifest.names import to_label
 from podslice.inputs.scalars import quote
 from podslice.model.config import Config
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import ObservedUnit, complete_name, is_unit_name
 from podslice.policy.proposal import PresentUse, StatedAmount, propose_amounts
 from podslice.systemd.find_manager import find_manager
+from podslice.usage import present_use
 
 if TYPE_CHECKING:
     from podslice.reconcile.world import LiveWorld
@@ -104,7 +106,7 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     overwrite: Overwrite = False,  # noqa: FBT002
     user: User = False,  # noqa: FBT002
 ) -> int:
-    """Write the manifest of a new pod, with a comment on each field.
+    """Run `podslice new`.
 
     All containers share the pod's budget. The manifest is printed on standard output; nothing is
     started.
@@ -165,8 +167,6 @@ def _option_of(where: str) -> str:
 
 def _observe(like: str, *, user: bool) -> tuple[PresentUse | None, list[Problem]]:
     """Return the present use of a unit or a process, or why there is none."""
-    from podslice.usage import present_use
-
     try:
         if like.isdecimal() and like.isascii():
             use, missing = present_use.process_use(int(like)), f"there is no process {like}"
@@ -208,8 +208,6 @@ def _find_unit(name: str, *, user: bool) -> ObservedUnit:
 
 def _container_like(use: PresentUse | None) -> str:
     """Return the name of the only container."""
-    from podslice.inputs.manifest.names import to_label
-
     return (to_label(use.name) if use else "") or _DEFAULT_CONTAINER
 
 

@@ -8,13 +8,15 @@ import typer
 
 from podslice.cli import configuration
 from podslice.cli.arguments import DONE, Output, code_of
+from podslice.cli.host import load_node, recorded_pods
+from podslice.cli.node_cpus import find_cpus
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.session import load_node, recorded_pods
 from podslice.cli.views import cpu_map, documents, pod_documents, tables
 from podslice.cli.views.node_bars import node_bars
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.cli.views.tier_evictions import tier_documents, tier_evictions, tier_lines
+from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import CpuManagerPolicy
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.desire import desire
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 @planning_options
 def node(planning: Planning, context: typer.Context, output: Output = OutputFormat.TABLE) -> int:
-    """Show the node's capacity, reservations and requests.
+    """Run `podslice node`.
 
     Allocatable is the capacity without the reservations and the hard eviction thresholds.
     """
@@ -84,7 +86,4 @@ def _find_cpus(planning: Planning, host: Node, pods: Iterable[Pod]) -> NodeCpus 
     """Return the CPUs, if pods can have some for themselves."""
     if planning.config.cpu_manager_policy is CpuManagerPolicy.NONE:
         return None
-    from podslice.cli.node_cpus import find_cpus
-    from podslice.kernel.cgroup import CgroupFs
-
     return find_cpus(host, planning.config, pods, planning.manager, CgroupFs())

@@ -24,7 +24,9 @@ from podslice.cli.node_proposal import (
     table,
 )
 from podslice.cli.output import ReportFormat, note, write, write_json
+from podslice.cli.views import node_file_documents
 from podslice.errors import InputError, Problem, printable
+from podslice.inputs.options.config_files import CONFIG_DIRECTORIES, CONFIG_NAME, read_files
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.host import read_node
 from podslice.model.naming import KUBE_RESERVED_SLICE
@@ -248,8 +250,6 @@ def _document(
     dry_run: bool,
 ) -> Document:
     """Return the document of `init` and `reset`."""
-    from podslice.cli.views import node_file_documents
-
     placed = {root / _drop_in(name): f"{name}.service" for name in SERVICES}
     return node_file_documents.document(
         changes,
@@ -290,8 +290,6 @@ def _check_configuration(tree: FileTree) -> None:
     Raises:
         InputError: a file of it, or a directory, is a link out of the root.
     """
-    from podslice.inputs.options.config_files import CONFIG_DIRECTORIES, CONFIG_NAME
-
     problems: list[Problem] = []
     for directory in (f"{each}/podslice" for each in CONFIG_DIRECTORIES):
         main = f"{directory}/{CONFIG_NAME}"
@@ -312,8 +310,6 @@ def _files(proposal: Proposal, tree: FileTree, *, keep: bool) -> dict[str, str]:
     present = FileChange(tree=tree, name=CONFIG, before=tree.read(CONFIG), wanted=None)
     is_kept = keep and present.is_marked and present.is_ours
     if is_kept:
-        from podslice.inputs.options.config_files import read_files
-
         text = (present.before or "").encode()
         values = read_files(file=present.path, texts={present.path: text}).options
         is_kept = all(values.get(key) == text for key, text in proposal.stated.items())

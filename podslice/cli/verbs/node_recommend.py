@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from podslice.cli import configuration, session
+from podslice.cli import configuration, host
 from podslice.cli.arguments import DONE, FAILED, Output
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.views import documents
+from podslice.cli.recorded_usage import recorded_files, see_agent
+from podslice.cli.views import documents, reservation_lines
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, Problem, invalid
 from podslice.model.naming import (
@@ -17,6 +18,9 @@ from podslice.model.naming import (
     kube_reserved_slice,
     system_reserved_slice,
 )
+from podslice.model.usage_history import PodHistory
+from podslice.policy.providers import by_provider
+from podslice.policy.reservation_recommendation import slice_usage
 
 if TYPE_CHECKING:
     from podslice.model.config import Config
@@ -33,9 +37,6 @@ def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
 
     The agent records it. Nothing is changed. The formulas of providers are shown beside it.
     """
-    from podslice.cli.views import reservation_lines
-    from podslice.policy.providers import by_provider
-
     if planning.manager.is_user:
         raise invalid("a user manager has no reserved slices", "omit --user")
     planning = configuration.tolerate(planning)
@@ -72,10 +73,6 @@ def _read(planning: Planning, units: list[UnitName]) -> list[SliceUsage]:
     Raises:
         InputError: no usage is recorded.
     """
-    from podslice.cli.recorded_usage import recorded_files, see_agent
-    from podslice.model.usage_history import PodHistory
-    from podslice.policy.reservation_recommendation import slice_usage
-
     files, found, now_sec = recorded_files(planning), [], int(time.time())
     for unit in units:
         history = None

@@ -10,11 +10,12 @@ import typer
 
 from podslice.cli import configuration, interrupts
 from podslice.cli.arguments import DONE, Namespace, Output, PodName
+from podslice.cli.host import applied_pod
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.report_output import emit_report
-from podslice.cli.session import applied_pod, in_world, locked
+from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents, tables
 from podslice.model.config import Rules
 from podslice.model.event import Kind
@@ -44,7 +45,7 @@ def phase(
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Show whether a pod is in its init phase, or set the phase.
+    """Run `podslice phase`.
 
     During the init phase the limits at the pod level do not apply.
     """

@@ -46,7 +46,7 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     start: Start = False,  # noqa: FBT002
     ignore: Ignore = None,
 ) -> int:
-    """Show what apply would change, and why."""
+    """Run `podslice plan`."""
     candidates, to_start = load_pods_to_apply(
         planning, filename, namespace, start=start, ignored=ignore
     )

@@ -8,10 +8,10 @@ import typer
 
 from podslice.cli import configuration, interrupts
 from podslice.cli.arguments import DONE, FAILED, Namespace, key_of
+from podslice.cli.host import open_store
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
-from podslice.cli.session import open_store
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import Problem
 from podslice.model.event import Kind
@@ -28,7 +28,7 @@ def readmit(
     ],
     namespace: Namespace = None,
 ) -> int:
-    """Allow evicted pods to run again.
+    """Run `podslice readmit`.
 
     A pod whose manifest has changed since its eviction needs no readmission.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from podslice.cli import configuration, session
+from podslice.cli import configuration, host
 from podslice.cli.arguments import (
     DONE,
     FAILED,
@@ -25,12 +25,14 @@ from podslice.cli.output import OutputFormat, emit, note, write
 from podslice.cli.recorded_usage import recorded_files, see_agent
 from podslice.cli.views import documents, recommendation_lines
 from podslice.cli.views.problem_lines import problem_line
+from podslice.cli.views.recommendation_manifest import manifest_lines
 from podslice.errors import HostError, Problem, Severity, invalid
-from podslice.imports import allow_openssl
+from podslice.inputs.kubelet.kubelet_files import read_authority
 from podslice.model.usage_history import PodHistory
 from podslice.policy.decide import decide
 from podslice.policy.pod_recommendation import PodRecommendation, recommend_pod
 from podslice.policy.usage_samples import is_expired
+from podslice.usage.prometheus_history import PrometheusApi
 
 if TYPE_CHECKING:
     from podslice.cli.arguments import PodFilter
@@ -81,7 +83,7 @@ def recommend(
     prometheus: Server = None,
     prometheus_ca: ServerCa = None,
 ) -> int:
-    """Recommend requests and limits from recorded usage.
+    """Run `podslice recommend`.
 
     The agent records it. Nothing is changed. The amounts are for the pod as a whole, and for each of its containers.
     """
@@ -114,10 +116,10 @@ def recommend(
 
 def _decide_applied(planning: Planning) -> dict[str, PodDecision]:
     """Return the decisions on the applied pods, by key."""
-    pods = session.recorded_pods(planning)
+    pods = host.recorded_pods(planning)
     if not pods:
         return {}
-    node = session.load_node(planning.config, lenient=True)
+    node = host.load_node(planning.config, lenient=True)
     return {pod.key: decide(pod, node, planning.config) for pod in pods}
 
 
@@ -157,10 +159,6 @@ def _from_server(
     Raises:
         InputError: it is not the address of a server, or the file has no certificates.
     """
-    allow_openssl()
-    from podslice.inputs.kubelet.kubelet_files import read_authority
-    from podslice.usage.prometheus_history import PrometheusApi
-
     trusted = "" if authority is None else read_authority(authority, "--prometheus-ca")
     server = PrometheusApi(url, trusted)
     metrics = "the server needs metrics of podslice-agent or of cAdvisor with this pod"
@@ -215,8 +213,6 @@ def _emit(found: Sequence[PodRecommendation], output: RecommendFormat) -> None:
 
 def _patches(found: Sequence[PodRecommendation]) -> Iterator[str]:
     """Yield the manifests of the pods that are applied."""
-    from podslice.cli.views.recommendation_manifest import manifest_lines
-
     for number, pod in enumerate(each for each in found if each.decision is not None):
         if number:
             yield "---"

@@ -29,7 +29,7 @@ def release(
     restart: RestartService = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Remove adopted services from their pods.
+    """Run `podslice release`.
 
     A service that runs stays in the pod until it is restarted.
     """

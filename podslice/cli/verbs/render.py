@@ -11,10 +11,11 @@ import typer
 from podslice.cli import interrupts
 from podslice.cli.arguments import Files, Ignore, Namespace, Output, code_of
 from podslice.cli.generated_files import write_generated
+from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, write
-from podslice.cli.session import load_node
+from podslice.cli.quadlets import Target, render_quadlets
 from podslice.cli.views import documents, pod_documents, tables
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import invalid, printable
@@ -62,13 +63,11 @@ def render(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     install: Install = False,  # noqa: FBT002
     ignore: Ignore = None,
 ) -> int:
-    """Show the desired units, or write them as unit files."""
+    """Run `podslice render`."""
     is_quadlet = form is UnitFormat.QUADLET
     if output is not OutputFormat.TABLE and (is_quadlet or output_dir is not None):
         raise invalid("is for units that are shown", "omit it", where="--output")
     if is_quadlet:
-        from podslice.cli.quadlets import Target, render_quadlets
-
         target = Target(directory=output_dir, install=install)
         ignored = frozenset(ignore or ())
         return render_quadlets(planning, filename, namespace, ignored=ignored, target=target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podslice.cli import interrupts, session
+from podslice.cli import host, interrupts, session
 from podslice.cli.output import write
 from podslice.errors import HostError
 from podslice.reconcile.report import Report, describe_result, describe_skipped
@@ -20,7 +20,7 @@ def restore_reserved() -> int:
 
 
 async def _restore_reserved() -> Report:
-    store = Store(session.runtime_directory(find_manager()))
+    store = Store(host.runtime_directory(find_manager()))
     if store.reserved() is None:
         raise HostError(
             f"{store.reserved_path} is damaged: the values that podslice has set on other slices are"

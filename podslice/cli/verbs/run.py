@@ -12,10 +12,11 @@ import typer
 
 from podslice.cli import init_containers, interrupts
 from podslice.cli.arguments import DONE, ContainerName, Namespace, Output, PodName
+from podslice.cli.host import applied_pod
 from podslice.cli.manual_log import ManualLog, manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.session import applied_pod, in_world, locked
+from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, PodsliceError, Problem
@@ -75,7 +76,7 @@ def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Run a command as a container of an applied pod."""
+    """Run `podslice run`."""
     variables = stated_variables(env or (), os.environ)
     file = find_command(command[0], variables.get("PATH", os.environ.get("PATH")))
     key = applied_pod(planning, pod, namespace)

@@ -10,11 +10,13 @@ import typer
 from podslice.cli import configuration
 from podslice.cli.arguments import DONE, FAILED, Namespace, Output
 from podslice.cli.assumptions import AssumptionOptions, Known, read_assumptions
+from podslice.cli.host import applied_pods, load_node, recorded_pods
 from podslice.cli.manifests import load_candidates
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.session import applied_pods, load_node, recorded_pods
+from podslice.cli.picture_files import writer_of
 from podslice.cli.views import documents
+from podslice.cli.views.bar_chart import chart_of
 from podslice.cli.views.simulation import (
     Simulation,
     make_simulation,
@@ -28,6 +30,7 @@ from podslice.model.resources import CPU
 from podslice.policy.cpu_sharing import share_cpu
 from podslice.policy.cpu_tree import cpu_tree
 from podslice.policy.desire import desire
+from podslice.reconcile.report import describe_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +89,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
     output: Output = OutputFormat.TABLE,
     plot: PlotFile = None,
 ) -> int:
-    """Show the CPU and memory of each pod when all are busy.
+    """Run `podslice simulate`.
 
     Nothing is run or changed: the result follows from the values of units, and from threads.
     """
@@ -125,9 +128,6 @@ def _drawing_to(file: Path | None) -> Callable[[Simulation], None]:
     """
     if file is None:
         return lambda _: None
-    from podslice.cli.picture_files import writer_of
-    from podslice.cli.views.bar_chart import chart_of
-
     write = writer_of(file)
     return lambda found: write(chart_of(found))
 
@@ -136,7 +136,6 @@ def _report_refused(desired: Desired) -> int:
     """Report the pods that do not fit, and return the exit code."""
     if not desired.refused:
         return DONE
-    from podslice.reconcile.report import describe_refusal
 
     for refusal in desired.refused:
         note(describe_refusal(refusal))

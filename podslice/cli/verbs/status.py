@@ -20,9 +20,12 @@ from podslice.cli.arguments import (
 )
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
+from podslice.cli.pod_observer import observe_pod
 from podslice.cli.session import in_world
 from podslice.cli.views import documents, status_documents, status_lines
 from podslice.errors import invalid
+from podslice.processes.location import locate
+from podslice.processes.pod_services import observe_services
 from podslice.reconcile.assess import assess
 from podslice.reconcile.world import LiveWorld
 
@@ -55,7 +58,7 @@ def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     pid: Pids = None,
     exit_zero: ExitZero = False,  # noqa: FBT002
 ) -> int:
-    """Show the pods and all problems, or one pod in detail.
+    """Run `podslice status`.
 
     The exit status is 3 if there is a problem with the node or a pod that is shown.
     """
@@ -83,15 +86,12 @@ async def _observe(
     shown = shown.resolve(found.pods)
     if len(shown.keys) != 1 or shown.only_problems:
         return found, shown, None
-    from podslice.cli.pod_observer import observe_pod
 
     return found, shown, await observe_pod(world, found, shown.keys[0])
 
 
 def _show_located(planning: Planning, output: OutputFormat, pids: list[int]) -> bool:
     """Print the location of processes; return whether all are in pods."""
-    from podslice.processes.location import locate
-    from podslice.processes.pod_services import observe_services
 
     async def work(world: LiveWorld) -> tuple[Located, ...]:
         state = await assess(world)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration
+from podslice.cli import configuration, terminal
 from podslice.cli.arguments import (
     DONE,
     OnlyNamespace,
@@ -21,7 +21,9 @@ from podslice.cli.arguments import (
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world
-from podslice.cli.views import documents
+from podslice.cli.top_page import LivePage
+from podslice.cli.usage_observer import observe_interval
+from podslice.cli.views import documents, usage_head, usage_table
 from podslice.cli.views.style import Display
 from podslice.errors import InputError, Problem
 from podslice.inputs.options.values import read_duration
@@ -48,19 +50,15 @@ def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     once: Once = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Show the usage of the node and its pods, live on a terminal.
+    """Run `podslice top`.
 
     Elsewhere the usage is printed once. Rates are averages between two measurements.
     """
-    from podslice.cli import terminal
-
     interval_sec = _interval_sec(interval)
     shown = pod_filter(pod, namespace, only_problems=problems)
     planning = configuration.tolerate(planning)
     wide = output is OutputFormat.WIDE
     if not once and (wide or output is OutputFormat.TABLE) and terminal.is_interactive():
-        from podslice.cli.top_page import LivePage
-
         gc.enable()  # it may run for days
         return in_world(
             planning, lambda world: LivePage(world, shown, sort, interval_sec, wide=wide).run()
@@ -71,9 +69,6 @@ def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 def _print_once(
     planning: Planning, pods: PodFilter, sort: Sort, interval_sec: float, output: OutputFormat
 ) -> int:
-    from podslice.cli.usage_observer import observe_interval
-    from podslice.cli.views import usage_head, usage_table
-
     observed = in_world(planning, lambda world: observe_interval(world, pods, interval_sec))
     shown, summary = observed.usage.sorted(sort), observed.summary
 

@@ -19,7 +19,7 @@ def tree(
     problems: OnlyProblems = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Show the slices as a tree, with limits, usage and processes."""
+    """Run `podslice tree`."""
     shown = pod_filter(pod, namespace, only_problems=problems)
     planning = overview.tolerate(planning, output)
     found = overview.select(in_world(planning, partial(overview.observe_for, output)), shown)

@@ -11,17 +11,18 @@ from podslice import __version__
 from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, TextOrJson
 from podslice.cli.output import ReportFormat, write, write_json
-from podslice.cli.verb_table import VERB_GROUPS
+from podslice.cli.verb_table import BELOW_NODE, VERB_GROUPS
 from podslice.cli.views.documents import Document, document
 from podslice.errors import SystemdError
+from podslice.systemd.bus import Bus
+from podslice.systemd.find_manager import find_manager
 
 ANSWER_SEC = 5.0
 """The time that the service manager has to answer."""
-_BELOW_NODE = ("node init", "node recommend", "node reset")
 
 
 def version(output: TextOrJson = ReportFormat.TEXT) -> int:
-    """Print the version, as JSON with those of systemd and Python.
+    """Run `podslice version`.
 
     The document has what a program needs to find out what this podslice can do, and a report of a
     bug to name the host: the verbs, the versions of systemd, Python and the kernel.
@@ -41,15 +42,14 @@ def _document(systemd_version: int | None) -> Document:
         python=".".join(map(str, sys.version_info[:3])),
         kernel=host.release,
         machine=host.machine,
-        verbs=sorted((*chain.from_iterable(VERB_GROUPS.values()), *_BELOW_NODE)),
+        verbs=sorted(
+            (*chain.from_iterable(VERB_GROUPS.values()), *(f"node {each}" for each in BELOW_NODE))
+        ),
     )
 
 
 async def _systemd_version() -> int | None:
     """Return the version of the system manager; None if it does not answer."""
-    from podslice.systemd.bus import Bus
-    from podslice.systemd.find_manager import find_manager
-
     try:
         async with asyncio.timeout(ANSWER_SEC), Bus(find_manager()) as client:
             return (await client.caps()).systemd_version

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from podslice.cli.views.new_manifest import NewContainer, NewPod, format_lines
 from podslice.cli.views.recommendation_lines import NO_CPU_LIMIT, reason_of
 from podslice.model.pod import ContainerKind
+from podslice.model.quantity import parse_quantity
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount
 from podslice.policy.aggregate import aggregate
 from podslice.policy.defaulting import default_pod
@@ -130,6 +131,4 @@ def _remarks(decision: PodDecision) -> Iterator[str]:
 
 
 def _milli(amounts: Mapping[str, StatedAmount]) -> dict[str, int]:
-    from podslice.model.quantity import parse_quantity
-
     return {name: parse_quantity(amount.text).milli for name, amount in amounts.items()}

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import typer
+
 
 class Role(StrEnum):
     """The meaning of a text, from which its color follows."""
@@ -69,7 +71,6 @@ class Display:
         """Return the text in the color of its role, if colors are displayed."""
         if role is None or not self.is_colored or not text:
             return text
-        import typer  # here, so that plain output needs none of it
 
         return typer.style(text, **_STYLES[role])
 

@@ -6,6 +6,7 @@ subtleties of Unicode only wide and combining characters remain.
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -26,8 +27,6 @@ def _char_width(char: str) -> int:
 
     Source: Unicode, annex 11 (East Asian Width): wide and fullwidth characters occupy two columns.
     """
-    import unicodedata
-
     if unicodedata.category(char) in ("Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -11,18 +11,15 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ValidationError
 
 from podslice.errors import InputError, Problem
-from podslice.imports import quick_models
+from podslice.inputs.manifest.models import (
+    ContainerFields,
+    EmptyDirFields,
+    Metadata,
+    PodFields,
+    ResourceFields,
+    VolumeFields,
+)
 from podslice.inputs.scalars import describe, extend_path
-
-with quick_models():
-    from podslice.inputs.manifest.models import (
-        ContainerFields,
-        EmptyDirFields,
-        Metadata,
-        PodFields,
-        ResourceFields,
-        VolumeFields,
-    )
 
 __all__ = [
     "ContainerFields",

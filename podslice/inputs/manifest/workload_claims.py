@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from podslice.imports import quick_models
 from podslice.inputs.manifest.names import check_label
 from podslice.inputs.manifest.schema import read_model
+from podslice.inputs.manifest.workload_claim_models import (
+    ClaimSpecFields,
+    ClaimTemplateFields,
+    StatefulSetFields,
+)
 from podslice.inputs.manifest.workload_fields import Refusals, is_stated
 from podslice.inputs.scalars import extend_path
 from podslice.model.pod import Pod
 from podslice.model.workload import Claim
-
-with quick_models():
-    from podslice.inputs.manifest.workload_claim_models import (
-        ClaimSpecFields,
-        ClaimTemplateFields,
-        StatefulSetFields,
-    )
 
 
 def read_claims(pod: Pod, owner: object, path: str, refusals: Refusals) -> dict[str, Claim]:

@@ -8,9 +8,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from podslice.imports import quick_models
 from podslice.inputs.manifest.workload_environment import EnvironmentReader
 from podslice.inputs.manifest.workload_fields import Refusals
+from podslice.inputs.manifest.workload_models import (
+    ContainerWorkloadFields,
+    HandlerFields,
+    HttpGetFields,
+    LifecycleFields,
+    MountFields,
+    PortFields,
+    ProbeFields,
+)
 from podslice.inputs.manifest.workload_security import SecurityReader
 from podslice.inputs.scalars import quote
 from podslice.model.pod import ContainerKind
@@ -30,17 +38,6 @@ from podslice.model.workload import (
     Volume,
     VolumeMount,
 )
-
-with quick_models():
-    from podslice.inputs.manifest.workload_models import (
-        ContainerWorkloadFields,
-        HandlerFields,
-        HttpGetFields,
-        LifecycleFields,
-        MountFields,
-        PortFields,
-        ProbeFields,
-    )
 
 Choice = TypeVar("Choice", bound=StrEnum)
 _PROPAGATIONS = ("None", "HostToContainer", "Bidirectional")

@@ -9,13 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from podslice.errors import Problem
-from podslice.imports import quick_models
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.schema import read_model
+from podslice.inputs.manifest.workload_models import DataFields
 from podslice.inputs.scalars import extend_path, quote
-
-with quick_models():
-    from podslice.inputs.manifest.workload_models import DataFields
 
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from podslice.imports import quick_models
 from podslice.inputs.manifest.workload_data import DataObject, DataObjects
 from podslice.inputs.manifest.workload_fields import Refusals
+from podslice.inputs.manifest.workload_models import (
+    ContainerWorkloadFields,
+    EnvFrom,
+    EnvVar,
+    ObjectRef,
+    ValueFrom,
+)
 from podslice.inputs.manifest.workload_references import ReferenceReader
 from podslice.inputs.scalars import quote
 from podslice.model.grammar import ARGUMENT, VARIABLE
 from podslice.model.workload import Variable
-
-with quick_models():
-    from podslice.inputs.manifest.workload_models import (
-        ContainerWorkloadFields,
-        EnvFrom,
-        EnvVar,
-        ObjectRef,
-        ValueFrom,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,14 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from podslice.imports import quick_models
 from podslice.inputs.manifest.workload_fields import Refusals
+from podslice.inputs.manifest.workload_models import FieldRef, ResourceFieldRef
 from podslice.inputs.scalars import quote
 from podslice.model.pod import Container, Pod
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_hugepages
-
-with quick_models():
-    from podslice.inputs.manifest.workload_models import FieldRef, ResourceFieldRef
 
 _ONE = 1000
 """The divisor where none is stated, in thousandths."""

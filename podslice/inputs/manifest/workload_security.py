@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from podslice.imports import quick_models
 from podslice.inputs.manifest.workload_fields import Refusals
+from podslice.inputs.manifest.workload_models import (
+    CapabilityFields,
+    PodSecurityFields,
+    ProfileFields,
+    SecurityFields,
+    SELinuxFields,
+)
 from podslice.inputs.scalars import quote
 from podslice.model.workload import SECCOMP_ROOT, Security, SELinux
-
-with quick_models():
-    from podslice.inputs.manifest.workload_models import (
-        CapabilityFields,
-        PodSecurityFields,
-        ProfileFields,
-        SecurityFields,
-        SELinuxFields,
-    )
 
 _UNCONFINED = "unconfined"
 

@@ -6,22 +6,19 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from podslice.imports import quick_models
 from podslice.inputs.manifest.workload_data import DataObjects
 from podslice.inputs.manifest.workload_fields import Refusals
+from podslice.inputs.manifest.workload_models import (
+    DataVolumeFields,
+    EmptyDirSourceFields,
+    HostPathFields,
+    ItemFields,
+    ProjectedFields,
+    SecretVolumeFields,
+    VolumeSourceFields,
+)
 from podslice.inputs.scalars import quote
 from podslice.model.workload import Claim, DataFile, DataFiles, EmptyDir, HostPath, Volume
-
-with quick_models():
-    from podslice.inputs.manifest.workload_models import (
-        DataVolumeFields,
-        EmptyDirSourceFields,
-        HostPathFields,
-        ItemFields,
-        ProjectedFields,
-        SecretVolumeFields,
-        VolumeSourceFields,
-    )
 
 _TYPES = ("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket")
 HOST_PATH_TYPES = frozenset((*_TYPES, "CharDevice", "BlockDevice"))

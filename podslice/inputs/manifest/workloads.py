@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from podslice.errors import Problem
-from podslice.imports import quick_models
 from podslice.inputs.manifest.kinds import WORKLOADS
 from podslice.inputs.manifest.schema import read_model
 from podslice.inputs.manifest.unknown_fields import find_unknown
@@ -16,6 +15,12 @@ from podslice.inputs.manifest.workload_containers import ContainerReader
 from podslice.inputs.manifest.workload_data import DataObjects, read_objects
 from podslice.inputs.manifest.workload_environment import EnvironmentReader
 from podslice.inputs.manifest.workload_fields import Refusals, unused
+from podslice.inputs.manifest.workload_models import (
+    DnsFields,
+    HostAliasFields,
+    PodSecurityFields,
+    WorkloadFields,
+)
 from podslice.inputs.manifest.workload_owners import owner_path, refuse_of_owner
 from podslice.inputs.manifest.workload_references import ReferenceReader
 from podslice.inputs.manifest.workload_security import SecurityReader
@@ -24,14 +29,6 @@ from podslice.inputs.scalars import quote
 from podslice.model.pod import Pod
 from podslice.model.workload import Claim, ContainerWorkload, Dns, PodWorkload, Restart, Volume
 from podslice.pausable import finish
-
-with quick_models():
-    from podslice.inputs.manifest.workload_models import (
-        DnsFields,
-        HostAliasFields,
-        PodSecurityFields,
-        WorkloadFields,
-    )
 
 _STEP = re.compile(r"([^.[\]]+)|\[(\d+)\]")
 

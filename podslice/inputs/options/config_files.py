@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -243,8 +244,6 @@ def _read_file(path: Path, given: bytes | None, problems: list[Problem]) -> dict
 
     A link to /dev/null is an empty file, which masks others.
     """
-    import tomllib  # noqa: PLC0415 - only where there is a file
-
     where = printable(str(path))
     try:
         if given is None and path.is_symlink() and str(path.readlink()) == "/dev/null":

@@ -3,7 +3,7 @@
 dbus-next marshals the outgoing messages; its own `MessageBus` is not used, because its writer loses
 the connection on EAGAIN, its authentication spins on EOF, its calls never return on a dead bus, and
 its sockets and handlers leak. An asyncio transport has none of these defects. A replacement of
-dbus-next (its import fails from Python 3.15 on) is dbus-fast, which has the same `Message`.
+dbus-next is dbus-fast, which has the same `Message`.
 
 Incoming method calls are not answered: this process exports no object.
 """
@@ -17,19 +17,20 @@ import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol, Self, cast
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from podslice.errors import BadMessage, BadProperty, BusUnavailable, CallTimeout
-from podslice.imports import modules_of
 from podslice.systemd.dbus import wire
 from podslice.systemd.dbus.handshake import open_socket
 
-# the package imports two clients, introspection and an XML parser
-with modules_of("dbus_next"):
-    import dbus_next.errors  # noqa: F401 - first, since it and the message import each other
+if TYPE_CHECKING:
     from dbus_next.constants import MessageFlag
     from dbus_next.message import Message
     from dbus_next.signature import Variant
+else:
+    from podslice.systemd.dbus.library.constants import MessageFlag
+    from podslice.systemd.dbus.library.message import Message
+    from podslice.systemd.dbus.library.signature import Variant
 
 __all__ = ["Connection", "ConnectionLost", "Peer", "SignalListener", "Variant", "in_time"]
 

@@ -11,9 +11,10 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+from podslice.cli.host import load_node
 from podslice.cli.manifests import decide_all, load_manifests, valid_only
 from podslice.cli.options import Planning
-from podslice.cli.session import load_node, open_world
+from podslice.cli.session import open_world
 from podslice.model.config import Validate
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import TransientUnit

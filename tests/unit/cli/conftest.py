@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from podslice import __main__
-from podslice.cli import caller, container_log, manual_log, options, quadlets, session, wanted
+from podslice.cli import caller, container_log, host, manual_log, options, quadlets, wanted
 from podslice.cli.app import run
 from podslice.cli.verbs import doctor
 from podslice.errors import BusUnavailable
@@ -30,7 +30,7 @@ from tests.unit.agent.fakes import Events
 from tests.unit.builders import make_files, node
 from tests.unit.cli.podman import WithPodman
 from tests.unit.cli.pods import WEB
-from tests.unit.doctor.hosts import host
+from tests.unit.doctor.hosts import host as doctor_host
 
 
 class Ended(NamedTuple):
@@ -73,19 +73,17 @@ def journal():
 def here(tmp_path, monkeypatch, journal):
     """The directory that stands for the machine; the current directory is beside it."""
     root = tmp_path / "machine"
-    host = node("cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768")
-    monkeypatch.setattr(session, "read_node", lambda **_: host)
+    machine = node("cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768")
+    monkeypatch.setattr(host, "read_node", lambda **_: machine)
     cpus = regular_topology(sockets=1, numa=1, cores=8, threads=1)
-    monkeypatch.setattr("podslice.kernel.host_cpus.read_cpu_topology", lambda: cpus)
-    monkeypatch.setattr(
-        session, "runtime_directory", lambda manager: root / f"run-{manager.is_user}"
-    )
+    monkeypatch.setattr(host, "read_cpu_topology", lambda: cpus)
+    monkeypatch.setattr(host, "runtime_directory", lambda manager: root / f"run-{manager.is_user}")
     monkeypatch.setattr(options, "find_manager", partial(_find_manager, root))
     monkeypatch.setattr(options, "read_files", partial(read_files, root=root))
     monkeypatch.setattr(options, "read_as", partial(read_as, root=root))
     monkeypatch.setattr("podslice.reconcile.guard.find_kubelets", _kubelets)
     monkeypatch.setattr(wanted, "manifest_directories", lambda *_: (str(root / "manifests"),))
-    monkeypatch.setattr(session, "usage_directory", lambda *_: str(root / "usage"))
+    monkeypatch.setattr(host, "usage_directory", lambda *_: str(root / "usage"))
     monkeypatch.setitem(CgroupFs.__init__.__kwdefaults__, "mount", root / "cgroup")
     monkeypatch.setattr(caller, "read_login_uid", lambda: None)
     for name in ("SUDO_USER", "SUDO_UID"):
@@ -198,7 +196,7 @@ def machine(tmp_path, monkeypatch):
     """Make a host of files, which the verb checks as root."""
 
     def make(*changes):
-        root = host(tmp_path / "host", *changes)
+        root = doctor_host(tmp_path / "host", *changes)
         monkeypatch.setattr(doctor, "HOST_ROOT", root)
         monkeypatch.setattr(doctor.os, "getuid", lambda: 0)
         monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")

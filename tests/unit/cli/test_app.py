@@ -4,7 +4,6 @@ import json
 import os
 import re
 import sys
-from dataclasses import replace
 
 import pytest
 import typer
@@ -13,7 +12,6 @@ from podslice import __version__
 from podslice.cli import app as app_module
 from podslice.cli.app import VERB_GROUPS, make_app
 from podslice.cli.command_tree import read_app
-from podslice.cli.program import PROGRAM
 from podslice.cli.verbs import node
 from podslice.inputs.options.table import OPTIONS
 from tests.unit.builders import manifest
@@ -168,13 +166,6 @@ def test_the_help_lists_verbs_in_groups_with_whole_sentences(podslice):
     summaries = re.findall(r"^  [a-z-]+  +(.*)$", listed, re.MULTILINE)
     assert len(summaries) == len(VERBS)
     assert [text for text in summaries if not text.endswith(".")] == []
-
-
-def test_the_help_of_the_program_equals_the_declarations_of_the_verbs():
-    declared = read_app(make_app(), with_options=False)
-    summaries = {verb.name: verb.help[0] for verb in declared.verbs}
-    assert summaries == {verb.name: verb.help[0] for verb in PROGRAM.verbs}
-    assert replace(declared, verbs=()) == replace(PROGRAM, verbs=())
 
 
 def test_the_options_of_the_configuration_come_last(podslice):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli import session
+from podslice.cli import host, session
 from podslice.cli.output import note
 from podslice.errors import HostError
 from podslice.model.config import Config
@@ -62,13 +62,13 @@ def test_the_default_directory_of_usage_is_that_of_the_manager(
 @pytest.fixture
 def usage_directory():
     """The real one; `here` puts another in its place."""
-    return session.usage_directory
+    return host.usage_directory
 
 
 @pytest.fixture
 def runtime_directory():
     """The real one; `here` puts another in its place."""
-    return session.runtime_directory
+    return host.runtime_directory
 
 
 def test_records_of_the_system_are_in_run(runtime_directory):

@@ -139,7 +139,7 @@ def test_a_damaged_history_is_reported(podslice, here, record):
 
 
 def test_where_nothing_is_recorded_that_is_an_error(podslice, monkeypatch, here):
-    monkeypatch.setattr("podslice.cli.session.usage_directory", lambda *_: "")
+    monkeypatch.setattr("podslice.cli.host.usage_directory", lambda *_: "")
     code, out, err = podslice("node", "recommend")
     assert (code, out) == (2, "")
     assert err == "error: no usage is recorded; set usage-history to a directory\n"

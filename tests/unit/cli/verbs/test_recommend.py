@@ -239,7 +239,7 @@ def test_a_pod_that_is_no_longer_applied_has_a_history(podslice, record, now):
 
 
 def test_where_nothing_is_recorded_that_is_an_error(podslice, monkeypatch, here):
-    monkeypatch.setattr("podslice.cli.session.usage_directory", lambda *_: "")
+    monkeypatch.setattr("podslice.cli.host.usage_directory", lambda *_: "")
     assert podslice("recommend") == (
         2,
         "",

@@ -434,7 +434,7 @@ def test_without_a_history_bars_are_of_the_limits(shop, podslice, here, monkeypa
         path.parent.mkdir(parents=True)
         path.write_text("{")
     else:
-        monkeypatch.setattr("podslice.cli.session.usage_directory", lambda *_: directory)
+        monkeypatch.setattr("podslice.cli.host.usage_directory", lambda *_: directory)
     assert "R:" not in podslice("status", "shop", "--exit-zero").out
     found = json.loads(podslice("status", "shop", "-o", "json", "--exit-zero").out)["pod"]
     assert found["usage_p90"] is None

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from dbus_next._private.marshaller import Marshaller
-from dbus_next.message import Message
-from dbus_next.signature import Variant
+from podslice.systemd.dbus.library._private.marshaller import Marshaller
+from podslice.systemd.dbus.library.message import Message
+from podslice.systemd.dbus.library.signature import Variant
 
 from podslice.errors import BadMessage
 from podslice.systemd.dbus import wire

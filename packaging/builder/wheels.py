@@ -30,7 +30,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 """The architectures of the generic package, with their names in the tags of wheels."""
 NEVER_IMPORTED = frozenset({"markdown-it-py", "mdurl", "pygments", "rich"})
-"""typer's optional output with colors: podslice imports typer without it, see podslice/imports.py."""
+"""typer's optional output with colors, which podslice does not use."""
 
 
 def ensure_wheels(kind: str) -> Path:

@@ -16,12 +16,8 @@ from podslice.inputs.manifest.load import LoadedPods, load_text
 from podslice.inputs.source import describe_error, list_manifests, read_manifest
 from podslice.model.config import Validate
 from podslice.model.pod import Pod
-from podslice.pausable import Steps, paced
 from podslice.store.atomic import Stamp, stamp
 
-_FILES_PER_STEP = 100
-_PODS_PER_STEP = 500
-"""Entries handled between two pauses: one or two milliseconds."""
 REFUSALS_MAX = 8
 """Files above the limits that one call reads; each may cost as much as all accepted files."""
 _LATER = f"is not read yet: {REFUSALS_MAX} other manifests exceeded the limits first"
@@ -100,7 +96,7 @@ class ManifestDirectories:
         self._used: Mapping[BudgetItem, int] = {}
         """The share of all of these files in the budget."""
 
-    def read(self, owners: Mapping[str, str] | None = None) -> Steps[ManifestContents]:
+    def read(self, owners: Mapping[str, str] | None = None) -> ManifestContents:
         """Return the present contents of the directories.
 
         A pod whose name or uid is in several files belongs to the file that it was applied from, as
@@ -113,13 +109,10 @@ class ManifestDirectories:
         unread: dict[str, Problem] = {}
         paths: list[str] = []
         for directory in self._directories:
-            paths += yield from _files(directory, unread)
+            paths += _files(directory, unread)
         kept: dict[str, _ReadFile] = {}
         new: list[tuple[int, str]] = []
-        for path in paced(paths, _FILES_PER_STEP):
-            if path is None:
-                yield
-                continue
+        for path in paths:
             size, known = self._known(path)
             if known is None:
                 new.append((size, path))
@@ -128,17 +121,17 @@ class ManifestDirectories:
         budget = Budget(limits=self._limits, used=dict(self._used))
         for path in self._read.keys() - kept.keys():
             budget.release(self._read[path].used)
-        later = yield from self._take_all([path for _, path in sorted(new)], budget, kept)
+        later = self._take_all([path for _, path in sorted(new)], budget, kept)
         self._read = {path: kept[path] for path in paths if path in kept}
         self._used = budget.used
         files = {path: file.loaded for path, file in self._read.items()}
         files |= {path: _unreadable(path, _LATER) for path in later}
-        contents = yield from _join(files, unread, owners or {})
+        contents = _join(files, unread, owners or {})
         return replace(contents, is_partial=bool(later))
 
     def _take_all(
         self, paths: Iterable[str], budget: Budget, kept: dict[str, _ReadFile]
-    ) -> Steps[list[str]]:
+    ) -> list[str]:
         """Read files into `kept`; return those that are left to the next call."""
         refusals, later = 0, list[str]()
         for path in paths:
@@ -147,7 +140,7 @@ class ManifestDirectories:
                 later.append(path)
                 continue
             if taken is None:
-                taken = yield from self._take(path, budget)
+                taken = self._take(path, budget)
                 refusals += taken is not None and taken.lacked is not None
             if taken is not None:
                 kept[path] = taken
@@ -163,14 +156,14 @@ class ManifestDirectories:
         is_same = known is not None and known.stamp == stamp(status) and known.lacked is None
         return status.st_size, known if is_same else None
 
-    def _take(self, path: str, budget: Budget) -> Steps[_ReadFile | None]:
+    def _take(self, path: str, budget: Budget) -> _ReadFile | None:
         """Read a file and charge the budget; return None if it does not exist."""
         name, part = printable(path), budget.part()
         status: os.stat_result | None = None
         try:
             data, status = read_manifest(path, budget.left(BudgetItem.BYTES))
             part.charge(BudgetItem.BYTES, len(data))
-            loaded = yield from load_text(data, name, part, validate=self._validate)
+            loaded = load_text(data, name, part, validate=self._validate)
         except FileNotFoundError:
             is_link = Path(path).is_symlink()
             return (
@@ -215,10 +208,10 @@ def _plain(directory: str) -> str:
     return str(Path(directory))
 
 
-def _files(directory: str, unread: dict[str, Problem]) -> Steps[list[str]]:
+def _files(directory: str, unread: dict[str, Problem]) -> list[str]:
     """Return the manifests of a directory; a missing directory has none."""
     try:
-        names = yield from list_manifests(directory)
+        names = list_manifests(directory)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -234,26 +227,22 @@ def _files(directory: str, unread: dict[str, Problem]) -> Steps[list[str]]:
 
 def _join(
     files: Mapping[str, LoadedPods], unread: Mapping[str, Problem], owners: Mapping[str, str]
-) -> Steps[ManifestContents]:
+) -> ManifestContents:
     """Return the contents of all files; no two pods share a name or a uid."""
     problems = [*unread.values()]
     broken: set[str] = set()
     found_pods: dict[str, ManifestPod] = {}
     claims = _Claims(files, unread, owners)
-    for number, (path, loaded) in enumerate(files.items(), 1):
+    for path, loaded in files.items():
         found = [*loaded.all_problems]
-        for pod in paced(loaded.pods, _PODS_PER_STEP):
-            if pod is None:
-                yield
-            elif (clash := claims.claim(pod, path)) is not None:
+        for pod in loaded.pods:
+            if (clash := claims.claim(pod, path)) is not None:
                 found.append(clash)
             elif not pod.problems or pod.is_valid:
                 found_pods[pod.key] = ManifestPod(pod=pod, source=path)
         if found and any(problem.severity is Severity.ERROR for problem in found):
             broken.add(path)
         problems += found
-        if number % _FILES_PER_STEP == 0 or len(loaded.pods) >= _FILES_PER_STEP:
-            yield
     pods = tuple(found_pods[key] for key in sorted(found_pods))
     return ManifestContents(
         pods=pods,

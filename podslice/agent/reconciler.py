@@ -24,11 +24,11 @@ from podslice.plan import NO_MATCHES, Plan, StartUnit, Step, StopUnit
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import apply
-from podslice.reconcile.pace import in_turns, next_turn
 from podslice.reconcile.pending import find_pending
 from podslice.reconcile.report import Outcome, Report, StepResult
 from podslice.reconcile.request import Request
 from podslice.systemd.caching_client import CachingClient, EditedLimits, changed_limits
+from podslice.threads import in_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ class Reconciler:
 
     async def _read(self, unrecorded: Iterable[Pod] = ()) -> WantedPods:
         """Compare manifests with records, and publish the problems."""
-        wanted = await in_turns(self._reader.read(unrecorded))
+        wanted = await in_thread(self._reader.read, unrecorded)
         self._context.status.set_problems("pods", wanted.problems)
         return wanted
 
@@ -183,7 +183,6 @@ class Reconciler:
         """Assess the node, and share the result with the other parts of the agent."""
         self._stopped.clear()
         assessment = await assess(self._context.world, self._request(wanted))
-        await next_turn()
         self._known = assessment.desired.pods
         self._matches = assessment.plan.matches
         self._context.assessment = assessment
@@ -260,7 +259,7 @@ class Reconciler:
         async with write_lock(context.world.store):
             # the previous holder of the lock may have changed the records, and units
             self._forget_manual_changes()
-            wanted = await in_turns(self._reader.read_again(wanted))
+            wanted = await in_thread(self._reader.read_again, wanted)
             self._context.status.set_problems("pods", wanted.problems)
             report = await apply(
                 context.world,

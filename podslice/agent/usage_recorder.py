@@ -23,13 +23,12 @@ from podslice.model.pod import Container
 from podslice.model.resources import Amounts
 from podslice.model.unit import Observed, UnitName, control_group_of
 from podslice.model.usage_history import PodHistory, UsageHistory
-from podslice.pausable import Steps, finish
 from podslice.policy.pod_recommendation import recommend_whole
 from podslice.policy.recommendation import RecommendedAmounts, only_amounts
 from podslice.policy.usage_samples import KEPT_SEC, is_expired, without_old
 from podslice.reconcile.observe import control_group
-from podslice.reconcile.pace import in_turns
 from podslice.store.usage_files import UsageFiles
+from podslice.threads import in_thread
 
 SAMPLE_SEC = 60.0
 """The time between two samples. Source: VPA recommender, config/config.go, MetricsFetcherInterval."""
@@ -37,7 +36,6 @@ SAVE_SEC = 600.0
 """The time after which histories are written: what a crash loses at most."""
 _FIRST_SEC = 1.0
 """The time between two checks whether the first assessment is done."""
-_RECORDS_A_STEP = 8
 _ROUNDS_WITHOUT_WAITS = 10
 """Waits are totals that lose nothing between two readings."""
 
@@ -86,18 +84,18 @@ class UsageRecorder:
         next_save = self._monotonic() + SAVE_SEC
         while True:
             started = self._monotonic()
-            await in_turns(self.sampling())
+            await in_thread(self.sample)
             if started >= next_save:
                 next_save = started + SAVE_SEC
-                await in_turns(self.saving())
+                await in_thread(self.save)
             period_sec = _FIRST_SEC if self._context.assessment is None else SAMPLE_SEC
             await asyncio.sleep(max(started + period_sec - self._monotonic(), 0.0))
 
     def close(self) -> None:
         """Write all histories."""
-        finish(self.saving())
+        self.save()
 
-    def sampling(self) -> Steps[None]:
+    def sample(self) -> None:
         """Take one sample of everything."""
         self._follow_configuration()
         assessment = self._context.assessment
@@ -105,46 +103,40 @@ class UsageRecorder:
             return
         counters, observed = UsageCounters(self._context.world.cgroups), assessment.observed
         pods = assessment.desired.pods
-        for number, pod in enumerate(pods, 1):
+        for pod in pods:
             self._sample_pod(self._files, pod, observed, counters)
-            if number % _RECORDS_A_STEP == 0:
-                yield
         for unit in self._slices():
             record = self._record(self._files, unit)
             self._sample(record.usage, counters, control_group_of(unit), {})
         if not self._rounds:
             # the metrics of a new agent do not wait for the first save
-            yield from self._recommend()
+            self._recommend()
         self._rounds += 1
 
-    def saving(self) -> Steps[None]:
+    def save(self) -> None:
         """Write the histories, and remove those of pods that do not exist and are too old."""
         files = self._files
         if files is None:
             return
         now = self._now()
-        yield from self._recommend()
+        self._recommend()
         try:
-            for number, (key, record) in enumerate(tuple(self._records.items()), 1):
+            for key, record in tuple(self._records.items()):
                 files.write(_path(files, key), record.history(now.sec))
-                if number % _RECORDS_A_STEP == 0:
-                    yield
             self._forget_removed()
             files.prune(self._records.keys(), now.sec - KEPT_SEC)
         except HostError as error:
             self._context.events.note(f"the history of usage is not written: {error}")
 
-    def _recommend(self) -> Steps[None]:
+    def _recommend(self) -> None:
         """Replace the recommended amounts of the pods."""
         assessment, now_sec = self._context.assessment, self._now().sec
         found: dict[str, RecommendedAmounts] = {}
-        for number, pod in enumerate(assessment.desired.pods if assessment else (), 1):
+        for pod in assessment.desired.pods if assessment else ():
             record = self._records.get(pod.pod.key)
             if record is not None:
                 amounts = recommend_whole(record.usage.history, now_sec, pod)
                 found[pod.pod.key] = only_amounts(amounts)
-            if number % _RECORDS_A_STEP == 0:
-                yield
         self._context.recommended = found
 
     def _follow_configuration(self) -> None:

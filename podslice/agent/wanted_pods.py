@@ -10,7 +10,6 @@ from podslice.errors import Problem, Severity, bounded
 from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import Eviction
 from podslice.model.pod import Pod
-from podslice.pausable import Steps, paced
 from podslice.policy.allocatable import validate_node
 from podslice.policy.pending_pods import NAME_IN_USE
 from podslice.policy.replicas import decide_each
@@ -18,9 +17,6 @@ from podslice.reconcile.readmission import is_evicted
 from podslice.reconcile.world import World
 from podslice.store import Records
 from podslice.store.adopted_services import AdoptedService, by_pod, read_adopted
-
-_PODS_PER_STEP = 100
-"""Pods compared between two pauses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +81,7 @@ class WantedPodsReader:
         self._held = held
         self._checked: dict[str, _CheckedPod] = {}
 
-    def read(self, unrecorded: Iterable[Pod] = ()) -> Steps[WantedPods]:
+    def read(self, unrecorded: Iterable[Pod] = ()) -> WantedPods:
         """Compare manifests with records now.
 
         Args:
@@ -95,10 +91,10 @@ class WantedPodsReader:
             HostError: the records cannot be read.
         """
         world = self._world()
-        records = yield from world.store.loading()
-        contents = yield from self._manifests.read(_owners(records))
+        records = world.store.load()
+        contents = self._manifests.read(_owners(records))
         unrecorded = tuple(pod for pod in unrecorded if pod.uid not in records.digests)
-        self._checked = yield from self._check_all(contents)
+        self._checked = self._check_all(contents)
         adopted = by_pod(read_adopted(world.manager))
         comparison = _Comparison(
             world,
@@ -108,17 +104,14 @@ class WantedPodsReader:
             held=self._held(),
             adopted=adopted,
         )
-        for checked in paced(self._checked.values(), _PODS_PER_STEP):
-            if checked is None:
-                yield
-            else:
-                comparison.add(checked)
+        for checked in self._checked.values():
+            comparison.add(checked)
         comparison.add_kept()
-        candidates: list[PodDecision] = []
-        for decision in decide_each(comparison.new, world.node, world.config):
-            if not comparison.holds_class(decision):
-                candidates.append(decision)
-            yield
+        candidates = [
+            decision
+            for decision in decide_each(comparison.new, world.node, world.config)
+            if not comparison.holds_class(decision)
+        ]
         of_node = validate_node(world.node, world.config)
         problems = dict.fromkeys((*of_node, *comparison.problems, *comparison.held))
         return WantedPods(
@@ -135,29 +128,27 @@ class WantedPodsReader:
             records=records,
         )
 
-    def read_again(self, wanted: WantedPods) -> Steps[WantedPods]:
+    def read_again(self, wanted: WantedPods) -> WantedPods:
         """Return the same, unless the records have changed.
 
         Raises:
             HostError: as `read`.
         """
-        records = yield from self._world().store.loading()
+        records = self._world().store.load()
         if records == wanted.records:
             return wanted
-        return (yield from self.read(wanted.unrecorded))
+        return self.read(wanted.unrecorded)
 
-    def _check_all(self, contents: ManifestContents) -> Steps[dict[str, _CheckedPod]]:
+    def _check_all(self, contents: ManifestContents) -> dict[str, _CheckedPod]:
         """Return each pod with its problems, by its uid; reuse those of unchanged pods."""
         world, known = self._world(), self._checked
         pods = [each.pod for each in contents.pods]
         checked = {pod.uid: known[pod.uid] for pod in pods if _is_known(pod, known)}
-        yield
         new = [pod for pod in pods if pod.uid not in checked]
         for decision in decide_each(new, world.node, world.config):
             pod = decision.pod
             digest = world.store.digest(pod)
             checked[pod.uid] = _CheckedPod(pod=pod, digest=digest, problems=decision.problems)
-            yield
         return {pod.uid: checked[pod.uid] for pod in pods}
 
 

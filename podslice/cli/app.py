@@ -164,6 +164,9 @@ def _run(given: list[str]) -> int:
 
 def _execute(given: list[str]) -> int:
     choose_colors(ColorMode.AUTO)
+    if given in ([], ["-h"], ["--help"]):
+        write([help_of_program()])
+        return DONE
     verb = _verb_in(given)
     if verb and verb not in VERBS and not verb.startswith("-"):
         raise _unknown_verb(verb, [*chain.from_iterable(VERB_GROUPS.values())], "podslice")

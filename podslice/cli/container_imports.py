@@ -11,7 +11,7 @@ from podslice.cli import interrupts
 from podslice.cli.views.import_text import ImportSource, Mover
 from podslice.errors import HostError
 from podslice.processes import podman_inspect
-from podslice.usage.present_use import group_use
+from podslice.usage import present_use
 
 if TYPE_CHECKING:
     from podslice.model.manager import Manager
@@ -51,7 +51,7 @@ def _source(container: PodmanContainer) -> ImportSource:
         what=what,
         settings=container.settings,
         oom_score_adj=container.oom_score_adj,
-        use=group_use(group, container.name, what),
+        use=present_use.group_use(group, container.name, what),
         mover=Mover.QUADLET if is_split else Mover.PODMAN,
         unit=container.unit,
         caveat=_OF_MEMBER if container.is_member else "",

@@ -18,6 +18,8 @@ from podslice.inputs.kubelet.pod_list import parse_pod_list
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.kubelet_node import KubeletNode
 from podslice.systemd.bus import Bus
+from podslice.store import Store
+from podslice.systemd import bus
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier, listen_fds
 
@@ -110,7 +112,7 @@ def _setup(
     return KubeletSetup(
         read=kubelet.read,
         refresh=kubelet.refresh,
-        connect=lambda on_change: Bus(planning.manager, on_change=on_change),
+        connect=lambda on_change: bus.Bus(planning.manager, on_change=on_change),
         config=planning.config,
         directory=directory,
         journal=Journal(manager=planning.manager),

@@ -19,9 +19,9 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import read_wanted
 from podslice.errors import Severity, printable
 from podslice.model.reserved_values import TrialState
+from podslice.processes import runtimes
 from podslice.processes.location import read_placement
 from podslice.processes.pod_services import observe_services
-from podslice.processes.runtimes import containers
 from podslice.reconcile.assess import assess_findings, read_findings
 from podslice.reconcile.container_histories import container_histories
 from podslice.reconcile.report import describe_skipped, describe_unconfirmed
@@ -210,7 +210,7 @@ async def _list_runtimes(world: LiveWorld, state: Assessment) -> tuple[RuntimeCo
     if not state.current:
         return ()
 
-    return await containers(
+    return await runtimes.containers(
         state.current, manager=world.manager, on_note=world.on_note, with_exited=True
     )
 

@@ -21,7 +21,8 @@ from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress, Pod
 from podslice.programs import NoAnswerError
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
-from podslice.systemd.journalctl import LogQuery, Query, read_events, read_messages
+from podslice.systemd import journalctl
+from podslice.systemd.journalctl import LogQuery, Query
 from podslice.usage import stats
 from podslice.usage.health import HealthProblem
 from podslice.usage.stats import NodeStats
@@ -216,7 +217,7 @@ def _read_journal(
         manager=world.manager,
     )
     try:
-        return read_messages(query)[-_MESSAGES:], ""
+        return journalctl.read_messages(query)[-_MESSAGES:], ""
     except PodsliceError as error:
         return (), str(error)
 
@@ -224,6 +225,8 @@ def _read_journal(
 def _read_events(world: LiveWorld, key: str) -> tuple[tuple[Entry, ...], str]:
     """Return the last events of a pod, or why they can't be read."""
     try:
-        return tuple(read_events(Query(pods=[key], lines=_EVENTS, manager=world.manager))), ""
+        return tuple(
+            journalctl.read_events(Query(pods=[key], lines=_EVENTS, manager=world.manager))
+        ), ""
     except PodsliceError as error:
         return (), str(error)

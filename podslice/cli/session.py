@@ -17,7 +17,7 @@ from podslice.reconcile.guard import Guarded
 from podslice.reconcile.rollback import recorded
 from podslice.reconcile.world import LiveWorld, World
 from podslice.store import Store
-from podslice.systemd.bus import Bus
+from podslice.systemd import bus
 from podslice.systemd.find_manager import find_manager
 from podslice.systemd.slice_files import SliceFiles
 
@@ -41,8 +41,8 @@ async def open_world(planning: Planning) -> AsyncIterator[LiveWorld]:
     offline = offline_world(planning)
     # the files of a user manager depend on the session, so systemd is asked
     files = None if planning.manager.is_user else SliceFiles(Path("/"), CgroupFs())
-    async with Bus(planning.manager, files=files) as bus:
-        world = offline.with_client(Guarded(bus, lambda: world.guard.claim(world)))
+    async with bus.Bus(planning.manager, files=files) as client:
+        world = offline.with_client(Guarded(client, lambda: world.guard.claim(world)))
         yield world
 
 
@@ -119,12 +119,12 @@ def in_world_or_offline(planning: Planning, work: Callable[[World], Awaitable[T]
 @asynccontextmanager
 async def open_recorded_world(store: Store) -> AsyncIterator[LiveWorld]:
     """Connect with the recorded root slice, independent of the configuration."""
-    async with Bus(find_manager()) as bus:
+    async with bus.Bus(find_manager()) as client:
         root = recorded(store).cgroup_root
         world = LiveWorld(
             node=Node(capacity={}),
             config=Config(cgroup_root=root),
             store=Store(store.root, cgroup_root=root),
-            client=Guarded(bus, lambda: world.guard.claim(world)),
+            client=Guarded(client, lambda: world.guard.claim(world)),
         )
         yield world

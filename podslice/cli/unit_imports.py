@@ -19,7 +19,7 @@ from podslice.kernel.proc import read_oom_score_adj
 from podslice.model.naming import SCOPE_PREFIX, unescape
 from podslice.model.unit import UnitName, complete_name, is_unit_name
 from podslice.policy.present_settings import PresentSettings, SettingKind, score_of, settings_of
-from podslice.usage.present_use import unit_use
+from podslice.usage import present_use
 
 if TYPE_CHECKING:
     from podslice.model.inspected_unit import InspectedUnit
@@ -223,7 +223,7 @@ def _is_in_pod(unit: InspectedUnit, tree: Tree) -> bool:
 async def _source(world: LiveWorld, unit: InspectedUnit) -> ImportSource:
     observed = unit.observed
     is_scope = observed.name.endswith(".scope")
-    use = unit_use(observed, cgroups=world.cgroups)
+    use = present_use.unit_use(observed, cgroups=world.cgroups)
     mover = Mover.SYSTEMD_RUN if observed.transient else Mover.DROP_IN
     return ImportSource(
         name=unescape(observed.name.rpartition(".")[0]),

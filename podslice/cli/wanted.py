@@ -15,7 +15,7 @@ from podslice.agent.wanted_pods import WantedPodsReader
 from podslice.errors import InputError, Severity
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config, Containers
-from podslice.pausable import finish
+from podslice.model.config import Config
 from podslice.reconcile.assess import assess_findings
 from podslice.reconcile.pending import find_pending
 from podslice.reconcile.request import Request
@@ -86,9 +86,9 @@ def pods_of_manifests(planning: Planning) -> dict[str, set[str]]:
     """Return the pods of each file in the manifest directories that can be read."""
     directories = manifest_directories(planning.config, planning.manager)
     reader = ManifestDirectories(directories, validate=planning.config.validate)
-    contents = finish(reader.read())
+    contents = reader.read()
     while contents.is_partial:
-        contents = finish(reader.read())
+        contents = reader.read()
     found: dict[str, set[str]] = {}
     for each in contents.pods:
         found.setdefault(each.source, set()).add(each.pod.key)
@@ -141,7 +141,7 @@ def _started(world: World, state: Assessment, in_directories: Iterable[str]) -> 
 def _has_content(directory: str) -> bool:
     """Return whether a directory has manifests, or cannot be read."""
     try:
-        return bool(finish(list_manifests(directory)))
+        return bool(list_manifests(directory))
     except FileNotFoundError:
         return False
     except OSError:
@@ -168,9 +168,9 @@ async def _compare(
 ) -> WantedByManifests:
     """Compare the manifests with the applied pods, as a round of the agent does."""
     reader = WantedPodsReader(lambda: world, manifests)
-    wanted = finish(reader.read(state.current))
+    wanted = reader.read(state.current)
     while wanted.contents.is_partial:
-        wanted = finish(reader.read(state.current))
+        wanted = reader.read(state.current)
     # warnings are for those who write manifests: `check` and `apply` show them
     found = (*wanted.contents.problems, *wanted.problems)
     problems = [each for each in found if each.severity is Severity.ERROR]

@@ -89,7 +89,7 @@ def profile_names(project: ProjectFiles) -> set[str]:
         with suppress(OSError, InputError, Exhausted):
             data = read_regular(Path(path), limit_bytes=BYTES_MAX, locate=follow_links)
             for document in read_documents(data, path, Budget()):
-                names |= _profiles_of(document.value if document is not None else None)
+                names |= _profiles_of(document.value)
     return names
 
 
@@ -151,7 +151,7 @@ def parse_resolved(data: bytes, name: str) -> object:
     if len(data) > BYTES_MAX:
         raise invalid(f"is larger than the limit of {BYTES_MAX // 1024:,} KiB", where=name)
     try:
-        found = [each for each in read_documents(data, name, Budget()) if each is not None]
+        found = list(read_documents(data, name, Budget()))
     except InputError as error:
         raise InputError(each.within(name) for each in error.problems) from error
     except Exhausted as error:

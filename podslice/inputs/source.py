@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from podslice.errors import InputError, Problem, printable
@@ -21,14 +22,12 @@ from podslice.files import TooLargeError, follow_links, open_regular, read_opene
 from podslice.inputs.budget import Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import FILES_MAX, PIPE_WAIT_SEC, READ_WAIT_SEC
 from podslice.inputs.links import locate_entitled
-from podslice.pausable import Steps, finish, paced
 
 STDIN, STDIN_NAME = "-", "stdin"
 MANIFESTS = (".json", ".yaml", ".yml")
 """Suffixes of manifests in a directory, as for kubectl's `-f DIRECTORY`."""
 
 _CHUNK = 2**18
-_ENTRIES_PER_STEP = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +78,7 @@ def read_sources(
             yield _read(source, budget, read, named=True)
 
 
-def list_manifests(directory: str) -> Steps[list[str]]:
+def list_manifests(directory: str) -> list[str]:
     """Return the sorted names of the manifests in a directory, not of those below it.
 
     If there are more than `FILES_MAX`, it returns one more than these.
@@ -87,16 +86,9 @@ def list_manifests(directory: str) -> Steps[list[str]]:
     Raises:
         OSError: the directory can't be read.
     """
-    names: list[str] = []
     with os.scandir(directory) as entries:
-        for entry in paced(entries, _ENTRIES_PER_STEP):
-            if entry is None:
-                yield
-            elif _is_manifest(entry):
-                names.append(entry.name)
-                if len(names) > FILES_MAX:
-                    break
-    return sorted(names)
+        names = (entry.name for entry in entries if _is_manifest(entry))
+        return sorted(islice(names, FILES_MAX + 1))
 
 
 def read_bytes(path: Path, *, limit_bytes: int, timeouts: Timeouts = TIMEOUTS) -> bytes:
@@ -161,7 +153,7 @@ def _read_stdin(stdin: Callable[[], bytes], budget: Budget, *, used: bool) -> In
 def _read_directory(directory: str, budget: Budget) -> Iterator[InputText]:
     """Read the manifests of a directory, not those below it, without hidden files."""
     try:
-        names = finish(list_manifests(directory))
+        names = list_manifests(directory)
     except OSError as error:
         yield _rejected(directory, describe_error(error))
         return

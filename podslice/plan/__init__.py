@@ -4,7 +4,7 @@ Policy states intent; what the service manager does not support is left out here
 """
 
 from podslice.plan.changes import feasible
-from podslice.plan.make import make_plan, planning
+from podslice.plan.make import make_plan
 from podslice.plan.matches import NO_MATCHES, Matches
 from podslice.plan.restore import Restoration, restore_values
 from podslice.plan.stated_cpus import keep_stated_cpus
@@ -47,7 +47,6 @@ __all__ = [
     "keep_stated_cpus",
     "make_plan",
     "order_of",
-    "planning",
     "restore_values",
     "stage_of",
     "transient_unit",

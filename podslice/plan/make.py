@@ -7,7 +7,6 @@ from functools import partial
 
 from podslice.model.desired import Desired
 from podslice.model.unit import DesiredUnit, Observed, ObservedUnit, UnitKind, UnitName
-from podslice.pausable import Steps, at_once, paced
 from podslice.plan.changes import feasible, hugepages_step, not_active, spare, step_for, volume_step
 from podslice.plan.matches import NO_MATCHES, Matches, Pair
 from podslice.plan.steps import Plan, Skipped, StartUnit, Step, order_of
@@ -18,18 +17,16 @@ _Difference = tuple[list[Step], list[Skipped]]
 
 _NONE = TerminatingPods()
 _OF_PROCESSES = (UnitKind.SCOPE, UnitKind.SERVICE)
-_UNITS_PER_STEP = 200
-"""Units between two pauses: a millisecond or two."""
 
 
-def planning(
+def make_plan(
     desired: Desired,
     observed: Observed,
     *,
     force: bool = False,
     terminating: TerminatingPods = _NONE,
     known: Matches = NO_MATCHES,
-) -> Steps[Plan]:
+) -> Plan:
     """Return the steps that bring `observed` to `desired`.
 
     Without `force` no limit is set below the current memory usage: a reserved slice keeps its
@@ -37,16 +34,13 @@ def planning(
     an earlier plan; the same objects are not compared again.
     """
     staying, moving = settle_moves(desired, observed)
-    yield
     keep = {unit.name for unit in staying.values()}
     stops, skipped = find_stops(desired, observed, keep, terminating)
     stopped = {stop.name for stop in stops}
-    yield
     units = [unit for unit in desired.units if unit.pod not in staying and unit.name not in stopped]
     compare = partial(_steps_for, desired=desired, observed=observed, stopped=stopped, force=force)
     known = known.under(observed.caps, force=force)
-    steps, left_out, pairs = yield from _comparing(units, observed, known, compare)
-    yield
+    steps, left_out, pairs = _comparing(units, observed, known, compare)
     return Plan(
         steps=tuple(sorted((*stops, *steps), key=order_of)),
         skipped=tuple(sorted((*skipped, *left_out), key=lambda each: (each.unit, each.name))),
@@ -60,15 +54,12 @@ def _comparing(
     observed: Observed,
     known: Matches,
     compare: Callable[[DesiredUnit], _Difference],
-) -> Steps[tuple[list[Step], list[Skipped], dict[UnitName, Pair]]]:
+) -> tuple[list[Step], list[Skipped], dict[UnitName, Pair]]:
     """Return the steps for units that are not known to match, what is left out, and the matches."""
     steps: list[Step] = []
     skipped: list[Skipped] = []
     pairs: dict[UnitName, Pair] = {}
-    for unit in paced(units, _UNITS_PER_STEP):
-        if unit is None:
-            yield
-            continue
+    for unit in units:
         there = observed.units.get(unit.name)
         taken, left_out = ([], []) if known.has(unit, there) else compare(unit)
         if there is not None and _is_alone(unit) and not taken and not left_out:
@@ -104,9 +95,6 @@ def _steps_for(
     if unit.kind is UnitKind.MOUNT:
         return _volume(unit, there, stopped)
     return _unit(unit, there, desired, observed, force=force)
-
-
-make_plan = at_once(planning)
 
 
 def _is_elsewhere(unit: DesiredUnit, there: ObservedUnit) -> bool:

@@ -28,7 +28,6 @@ from podslice.model.unit import (
     control_group_of,
     parent_slice,
 )
-from podslice.pausable import Steps, at_once, paced
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
 from podslice.policy.cpu_manager import (
@@ -45,11 +44,8 @@ from podslice.policy.init_phase import is_initializing
 from podslice.policy.tiers import protection, tier_properties
 from podslice.policy.unit_properties import cpu_weight, memory_limit, memory_request, settle
 
-_PODS_PER_STEP = 100
-"""Pods between two pauses: a millisecond, or one pod that must be decided."""
 
-
-def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are keywords)
+def desire(  # noqa: PLR0913 (the whole input; arguments with a default are keywords)
     candidates: Iterable[PodDecision],
     node: Node,
     config: Config,
@@ -61,7 +57,7 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
     known: Iterable[PodDecision] = (),
     cpus: Mapping[UnitName, str] | None = None,
     mounts: bool = True,
-) -> Steps[Desired]:
+) -> Desired:
     """Return the desired state once the candidates have joined the current pods.
 
     A candidate replaces the current pod of its name, which stays if the candidate is not admitted.
@@ -70,16 +66,16 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
     """
     tree, allocation = Tree(cgroup_root=config.cgroup_root), allocate(node, config)
     wanted, staying, leaving = _staying(candidates, current, terminating)
-    in_force = yield from _deciding(staying, (*known, *wanted), node, config)
-    accepted, refused = yield from _admitting(wanted, in_force, allocation, config)
-    pods, pools = yield from _joining(in_force, accepted, node, config, cpus or {})
-    initializing, in_phase = yield from _phasing(pods, progress or {}, config)
+    in_force = _deciding(staying, (*known, *wanted), node, config)
+    accepted, refused = _admitting(wanted, in_force, allocation, config)
+    pods, pools = _joining(in_force, accepted, node, config, cpus or {})
+    initializing, in_phase = _phasing(pods, progress or {}, config)
     units = [*_node_units(in_phase, pools, allocation, node, config, used_bytes or {})]
-    units += yield from _listing(in_phase, mounts=mounts)
+    units += _listing(in_phase, mounts=mounts)
     return Desired(
         root=tree.root,
         units=tuple(units),
-        unwanted=(yield from _finding_unwanted(tree, pods, in_force, leaving)),
+        unwanted=_finding_unwanted(tree, pods, in_force, leaving),
         pods=pods,
         refused=(*refused, *pools.refused),
         own_cpus={key: each.pod for key, each in pools.pods.items()},
@@ -89,9 +85,6 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
         requested=total(pod.requests for pod in pods),
         initializing=initializing,
     )
-
-
-desire = at_once(desiring)
 
 
 def _staying(
@@ -106,16 +99,10 @@ def _staying(
 
 def _deciding(
     pods: Iterable[Pod], known: Iterable[PodDecision], node: Node, config: Config
-) -> Steps[list[PodDecision]]:
+) -> list[PodDecision]:
     """Return the decisions on the current pods; known ones are used again."""
     by_uid = {decision.pod.uid: decision for decision in known}
-    decisions: list[PodDecision] = []
-    for number, pod in enumerate(pods):
-        decision = _known(pod, by_uid)
-        decisions.append(decision or decide(pod, node, config))
-        if decision is None or number % _PODS_PER_STEP == 0:
-            yield
-    return decisions
+    return [_known(pod, by_uid) or decide(pod, node, config) for pod in pods]
 
 
 def _admitting(
@@ -123,15 +110,13 @@ def _admitting(
     in_force: list[PodDecision],
     allocation: Allocation,
     config: Config,
-) -> Steps[tuple[list[PodDecision], tuple[Refusal, ...]]]:
+) -> tuple[list[PodDecision], tuple[Refusal, ...]]:
     """Return the candidates that are admitted, and the refusals."""
     changed, unchanged = _split_by_requests(wanted, in_force)
-    yield
     accepted: Iterable[PodDecision] = changed
     refused: tuple[Refusal, ...] = ()
     if config.admission:
         accepted, refused = admit(changed, in_force, allocation.allocatable)
-    yield
     return [*unchanged, *accepted], refused
 
 
@@ -141,48 +126,32 @@ def _joining(
     node: Node,
     config: Config,
     cpus: Mapping[UnitName, str],
-) -> Steps[tuple[tuple[PodDecision, ...], CpuPools]]:
+) -> tuple[tuple[PodDecision, ...], CpuPools]:
     """Return the pods that are to run, by key, with their CPUs."""
     pools = assign(in_force, accepted, node, config, cpus)
     if pools is NO_POOLS:
-        pods = _join(in_force, accepted)
-        yield
-        return pods, pools
+        return _join(in_force, accepted), pools
     refused = {each.pod for each in pools.refused}
     joined = _join(in_force, [pod for pod in accepted if pod.pod.key not in refused])
-    assigned: list[PodDecision] = []
-    for pod in paced(joined, _PODS_PER_STEP):
-        if pod is None:
-            yield
-        else:
-            assigned.append(with_cpus(fit_quota(pod, pools, node, config), pools))
-    return tuple(assigned), pools
+    return tuple(with_cpus(fit_quota(pod, pools, node, config), pools) for pod in joined), pools
 
 
 def _phasing(
     pods: tuple[PodDecision, ...], progress: Mapping[str, InitProgress], config: Config
-) -> Steps[tuple[frozenset[str], tuple[PodDecision, ...]]]:
+) -> tuple[frozenset[str], tuple[PodDecision, ...]]:
     """Return the keys of the pods in their init phase, and all pods with properties in force."""
     initializing = frozenset(
         pod.pod.key
         for pod in pods
         if is_initializing(pod.pod, progress.get(pod.pod.uid, NO_PROGRESS), config.rules)
     )
-    yield
     in_phase = tuple(_in_phase(pod, initializing) for pod in pods) if initializing else pods
-    yield
     return initializing, in_phase
 
 
-def _listing(pods: tuple[PodDecision, ...], *, mounts: bool) -> Steps[list[DesiredUnit]]:
+def _listing(pods: tuple[PodDecision, ...], *, mounts: bool) -> list[DesiredUnit]:
     """Return the units of the pods."""
-    units: list[DesiredUnit] = []
-    for pod in paced(pods, _PODS_PER_STEP):
-        if pod is None:
-            yield
-        else:
-            units += _pod_units(pod, mounts=mounts)
-    return units
+    return [unit for pod in pods for unit in _pod_units(pod, mounts=mounts)]
 
 
 def _finding_unwanted(
@@ -190,13 +159,9 @@ def _finding_unwanted(
     pods: tuple[PodDecision, ...],
     in_force: list[PodDecision],
     terminating: tuple[Pod, ...],
-) -> Steps[Mapping[UnitName, str]]:
+) -> Mapping[UnitName, str]:
     """Return the units that must not exist, and why."""
-    slices = dict(_unwanted(tree, pods, terminating))
-    yield
-    volumes = dict(_unwanted_volumes(pods, in_force))
-    yield
-    return {**slices, **volumes}
+    return {**dict(_unwanted(tree, pods, terminating)), **dict(_unwanted_volumes(pods, in_force))}
 
 
 def _known(pod: Pod, before: Mapping[str, PodDecision]) -> PodDecision | None:

@@ -21,19 +21,19 @@ from podslice.plan import (
     Restoration,
     TerminatingPods,
     keep_stated_cpus,
-    planning,
+    make_plan,
     restore_values,
 )
-from podslice.policy.desire import desiring, without_reserved
+from podslice.policy.desire import desire, without_reserved
 from podslice.policy.recover import recover, uid_of
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import meet, observe, used_bytes
-from podslice.reconcile.pace import in_turns, next_turn
 from podslice.reconcile.readmission import is_evicted, living_agent, split_admissible
 from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import leave_reserved
 from podslice.reconcile.world import World
 from podslice.store import Records
+from podslice.threads import in_thread
 
 _NOTHING = Request()
 
@@ -116,11 +116,10 @@ async def read_findings(world: World) -> Findings:
     Raises:
         HostError: the records can't be read.
     """
-    await next_turn()
     values = world.store.reserved()
     reserved = ReservedValues() if values is None else values
     observed = await observe(world, reserved.units)
-    records = _with_recovered(world, observed, await in_turns(world.store.loading()))
+    records = _with_recovered(world, observed, await in_thread(world.store.load))
     recorded = [pod for pod in records.pods if pod.uid in records.digests]
     foreign = await world.guard.judge(world.tree, observed.units.values(), recorded, world.manager)
     return Findings(
@@ -187,19 +186,18 @@ async def _plan(
 async def _plan_for(
     world: World, request: Request, findings: Findings, selection: _Selection
 ) -> _Planned:
-    policy = await in_turns(
-        desiring(
-            selection.candidates,
-            world.node,
-            without_reserved(world.config) if selection.is_released else world.config,
-            current=findings.records.pods,
-            terminating=selection.removed,
-            used_bytes=findings.used_bytes,
-            progress=findings.records.progress,
-            known=request.known,
-            cpus=list_cpus(findings.observed),
-            mounts=not world.manager.is_user,
-        )
+    policy = await in_thread(
+        desire,
+        selection.candidates,
+        world.node,
+        without_reserved(world.config) if selection.is_released else world.config,
+        current=findings.records.pods,
+        terminating=selection.removed,
+        used_bytes=findings.used_bytes,
+        progress=findings.records.progress,
+        known=request.known,
+        cpus=list_cpus(findings.observed),
+        mounts=not world.manager.is_user,
     )
     desired, observed = meet(world, policy, findings.observed, selection.removed)
     expired = request.terminating.expired
@@ -213,14 +211,13 @@ async def _plan_for(
     terminating = TerminatingPods(pods=slices, grace_sec=request.grace_sec)
     desired, kept = keep_stated_cpus(desired, observed, findings.reserved)
     returning = restore_values(desired, observed, findings.reserved)
-    plan = await in_turns(
-        planning(
-            returning.desired,
-            observed,
-            force=request.force,
-            terminating=terminating,
-            known=request.matches,
-        )
+    plan = await in_thread(
+        make_plan,
+        returning.desired,
+        observed,
+        force=request.force,
+        terminating=terminating,
+        known=request.matches,
     )
     skipped = (*plan.skipped, *kept, *returning.skipped)
     return _Planned(returning=returning, observed=observed, plan=replace(plan, skipped=skipped))

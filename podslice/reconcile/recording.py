@@ -19,7 +19,6 @@ from podslice.plan import StartUnit, Step, depth_of
 from podslice.reconcile import act
 from podslice.reconcile.act import Before
 from podslice.reconcile.assessment import Assessment
-from podslice.reconcile.pace import Pace
 from podslice.reconcile.world import World
 
 SourceOf = Callable[[PodDecision], str | None]
@@ -97,10 +96,9 @@ class _Records:
             store.discard(path)
         if self._assessment.desired.pods and options is not None:
             store.save_options(options)
-        pace = Pace()
         for decision in self._at_once:
             self._write(decision)
-            await pace.pause()
+            await asyncio.sleep(0)
         for name in list(self._waiting)[:1]:
             self._write_waiting(name)
 
@@ -110,10 +108,9 @@ class _Records:
         Raises:
             HostError: /run can't be written.
         """
-        pace = Pace()
         for step in steps:
             self._write_waiting(step.name)
-            await pace.pause()
+            await asyncio.sleep(0)
 
     async def write_ahead(self) -> None:
         """Write the records in the order of their steps, with a turn of other tasks after each.

@@ -14,12 +14,9 @@ from podslice.errors import FORMAT_ERRORS
 from podslice.inputs.manifest.load import format_manifest, parse_manifest
 from podslice.model.node_state import Eviction
 from podslice.model.pod import NO_PROGRESS, InitProgress, Pod
-from podslice.pausable import Steps
 from podslice.store.atomic import Stamp, failed, parse_json, stamp
 
 VERSION = 1
-_UNCHANGED_PER_STEP = 100
-"""Unchanged files between two pauses: less than a millisecond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +57,7 @@ class RecordReader:
         self.expected: Mapping[str, Pod] = {}
         """Pods by uid; a record with the manifest of one of them is not parsed."""
 
-    def read(self, files: Iterable[os.DirEntry[str]]) -> Steps[Mapping[str, Record | None]]:
+    def read(self, files: Iterable[os.DirEntry[str]]) -> Mapping[str, Record | None]:
         """Return the record of each existing file by its path; None where it is not valid.
 
         As long as nothing has changed it is the same object.
@@ -69,18 +66,16 @@ class RecordReader:
             HostError: a file can't be read.
         """
         found: dict[str, tuple[Stamp, Record | None]] = {}
-        for number, file in enumerate(files, 1):
+        for file in files:
             read = self._read_file(file)
             if read is not None:
                 found[file.path] = read
-            if read is not self._read.get(file.path) or number % _UNCHANGED_PER_STEP == 0:
-                yield
         self._read = found
         return self.known()
 
     def known(self) -> Mapping[str, Record | None]:
         """Return what was read last, with what was written since."""
-        records = {path: record for path, (_, record) in self._read.items()}
+        records = {path: record for path, (_, record) in list(self._read.items())}
         if records.keys() != self._found.keys() or any(
             record is not self._found[path] for path, record in records.items()
         ):
@@ -118,18 +113,16 @@ def parse(path: Path, expected: Pod | None = None) -> Record | None:
     Raises:
         OSError: it can't be read.
     """
-    # pydantic takes a third of the start-up time, and is not needed without records
-
     try:
         record, where = parse_json(path), f"record of {path.stem}"
         # problems of a manifest are found again, at their places in the record
         if expected is not None and not expected.problems:
-            manifest = _format(expected)
+            manifest = format_manifest(expected)
             if record["manifest"] == manifest:
                 same = replace(expected, where=where, spec_where="spec")
                 return _record_of(same, record, manifest)
         pod = parse_manifest(record["manifest"], where=where)
-        return _record_of(pod, record, _format(pod))
+        return _record_of(pod, record, format_manifest(pod))
     except FORMAT_ERRORS:
         return None
 
@@ -150,17 +143,13 @@ def _record_of(pod: Pod, record: Mapping[str, Any], manifest: Mapping[str, Any])
 
 def format_record(pod: Pod, *, cgroup_root: str, source: str | None) -> dict[str, Any]:
     """Format the record of a pod as JSON."""
-    record = {"version": VERSION, "cgroup_root": cgroup_root, "manifest": _format(pod)}
+    record = {"version": VERSION, "cgroup_root": cgroup_root, "manifest": format_manifest(pod)}
     return record if source is None else {**record, "source": source}
 
 
 def digest(pod: Pod) -> str:
     """Return the digest of a pod's manifest, independent of its spelling."""
-    return _digest(_format(pod))
-
-
-def _format(pod: Pod) -> dict[str, Any]:
-    return format_manifest(pod)
+    return _digest(format_manifest(pod))
 
 
 def _digest(manifest: Mapping[str, Any]) -> str:

@@ -14,7 +14,6 @@ from podslice.model.container_exit import ContainerHistory
 from podslice.model.node_state import AgentState, Eviction
 from podslice.model.pod import NO_PROGRESS, InitProgress, Pod
 from podslice.model.reserved_values import ReservedValues
-from podslice.pausable import Steps, finish
 from podslice.store import histories, lock, marks, volume_directories
 from podslice.store.atomic import (
     Stamp,
@@ -66,14 +65,6 @@ class Store:
         self._reader.expected = {pod.uid: pod for pod in pods}
 
     def load(self) -> Records:
-        """Run `loading` without pauses.
-
-        Raises:
-            HostError: as `loading`.
-        """
-        return finish(self.loading())
-
-    def loading(self) -> Steps[Records]:
         """Return all records and marks, and the names of files that are not valid.
 
         A record that has not changed since this store read it last is not read again; if none has,
@@ -82,7 +73,7 @@ class Store:
         Raises:
             HostError: the records can't be read, or are of pods below another `cgroup_root`.
         """
-        found = yield from self._find_records()
+        found = self._find_records()
         marked = {file.path: self._mark(Path(file.path)) for file in _files(self.marks)}
         before, known = self._known
         if found is before and not marked:
@@ -92,13 +83,13 @@ class Store:
             self._known = found, read
         return read
 
-    def _find_records(self) -> Steps[Mapping[str, Record | None]]:
+    def _find_records(self) -> Mapping[str, Record | None]:
         """Read the records; while the lock is held, once; and only if one was written or removed."""
         now = None if self._is_current else directory_stamp(self._pods)
         if self._is_current or (now is not None and now == self._scanned):
             return self._reader.known()
         before, self._scanned = self._changes, None
-        found = yield from self._reader.read(_files(self._pods))
+        found = self._reader.read(_files(self._pods))
         if self._changes == before:
             self._is_current, self._scanned = self._is_held, now
         return found

@@ -17,7 +17,6 @@ from podslice.model.level_plan import LEVEL_PROPERTIES
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import ObservedUnit, UnitName
-from podslice.pausable import finish
 from podslice.policy.pod_level import SliceState, plan_levels
 from tests.cases.test_kubelet_audit import NODE
 from tests.recorded_node import UNSET, RecordedNode
@@ -29,7 +28,7 @@ def to_pod(row):
     annotations = {"podslice.io/resources": row["level"]} if "level" in row else {}
     metadata = {"name": "web", "uid": "uid", "annotations": annotations | row.get("more", {})}
     text = f"{{apiVersion: v1, kind: Pod, metadata: {json.dumps(metadata)}, spec: {row['spec']}}}"
-    (pod,) = finish(load_text(text.encode(), "web.yaml", Budget())).pods
+    (pod,) = load_text(text.encode(), "web.yaml", Budget()).pods
     return KubeletPod(
         pod=pod,
         has_own_level=bool(pod.resources) and not row["spec"].startswith("{resources"),

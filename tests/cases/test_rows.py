@@ -34,7 +34,6 @@ from podslice.model.unit import (
     parent_slice,
     slice_name,
 )
-from podslice.pausable import finish as end_of
 from podslice.plan import make_plan
 from podslice.policy.admit import admit, hold_back
 from podslice.policy.aggregate import aggregate, effective
@@ -216,7 +215,7 @@ def run_annotations(row):
     )
     metadata = f"{{name: web, annotations: {{{stated}}}}}"
     text = f"{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {row['spec']}}}"
-    (pod,) = end_of(load_text(text.encode(), "web.yaml", Budget())).pods
+    (pod,) = load_text(text.encode(), "web.yaml", Budget()).pods
     assert parse_manifest(format_manifest(pod), "web.yaml").properties == pod.properties
     decision = decide(pod, to_node(row), to_config(row))
     problems = [
@@ -305,7 +304,7 @@ def run_validate(row):
 def run_problems(row):
     """Everything that is wrong with a manifest, read and decided."""
     text = f"{{apiVersion: v1, kind: Pod, metadata: {{name: web}}, spec: {row['spec']}}}"
-    (pod,) = end_of(load_text(text.encode(), "web.yaml", Budget())).pods
+    (pod,) = load_text(text.encode(), "web.yaml", Budget()).pods
     found, messages = {}, []
     for rules in Rules:
         problems = decide(pod, to_node(row), replace(to_config(row), rules=rules)).problems

@@ -49,7 +49,6 @@ from podslice.model.node import Node
 from podslice.model.pod import Qos, default_uid
 from podslice.model.unit import is_unit_name
 from podslice.model.usage_history import PodHistory
-from podslice.pausable import finish
 from podslice.policy.decide import decide
 from podslice.policy.kubelet_values import expect_node
 from podslice.policy.pod_level import plan_levels
@@ -180,7 +179,7 @@ def run_handshake(data: bytes) -> None:
 def run_manifest(data: bytes, name: str) -> None:
     """Read manifests and decide their pods: errors are problems, never exceptions."""
     try:
-        loaded = finish(load_text(data, name, Budget()))
+        loaded = load_text(data, name, Budget())
     except Exhausted:
         return
     check_problems(loaded.all_problems)

@@ -41,7 +41,6 @@ from podslice.agent.counters import Counters
 from podslice.agent.usage_recorder import UsageRecorder
 from podslice.cli.options import Planning
 from podslice.cli.session import open_world
-from podslice.pausable import finish
 from podslice.reconcile.assess import assess
 from podslice.reconcile.request import Request
 from podslice.systemd.journal import Journal
@@ -54,7 +53,7 @@ async def record(count):
         wall = lambda: hour_ago + 30 * (time.monotonic() - began)
         recorder = UsageRecorder(context, wall=wall)
         for _ in range(count):
-            finish(recorder.sampling())
+            recorder.sample()
             await asyncio.sleep(2)
         recorder.close()
 

@@ -34,7 +34,7 @@ from podslice.errors import InputError
 from podslice.policy.allocatable import check_host
 from podslice.reconcile.world import World
 from podslice.store import Store
-from podslice.systemd.bus import Bus
+from podslice.systemd import bus
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier, listen_fds
 
@@ -126,7 +126,7 @@ def _setup(planning: Planning, socket: Path | None) -> Setup:
     environment = dict(os.environ)
     return Setup(
         load=lambda: _load_world(planning, directory),
-        connect=lambda on_change, on_exit: Bus(
+        connect=lambda on_change, on_exit: bus.Bus(
             planning.manager, on_change=on_change, on_exit=on_exit
         ),
         journal=Journal(manager=planning.manager),

@@ -28,7 +28,7 @@ from podslice.model.manager import SYSTEM
 from podslice.policy.kubelet_values import expect_node
 from podslice.store.level_record import LevelRecord
 from podslice.usage.kubelet_comparison import KubeletHost
-from podslice.systemd.bus import Bus
+from podslice.systemd import bus
 from podslice.usage.kubelet_units import audit_units, unit_patterns
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _audit(source: KubeletSource) -> NodeAudit:
 async def _observe(pods: Sequence[KubeletPod], node: Node, settings: KubeletSettings) -> NodeAudit:
     """Return the audit of the loaded units of the kubelet."""
     cgroups = CgroupFs()
-    async with Bus(SYSTEM) as client:
+    async with bus.Bus(SYSTEM) as client:
         default = await client.default_tasks_max()
         expected = expect_node(pods, node, settings, default_tasks_max=default)
         observed = await client.observe(unit_patterns(expected, cgroups))

@@ -29,7 +29,6 @@ from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_text
 from podslice.inputs.manifest.workloads import read_workloads
 from podslice.model.config import CpuManagerPolicy
-from podslice.pausable import finish
 from podslice.policy.cpu_manager import with_lasting_cpus
 from podslice.processes.quadlet_plan import QuadletPlanner
 from podslice.processes.quadlet_services import QuadletServices
@@ -162,14 +161,12 @@ def _read_file(planning: Planning, source: str) -> _ManifestFile:
     name = printable(source)
     try:
         content = _read_private(source, planning.manager)
-        loaded = finish(
-            load_text(
-                content,
-                name,
-                Budget(),
-                validate=planning.config.validate,
-                used_kinds=DATA_KINDS,
-            )
+        loaded = load_text(
+            content,
+            name,
+            Budget(),
+            validate=planning.config.validate,
+            used_kinds=DATA_KINDS,
         )
     except Exhausted as error:
         raise InputError(error.at(name)) from error

@@ -33,7 +33,7 @@ from podslice.reconcile.guard import (
     recorded_pods,
 )
 from podslice.reconcile.guard import Guard, list_evidence, recorded_pods
-from podslice.systemd.bus import Bus
+from podslice.systemd import bus
 
 HOST_ROOT = Path("/")
 ANSWER_SEC = 10.0
@@ -99,7 +99,7 @@ async def _ask(planning: Planning) -> SystemdReply:
     units: Sequence[ObservedUnit] = ()
     version, error = None, ""
     try:
-        async with asyncio.timeout(ANSWER_SEC), Bus(planning.manager) as client:
+        async with asyncio.timeout(ANSWER_SEC), bus.Bus(planning.manager) as client:
             version = (await client.caps()).systemd_version
             units = await list_evidence(client, tree, planning.manager)
     except SystemdError as reason:

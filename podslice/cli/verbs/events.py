@@ -19,8 +19,9 @@ from podslice.cli.views import documents
 from podslice.cli.views.layout import Column, Shorten, blocks, table
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.errors import printable
+from podslice.systemd import journalctl
 from podslice.systemd.find_manager import find_manager
-from podslice.systemd.journalctl import Query, read_events
+from podslice.systemd.journalctl import Query
 
 if TYPE_CHECKING:
     from podslice.systemd.journalctl import Entry
@@ -89,7 +90,7 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         lines = _FOLLOWED
     keys = [key_of(name, namespace) for name in pods or ()]
     manager = find_manager(user=user)
-    entries = read_events(
+    entries = journalctl.read_events(
         Query(pods=keys, since=since, lines=lines, follow=follow, manager=manager),
         reader=_stdout() if follow else None,
     )

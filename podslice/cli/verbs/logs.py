@@ -18,8 +18,8 @@ from podslice.errors import InputError, Problem
 from podslice.model.naming import OVERHEAD, Tree, scope_name, service_name
 from podslice.model.pod import Pod, Qos
 from podslice.model.unit import UnitName
-from podslice.processes.launch import Invocation, become, given_environment
-from podslice.processes.runtimes import containers, run_patiently
+from podslice.processes import launch, runtimes
+from podslice.processes.runtimes import run_patiently
 from podslice.store.adopted_services import by_pod, read_adopted
 from podslice.systemd.journalctl import LogQuery, journal_command
 
@@ -91,7 +91,9 @@ def logs(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         manager=planning.manager,
     )
     file, arguments = journal_command(query)
-    become(Invocation(file=file, arguments=arguments, environment=given_environment()))
+    launch.become(
+        launch.Invocation(file=file, arguments=arguments, environment=launch.given_environment())
+    )
 
 
 def _find(planning: Planning, key: str) -> dict[str, tuple[str, Pod | None]]:
@@ -153,7 +155,7 @@ def _runtime_ids(planning: Planning, pods: list[Pod], container: str | None) -> 
         return []
     uids, keys = {pod.uid for pod in pods}, {pod.key for pod in pods}
     found = asyncio.run(
-        containers(
+        runtimes.containers(
             tuple(pods),
             manager=planning.manager,
             on_note=note,

@@ -14,7 +14,7 @@ from podslice.cli.output import ReportFormat, write, write_json
 from podslice.cli.verb_table import BELOW_NODE, VERB_GROUPS
 from podslice.cli.views.documents import Document, document
 from podslice.errors import SystemdError
-from podslice.systemd.bus import Bus
+from podslice.systemd import bus
 from podslice.systemd.find_manager import find_manager
 
 ANSWER_SEC = 5.0
@@ -51,7 +51,7 @@ def _document(systemd_version: int | None) -> Document:
 async def _systemd_version() -> int | None:
     """Return the version of the system manager; None if it does not answer."""
     try:
-        async with asyncio.timeout(ANSWER_SEC), Bus(find_manager()) as client:
+        async with asyncio.timeout(ANSWER_SEC), bus.Bus(find_manager()) as client:
             return (await client.caps()).systemd_version
     except (SystemdError, TimeoutError):
         return None

@@ -51,7 +51,7 @@ def read_document(data: bytes, where: str) -> object:
         InputError: it is not YAML, or exceeds the limits.
     """
     try:
-        found = [each for each in read_documents(data, where, Budget()) if each]
+        found = list(read_documents(data, where, Budget()))
     except InputError as error:
         raise InputError(each.within(where) for each in error.problems) from error
     except Exhausted as error:

@@ -21,7 +21,6 @@ from podslice.model.annotations import PREFIX
 from podslice.model.kubelet_node import KubeletPod
 from podslice.model.pod import Pod, Qos, is_uid
 from podslice.model.unit import UnitName, is_unit_name
-from podslice.pausable import finish
 
 _MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: the uid of the static pod that it shows.
@@ -82,7 +81,7 @@ def parse_pod_list(
         raise invalid("the list of pods is not complete", hint, where=name)
     budget = Budget(text_bytes=OBJECT_BYTES_MAX)
     try:
-        loaded = finish(load_text(data, name, budget, validate=None, used_kinds=_KEPT))
+        loaded = load_text(data, name, budget, validate=None, used_kinds=_KEPT)
     except Exhausted as error:
         raise InputError(error.at(name)) from error
     if not _is_list(loaded):

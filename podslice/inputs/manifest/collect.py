@@ -35,13 +35,10 @@ from podslice.model.config import Validate
 from podslice.model.grammar import SUBDOMAIN_MAX
 from podslice.model.naming import is_reserved
 from podslice.model.pod import Pod, default_uid, is_uid
-from podslice.pausable import Steps, paced
 
 _OF_QUADLETS = "only apply --start and render --format quadlet use them"
 _NAMES_MAX = 100
 """Fields of an object without a kind that are compared with `kind`."""
-_PODS_PER_STEP = 100
-"""Replicas that are created between two pauses: a millisecond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +96,7 @@ class Collector:
     _first: dict[str, str] = field(default_factory=dict)
     """Name or uid of a pod → the address of the first pod with it."""
 
-    def add_document(self, document: Document, where: str, file: str = "") -> Steps[None]:
+    def add_document(self, document: Document, where: str, file: str = "") -> None:
         """Collect the pods of a document; all of them get the problems of its text.
 
         Raises:
@@ -110,7 +107,7 @@ class Collector:
         found += [each.within(where) for each in document.invalid_texts]
         problems = Problems(where, found, self.validate or Validate.STRICT)
         self.budget.charge(BudgetItem.PROBLEMS, len(problems.found))
-        yield from self._add(document.value, problems, "", depth=0)
+        self._add(document.value, problems, "", depth=0)
         if len(self._drafts) == before:
             self.problems += problems.found
 
@@ -127,7 +124,7 @@ class Collector:
         """Add an error that does not belong to a pod."""
         self.add_problem(Problem(where=where, message=message, hint=hint))
 
-    def _add(self, value: object, problems: Problems, path: str, *, depth: int) -> Steps[None]:
+    def _add(self, value: object, problems: Problems, path: str, *, depth: int) -> None:
         """Collect the pods of an object, which may be a list of objects."""
         if not isinstance(value, dict):
             message = f"a manifest must be a mapping, not {describe(value)}"
@@ -137,7 +134,7 @@ class Collector:
         kind = value.get("kind")
         of_object = Problems(problems.where, validate=problems.validate)
         if isinstance(kind, str) and self.validate is not None:
-            yield from _check_object(value, kind, of_object, path)
+            _check_object(value, kind, of_object, path)
         if isinstance(kind, str) and kind in WORKLOADS:
             of_object.found[:0] = problems.found
             self._add_workload(value, WORKLOADS[kind], of_object, path, len(problems.found))
@@ -145,13 +142,13 @@ class Collector:
         for each in of_object.bounded():
             self.add_problem(each)
         if kind == LIST or (str(kind).endswith(LIST) and "items" in value):
-            yield from self._add_list(value, problems, path, depth=depth + 1)
+            self._add_list(value, problems, path, depth=depth + 1)
         else:
             self._ignore(value, kind, problems, path)
 
     def _add_list(
         self, value: Mapping[str, object], problems: Problems, path: str, *, depth: int
-    ) -> Steps[None]:
+    ) -> None:
         items = value.get("items")
         where = extend_path(path, "items")
         if depth > LISTS_MAX:
@@ -164,8 +161,7 @@ class Collector:
                 if isinstance(item, dict):
                     missing = {name: of_list[name] for name in of_list if item.get(name) is None}
                     item = {**item, **missing} if missing else item  # noqa: PLW2901
-                yield from self._add(item, problems, extend_path(where, index), depth=depth)
-                yield
+                self._add(item, problems, extend_path(where, index), depth=depth)
         elif items is not None:
             self.add_error(problems.at(where), f"must be a list, not {describe(items)}")
 
@@ -240,7 +236,7 @@ class Collector:
         for draft in self._drafts:
             yield from draft.problems
 
-    def create_pods(self) -> Steps[None]:
+    def create_pods(self) -> None:
         """Create the pods of all documents, whose number is within the budget.
 
         Raises:
@@ -248,12 +244,8 @@ class Collector:
         """
         drafts, self._drafts = self._drafts, []
         for draft in drafts:
-            for name in paced(draft.names, _PODS_PER_STEP):
-                if name is None:
-                    yield
-                else:
-                    self._keep(draft.pod(name), draft.path)
-            yield
+            for name in draft.names:
+                self._keep(draft.pod(name), draft.path)
 
     def _read_template(
         self, value: Mapping[str, Any], workload: Workload, problems: Problems, path: str
@@ -312,9 +304,7 @@ class Collector:
         self.pods.append(pod)
 
 
-def _check_object(
-    value: Mapping[str, object], kind: str, problems: Problems, path: str
-) -> Steps[None]:
+def _check_object(value: Mapping[str, object], kind: str, problems: Problems, path: str) -> None:
     """Check the version of an object, and the fields of it and of all objects in it."""
     plain = kind.removesuffix(LIST) or LIST
     right = API_VERSIONS.get(plain)
@@ -326,7 +316,7 @@ def _check_object(
     elif stated != right:
         shown = quote(stated) if isinstance(stated, str) else describe(stated)
         problems.error(at, f"{shown} is not the apiVersion of a {plain}", f"write {right}")
-    yield from check_fields(value, LIST if kind.endswith(LIST) else kind, path, problems)
+    check_fields(value, LIST if kind.endswith(LIST) else kind, path, problems)
 
 
 def _check_misplaced(metadata: object, workload: Workload, problems: Problems, path: str) -> None:

@@ -13,14 +13,12 @@ from podslice.errors import InputError, Problem, Severity
 from podslice.inputs.budget import Budget, BudgetItem, Exhausted
 from podslice.inputs.manifest.collect import Collector
 from podslice.inputs.manifest.parse import read_documents
-from podslice.inputs.manifest.release import release
 from podslice.inputs.manifest.yaml_builder import Document
 from podslice.inputs.source import STDIN_NAME, read_sources
 from podslice.model.annotations import format_annotations
 from podslice.model.config import Validate
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume, Pod
 from podslice.model.resources import MEMORY, Amounts, Resources, format_amount
-from podslice.pausable import Steps, finish
 
 _COMPOSE = "compose project"
 
@@ -84,8 +82,8 @@ def load_pods(
             if source.problem is not None:
                 collector.add_problem(source.problem)
             else:
-                finish(_collect(collector, source.data, name, is_named=source.named))
-        finish(collector.create_pods())
+                _collect(collector, source.data, name, is_named=source.named)
+        collector.create_pods()
     except Exhausted as error:
         return _exceeded(collector, error, name)
     return _loaded(collector)
@@ -98,7 +96,7 @@ def load_text(
     *,
     validate: Validate | None = Validate.STRICT,
     used_kinds: frozenset[str] = frozenset(),
-) -> Steps[LoadedPods]:
+) -> LoadedPods:
     """Read the pods of one file from its bytes; a file without a manifest is an error.
 
     `validate` and `used_kinds` are as in `load_pods`.
@@ -112,29 +110,25 @@ def load_text(
         budget=budget,
         used_kinds=used_kinds,
     )
-    yield from _collect(collector, data, name, is_named=True)
-    yield from collector.create_pods()
+    _collect(collector, data, name, is_named=True)
+    collector.create_pods()
     return _loaded(collector)
 
 
-def _collect(collector: Collector, data: bytes, name: str, *, is_named: bool) -> Steps[None]:
+def _collect(collector: Collector, data: bytes, name: str, *, is_named: bool) -> None:
     """Collect the pods of a file; one that a directory has beside manifests need not have any."""
     documents = _numbered(read_documents(data, name, collector.budget), name)
     is_empty = True
     try:
         for document, where in documents:
-            if document is not None:
-                is_empty = False
-                if _is_compose(document.value):
-                    collector.add_problem(_describe_compose(where, name, is_named=is_named))
-                    collector.ignored.append(_COMPOSE)
-                else:
-                    yield from collector.add_document(document, where, name)
-                if collector.used_kinds:
-                    collector.documents[where] = document.value
-                else:
-                    yield from release(document.value)
-            yield
+            is_empty = False
+            if _is_compose(document.value):
+                collector.add_problem(_describe_compose(where, name, is_named=is_named))
+                collector.ignored.append(_COMPOSE)
+            else:
+                collector.add_document(document, where, name)
+            if collector.used_kinds:
+                collector.documents[where] = document.value
     except InputError as error:
         for problem in error.problems:
             collector.add_problem(problem.within(name))
@@ -162,9 +156,7 @@ def _describe_compose(where: str, name: str, *, is_named: bool) -> Problem:
     )
 
 
-def _numbered(
-    documents: Iterable[Document | None], name: str
-) -> Iterator[tuple[Document | None, str]]:
+def _numbered(documents: Iterable[Document], name: str) -> Iterator[tuple[Document, str]]:
     """Yield each document with its address, which has a number if the file has several.
 
     Raises:
@@ -173,9 +165,6 @@ def _numbered(
     first: Document | None = None
     count = 0
     for document in documents:
-        if document is None:
-            yield None, name
-            continue
         count += 1
         if count == 1:
             first = document
@@ -232,8 +221,8 @@ def read_manifest(
     """
     collector = Collector(namespace=None, validate=validate)
     try:
-        finish(collector.add_document(Document(value=document), where))
-        finish(collector.create_pods())
+        collector.add_document(Document(value=document), where)
+        collector.create_pods()
     except Exhausted as error:
         raise InputError(error.at(where)) from error
     return _loaded(collector)

@@ -16,11 +16,10 @@ from dataclasses import replace
 
 import yaml
 
-from podslice.errors import InputError, invalid, printable
-from podslice.inputs.budget import Budget, Exhausted
+from podslice.errors import invalid, printable
+from podslice.inputs.budget import Budget
 from podslice.inputs.limits import DIRECTIVES_MAX, TEXT_BYTES_MAX
-from podslice.inputs.manifest.json_builder import JsonReader
-from podslice.inputs.manifest.release import release
+from podslice.inputs.manifest.json_builder import read_json
 from podslice.inputs.manifest.surrogates import may_have_surrogates, replace_surrogates
 from podslice.inputs.manifest.yaml_builder import Builder, Document, line_address
 
@@ -58,8 +57,8 @@ _HINTS = {
 }
 
 
-def read_documents(data: bytes, name: str, budget: Budget) -> Iterator[Document | None]:
-    """Yield every document of a text up to the first syntax error, and None as a pause.
+def read_documents(data: bytes, name: str, budget: Budget) -> Iterator[Document]:
+    """Yield every document of a text up to the first syntax error.
 
     Args:
         data: UTF-8, with or without a byte order mark.
@@ -77,14 +76,11 @@ def read_documents(data: bytes, name: str, budget: Budget) -> Iterator[Document 
         yield from documents
         return
     for document in documents:
-        if document is None:
-            yield None
-            continue
-        value, problems = yield from replace_surrogates(document.value)
+        value, problems = replace_surrogates(document.value)
         yield replace(document, value=value, invalid_texts=problems)
 
 
-def _read(text: str, name: str, budget: Budget) -> Iterator[Document | None]:
+def _read(text: str, name: str, budget: Budget) -> Iterator[Document]:
     is_json = name.endswith(".json")
     if is_json or text.lstrip(_SPACE)[:1] in ("{", "["):
         try:
@@ -153,7 +149,7 @@ class _Feed:
         return builder
 
 
-def _read_yaml(text: str, budget: Budget) -> Iterator[Document | None]:
+def _read_yaml(text: str, budget: Budget) -> Iterator[Document]:
     try:
         yield from _build(_Feed(text), budget)
     except yaml.MarkedYAMLError as error:
@@ -182,35 +178,21 @@ def _is_template(text: str, index: int) -> bool:
     return any(map(_ACTION.match, lines))
 
 
-def _build(feed: _Feed, budget: Budget) -> Iterator[Document | None]:
-    builder = feed.follow(Builder(YAML_LOADER(feed), budget))
-    try:
-        yield from builder.documents()
-    except (Exhausted, InputError, yaml.YAMLError):
-        yield from builder.release()
-        raise
-    yield from builder.release()
+def _build(feed: _Feed, budget: Budget) -> Iterator[Document]:
+    yield from feed.follow(Builder(YAML_LOADER(feed), budget)).documents()
 
 
 def _hint(message: str) -> str:
     return next((hint for part, hint in _HINTS.items() if part in message), "")
 
 
-def _read_json(text: str, budget: Budget, *, strict: bool) -> Iterator[Document | None]:
+def _read_json(text: str, budget: Budget, *, strict: bool) -> Iterator[Document]:
     """Yield JSON values one after the other; if the text may be YAML, after all were read.
 
     Raises:
         json.JSONDecodeError: the text is not JSON.
     """
-    part, found = budget.part(), list[Document]()
-    try:
-        for document in JsonReader(text, part).documents():
-            if document is None or strict:
-                yield document
-            else:
-                found.append(document)
-    except json.JSONDecodeError:
-        yield from release([document.value for document in found])
-        raise
+    part = budget.part()
+    documents = read_json(text, part)
+    yield from documents if strict else list(documents)
     budget.take(part)
-    yield from found

@@ -12,7 +12,7 @@ from podslice.errors import InputError, invalid
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
-from podslice.inputs.manifest.json_builder import JsonReader
+from podslice.inputs.manifest.json_builder import read_json
 from podslice.inputs.manifest.podspec import Template, read_pod_level
 from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.options.values import read_period
@@ -104,7 +104,7 @@ def _read_json(text: str) -> object:
     """
     hint = """write {"limits": {"cpu": "1", "memory": "64Mi"}}, for example"""
     try:
-        found = [each for each in JsonReader(text, Budget()).documents() if each is not None]
+        found = list(read_json(text, Budget()))
     except (json.JSONDecodeError, Exhausted) as error:
         raise invalid("must be JSON", hint) from error
     if len(found) != 1:

@@ -34,7 +34,6 @@ from podslice.model.resources import (
     Resources,
     is_hugepages,
 )
-from podslice.pausable import finish
 
 _NO_RESOURCES = Resources()
 _PARTS = ("requests", "limits")
@@ -173,7 +172,7 @@ def read_pod_level(value: object, problems: Problems, path: str) -> Resources:
     """Read the pod level as an object of its own, with the fields of `spec.resources`."""
     fields, found = read_model(ResourceFields, value, path)
     problems.add("", *found)
-    finish(check_fields(value, RESOURCES, path, problems))
+    check_fields(value, RESOURCES, path, problems)
     raw = value if isinstance(value, dict) else {}
     return _read_resources(fields, raw, problems, path, _OF_POD)
 

@@ -9,13 +9,10 @@ from typing import Any
 from podslice.errors import Problem
 from podslice.inputs.limits import POD_PROBLEMS_MAX
 from podslice.inputs.scalars import extend_path, quote
-from podslice.pausable import Steps
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r"\\[uU](?:0000)?[dD][89a-fA-F]")
 _REPLACEMENT = "\ufffd"
-_PER_STEP = 5_000
-"""Values between two pauses: a millisecond or two."""
 
 
 def may_have_surrogates(text: str) -> bool:
@@ -23,7 +20,7 @@ def may_have_surrogates(text: str) -> bool:
     return _ESCAPE.search(text) is not None
 
 
-def replace_surrogates(value: object) -> Steps[tuple[object, tuple[Problem, ...]]]:
+def replace_surrogates(value: object) -> tuple[object, tuple[Problem, ...]]:
     """Replace unpaired surrogates in the keys and texts of a document.
 
     Return the document, which is changed, and the problems with the paths of the first texts.
@@ -32,7 +29,6 @@ def replace_surrogates(value: object) -> Steps[tuple[object, tuple[Problem, ...]
     top: list[Any] = [value]
     stack: list[tuple[Any, str]] = [(top, "")]
     seen = {id(top)}
-    count = 0
     while stack:
         items, path = stack.pop()
         below: list[tuple[Any, str]] = []
@@ -45,9 +41,6 @@ def replace_surrogates(value: object) -> Steps[tuple[object, tuple[Problem, ...]
                     seen.add(id(each))
                     below.append((each, place))
                 del problems[POD_PROBLEMS_MAX:]
-            count += 1
-            if count % _PER_STEP == 0:
-                yield
         stack += reversed(below)
     return top[0], tuple(problems)
 

@@ -14,10 +14,7 @@ from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.scalars import extend_path, quote
 from podslice.model.config import Validate
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY
-from podslice.pausable import Steps
 
-_OBJECTS_PER_STEP = 500
-"""Objects that are compared between two pauses: a millisecond."""
 _LEVELS = 2
 """How far below a field its name is searched."""
 _PLACES_MAX = 2
@@ -65,21 +62,20 @@ class UnknownField(NamedTuple):
         return _misspelled(self) or _belongs_below(self) or _belongs_elsewhere(self)
 
 
-def check_fields(fields: object, type_: str, path: str, problems: Problems) -> Steps[None]:
+def check_fields(fields: object, type_: str, path: str, problems: Problems) -> None:
     """Add the problems of the unknown fields of an object and of all objects in it.
 
     The arguments are those of `find_unknown`. After the problems that are shown, no hint is searched.
     """
     if problems.validate is Validate.IGNORE:
         return
-    found = yield from find_unknown(fields, type_, path)
+    found = find_unknown(fields, type_, path)
     for number, unknown in enumerate(found):
         hint = unknown.hint if number < POD_PROBLEMS_MAX else ""
         problems.unknown(unknown.path, f"unknown field {quote(unknown.name)}", hint)
-        yield
 
 
-def find_unknown(fields: object, type_: str, path: str) -> Steps[list[UnknownField]]:
+def find_unknown(fields: object, type_: str, path: str) -> list[UnknownField]:
     """Return the unknown fields of an object and of all objects in it, the first ones if they are many.
 
     Args:
@@ -89,7 +85,6 @@ def find_unknown(fields: object, type_: str, path: str) -> Steps[list[UnknownFie
     """
     types, found = field_types(), list[UnknownField]()
     waiting = [_Object(fields, type_, None, (path,))] if isinstance(fields, dict) else []
-    count = 0
     while waiting and len(found) < UNKNOWN_FIELDS_MAX:
         each = waiting.pop()
         known = types[each.type]
@@ -97,9 +92,6 @@ def find_unknown(fields: object, type_: str, path: str) -> Steps[list[UnknownFie
         left = UNKNOWN_FIELDS_MAX - len(found)
         found += [UnknownField(name, each) for name in islice(unknown, left)]
         waiting += reversed(list(_objects_in(each, known)))
-        count += 1
-        if count % _OBJECTS_PER_STEP == 0:
-            yield
     return found
 
 

@@ -28,7 +28,6 @@ from podslice.inputs.manifest.workload_volumes import VolumeReader
 from podslice.inputs.scalars import quote
 from podslice.model.pod import Pod
 from podslice.model.workload import Claim, ContainerWorkload, Dns, PodWorkload, Restart, Volume
-from podslice.pausable import finish
 
 _STEP = re.compile(r"([^.[\]]+)|\[(\d+)\]")
 
@@ -81,7 +80,7 @@ def _unknown_places(holder: object, path: str) -> Iterator[str]:
     """Yield the places of the fields that Kubernetes does not have in the object with a pod."""
     kind = holder.get("kind") if isinstance(holder, Mapping) else None
     if kind in WORKLOADS:
-        yield from (each.path for each in finish(find_unknown(holder, str(kind), path)))
+        yield from (each.path for each in find_unknown(holder, str(kind), path))
 
 
 def _find(value: object, path: str) -> object:

@@ -28,9 +28,7 @@ from yaml.events import (
 from podslice.errors import InputError, Problem, invalid
 from podslice.inputs.budget import Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import DEPTH_MAX, POD_PROBLEMS_MAX
-from podslice.inputs.manifest.release import release
 from podslice.inputs.scalars import Boolean, Number, Scalar, quote, read_plain
-from podslice.pausable import Steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +48,6 @@ class EventSource(Protocol):
     def get_event(self) -> Event | None:
         """Return the next event; the last is a StreamEndEvent."""
 
-
-EVENTS_PER_STEP = 500
-"""Events between two pauses: a millisecond or two."""
 
 _LIST: Final = object()
 """In place of a key: the open collection is a list."""
@@ -107,8 +102,8 @@ class Builder:
         """Return a number that grows with every value."""
         return self._values + self._nodes
 
-    def documents(self) -> Iterator[Document | None]:
-        """Yield every document that is not empty, and None as a pause.
+    def documents(self) -> Iterator[Document]:
+        """Yield every document that is not empty.
 
         Raises:
             InputError: the text exceeds a limit, or has a construct that manifests must not have.
@@ -126,9 +121,7 @@ class Builder:
             DocumentStartEvent: self._start_document,
             StreamStartEvent: lambda _: None,
         }
-        for count, event in enumerate(iter(self.source.get_event, None), 1):
-            if count % EVENTS_PER_STEP == 0:
-                yield None
+        for event in iter(self.source.get_event, None):
             kind = type(event)
             if kind is DocumentEndEvent:
                 self.budget.charge(BudgetItem.DOCUMENTS)
@@ -138,7 +131,7 @@ class Builder:
                 value = self._items.pop()
                 if value is not None or self._problems:
                     yield Document(value=value, problems=tuple(self._problems))
-                yield from release(self._anchors)
+                self._anchors.clear()
             elif kind is StreamEndEvent:
                 return
             else:
@@ -147,11 +140,6 @@ class Builder:
                 except Exhausted as error:
                     error.line = event.start_mark.line + 1 if event.start_mark else None
                     raise
-
-    def release(self) -> Steps[None]:
-        """Empty what remains: the incomplete document and the tables of the builder."""
-        opened = [items for items, *_ in self._stack]
-        yield from release([self._items, *opened, self._anchors, self._plain])
 
     def _start_document(self, _event: DocumentStartEvent) -> None:
         self._items, self._key = [], _LIST

@@ -6,20 +6,12 @@ from pathlib import Path
 import pytest
 
 from podslice.agent import manifest_files as manifests_module
-from podslice.agent.manifest_files import ManifestDirectories as Stepwise
+from podslice.agent.manifest_files import ManifestDirectories
 from podslice.errors import PROBLEMS_SHOWN, Severity
 from podslice.inputs.budget import LIMITS, BudgetItem
 from podslice.model.config import Validate
 from podslice.model.pod import default_uid
-from podslice.pausable import finish
 from tests.unit.builders import besteffort, make_files, manifest
-
-
-class ManifestDirectories(Stepwise):
-    """Reads without pauses."""
-
-    def read(self, owners=None):
-        return finish(super().read(owners))
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from podslice.agent.usage_recorder import UsageRecorder
 from podslice.model.event import Kind
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import TransientUnit, UnitName, control_group_of
-from podslice.pausable import finish
 from podslice.policy.pod_recommendation import recommend_pod
 from podslice.policy.recommendation import only_amounts, used_amounts
 from podslice.reconcile.converge import apply
@@ -104,10 +103,10 @@ class Node:
         self.sample()
 
     def sample(self):
-        finish(self.recorder.sampling())
+        self.recorder.sample()
 
     def save(self):
-        finish(self.recorder.saving())
+        self.recorder.save()
 
     def history(self, key="default/web"):
         self.save()

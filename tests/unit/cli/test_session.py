@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli import host, session
+from podslice.cli import host
 from podslice.cli.output import note
 from podslice.errors import HostError
 from podslice.model.config import Config
@@ -21,7 +21,7 @@ def no_proc(here, monkeypatch):
     def refuse(**_):
         raise HostError("this host's capacity can't be read: no /proc")
 
-    monkeypatch.setattr(session, "read_node", refuse)
+    monkeypatch.setattr(host, "read_node", refuse)
 
 
 def test_a_host_of_unknown_capacity(podslice, no_proc, files):

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import HostError, Problem
-from podslice.inputs.manifest import load
 from podslice.model.pod import ContainerKind, MemoryVolume
 from podslice.model.reserved_values import ReservedValues
-from podslice.store import Records, Store
+from podslice.store import Records, Store, records
 from podslice.store import atomic as store_files
 from tests.unit.builders import (
     amounts,
@@ -56,10 +55,10 @@ def test_saved_pods_are_loaded(store):
     )
     for each in pods:
         store.save(each)
-    records = store.load()
-    assert [plain(each) for each in records.pods] == [plain(each) for each in pods]
-    assert records.digests == {each.uid: store.digest(each) for each in pods}
-    assert records.broken == ()
+    loaded = store.load()
+    assert [plain(each) for each in loaded.pods] == [plain(each) for each in pods]
+    assert loaded.digests == {each.uid: store.digest(each) for each in pods}
+    assert loaded.broken == ()
 
 
 def test_records_come_by_key(store):
@@ -99,9 +98,9 @@ def test_a_write_that_fails_leaves_the_old_record(store, monkeypatch):
     monkeypatch.setattr("pathlib.Path.replace", fail)
     with pytest.raises(HostError, match=r"No space left on device$"):
         store.save(burstable("web"))
-    records = store.load()
-    assert [plain(each) for each in records.pods] == [plain(besteffort("web"))]
-    assert records.broken == ()
+    loaded = store.load()
+    assert [plain(each) for each in loaded.pods] == [plain(besteffort("web"))]
+    assert loaded.broken == ()
 
 
 def test_a_half_written_file_is_not_a_record(store):
@@ -134,10 +133,10 @@ def test_a_half_written_file_is_not_a_record(store):
 def test_a_broken_file_is_named_and_the_others_are_loaded(store, content):
     store.save(besteffort("web"))
     record(store, "broken").write_bytes(content)
-    records = store.load()
-    assert [each.name for each in records.pods] == ["web"]
-    assert records.broken == (str(record(store, "broken")),)
-    store.discard(records.broken[0])
+    loaded = store.load()
+    assert [each.name for each in loaded.pods] == ["web"]
+    assert loaded.broken == (str(record(store, "broken")),)
+    store.discard(loaded.broken[0])
     assert store.load().broken == ()
 
 
@@ -182,10 +181,10 @@ def test_another_file_type_instead_of_a_record_is_broken_and_removed(store, make
     """A pipe would block the reader, and a device may act when it is opened."""
     store.save(besteffort("web"))
     make_odd(record(store, "odd"))
-    records = store.load()
-    assert [each.name for each in records.pods] == ["web"]
-    assert records.broken == (str(record(store, "odd")),)
-    store.discard(records.broken[0])
+    loaded = store.load()
+    assert [each.name for each in loaded.pods] == ["web"]
+    assert loaded.broken == (str(record(store, "odd")),)
+    store.discard(loaded.broken[0])
     assert (len(store.load().pods), store.load().broken) == (1, ())
 
 
@@ -410,9 +409,11 @@ def test_a_record_that_was_edited_in_place_is_found_once_verified(store):
 def parsed(monkeypatch):
     """Record the places of the manifests that are parsed."""
     places = []
-    parse = load.parse_manifest
+    parse = records.parse_manifest
     monkeypatch.setattr(
-        load, "parse_manifest", lambda *given, where: places.append(where) or parse(*given, where)
+        records,
+        "parse_manifest",
+        lambda *given, where: places.append(where) or parse(*given, where),
     )
     return places
 

@@ -6,7 +6,7 @@ import pytest
 from podslice.errors import InputError, Severity
 from podslice.inputs.budget import LIMITS, Budget, BudgetItem
 from podslice.inputs.manifest.kinds import API_VERSIONS
-from podslice.inputs.manifest.load import format_manifest, load_pods, load_text, parse_manifest
+from podslice.inputs.manifest.load import format_manifest, load_pods, parse_manifest
 from podslice.model.config import Validate
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, default_uid
 from podslice.model.resources import Resources
@@ -693,11 +693,6 @@ def test_the_requests_and_limits_of_a_pod_are_limited():
         load(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{{spec}}}").pods[0].problems
     )
     assert problem.message == "the containers have more than 4,096 requests and limits"
-
-
-def test_replicas_are_created_with_pauses():
-    steps = load_text(workloads(1, 1000).encode(), "a", budget())
-    assert sum(1 for _ in steps) >= 10
 
 
 def test_manifests_of_a_directory_are_read_by_name(tmp_path):

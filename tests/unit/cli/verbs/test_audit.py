@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.cli import host, kubelet_source
+from podslice.cli import host as host_module
+from podslice.cli import kubelet_source
 from podslice.errors import InputError
 from podslice.inputs.kubelet.pod_list import parse_pod_list
 from podslice.systemd import bus
@@ -28,7 +29,7 @@ def node(here, monkeypatch):
     node = RecordedNode()
     capacity = host("cpu=4,memory=4112412672,pid=31299,hugepages-2Mi=64Mi")
     capacity = replace(capacity, hugepage_sizes=(2**21,))
-    monkeypatch.setattr(host, "read_node", lambda **_: capacity)
+    monkeypatch.setattr(host_module, "read_node", lambda **_: capacity)
     monkeypatch.setattr(bus, "Bus", lambda *_, **__: RecordedManager(node))
     return node
 

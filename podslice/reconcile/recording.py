@@ -110,7 +110,6 @@ class _Records:
         """
         for step in steps:
             self._write_waiting(step.name)
-            await asyncio.sleep(0)
 
     async def write_ahead(self) -> None:
         """Write the records in the order of their steps, with a turn of other tasks after each.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from types import TracebackType
-from typing import Self
+from typing import Self, assert_never
 
 from podslice.errors import (
     BadProperty,
@@ -49,6 +49,23 @@ from podslice.systemd.call_checks import (
     kind_of,
 )
 from podslice.systemd.client import OnChange, OnExit
+from podslice.systemd.client import (
+    Attach,
+    Change,
+    Client,
+    Kill,
+    OnChange,
+    Reload,
+    ResetFailed,
+    Restart,
+    SetValues,
+    Start,
+    StartBatch,
+    StartExisting,
+    StartTimer,
+    Stop,
+    StopBatch,
+)
 from tests.fake_unit import (
     ROOT,
     LoadedUnit,
@@ -74,7 +91,7 @@ class _Faults:
     is_broken: bool = False
 
 
-class FakeSystemd:
+class FakeSystemd(Client):
     """A service manager in memory; closing the client does not change it."""
 
     def __init__(
@@ -175,6 +192,36 @@ class FakeSystemd:
         await self._begin("read_predecessors")
         check_name(name)
         return self.predecessors
+
+    async def submit(self, change: Change) -> None:
+        """Make a change by the method of its name, which tests replace."""
+        match change:
+            case Start(unit=unit):
+                await self.start(unit)
+            case StartBatch(units=units):
+                await self.start_batch(units)
+            case StartTimer(timer=timer, service=service):
+                await self.start_timer(timer, service)
+            case StartExisting(name=name, timeout_sec=timeout_sec):
+                await self.start_existing(name, timeout_sec=timeout_sec)
+            case Restart(name=name):
+                await self.restart(name)
+            case Reload():
+                await self.reload()
+            case SetValues(name=name, properties=properties):
+                await self.set_properties(name, properties)
+            case Attach(name=name, pids=pids):
+                await self.attach(name, pids)
+            case Stop(name=name, timeout_sec=timeout_sec):
+                await self.stop(name, timeout_sec=timeout_sec)
+            case StopBatch(names=names):
+                await self.stop_batch(names)
+            case Kill(name=name, signal_number=number):
+                await self.kill(name, number)
+            case ResetFailed(name=name):
+                await self.reset_failed(name)
+            case _:
+                assert_never(change)
 
     async def start(self, unit: TransientUnit) -> None:
         check_unit(unit)

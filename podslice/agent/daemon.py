@@ -86,7 +86,7 @@ class Daemon:
         world = setup.load()
         counters = Counters()
         timed = TimedClient(setup.connect(self._on_bus_signal, self._on_exit), counters.operation)
-        self._bus = Guarded(timed, lambda: self._context.world.guard.claim(self._context.world))
+        self._bus = Guarded(timed, self._claim)
         self._client = CachingClient(self._bus, world.cgroups)
         self._context = AgentContext(world.with_client(self._client), setup.journal, counters)
         self._units = UnitFilter(world.tree.root)
@@ -260,6 +260,10 @@ class Daemon:
     def _on_exit(self, name: UnitName, last: ContainerExit) -> None:
         if name in self._units or self._services.may_have(name):
             self._ends.notice_exit(name, last)
+
+    async def _claim(self, client: Client) -> None:
+        """Refuse changes where podslice does not own the root of the present configuration."""
+        await self._context.world.claim(client)
 
     def _on_bus_signal(self, name: UnitName | None) -> None:
         self._services.notice(name)

@@ -222,7 +222,7 @@ class Evictor:
             self._without_candidates.discard(signal_)
             # raises before a pod is marked: otherwise the next one would be marked, too, and so on
             await self._client.caps()
-            await self._context.world.guard.claim(self._context.world)
+            await self._context.world.claim(self._client)
             ordered = await self._evict(candidate, threshold, what, assessment, observed_at)
             self._update_conditions(verdict, observations)
             is_stopped = await self._wait_for(ordered, candidate.decision, threshold, assessment)

@@ -42,8 +42,7 @@ async def open_world(planning: Planning) -> AsyncIterator[LiveWorld]:
     # the files of a user manager depend on the session, so systemd is asked
     files = None if planning.manager.is_user else SliceFiles(Path("/"), CgroupFs())
     async with bus.Bus(planning.manager, files=files) as client:
-        world = offline.with_client(Guarded(client, lambda: world.guard.claim(world)))
-        yield world
+        yield offline.with_client(Guarded(client, offline.claim))
 
 
 def offline_world(planning: Planning) -> World:
@@ -121,10 +120,9 @@ async def open_recorded_world(store: Store) -> AsyncIterator[LiveWorld]:
     """Connect with the recorded root slice, independent of the configuration."""
     async with bus.Bus(find_manager()) as client:
         root = recorded(store).cgroup_root
-        world = LiveWorld(
+        offline = World(
             node=Node(capacity={}),
             config=Config(cgroup_root=root),
             store=Store(store.root, cgroup_root=root),
-            client=Guarded(client, lambda: world.guard.claim(world)),
         )
-        yield world
+        yield offline.with_client(Guarded(client, offline.claim))

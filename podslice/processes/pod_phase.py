@@ -54,7 +54,7 @@ async def finish_container(world: LiveWorld, key: str, container: str) -> Report
     Raises:
         ForeignRoot: the root belongs to a kubelet.
     """
-    await world.guard.claim(world)
+    await world.claim(world.client)
     try:
         phase = await read_phase(world, key)
     except HostError:
@@ -74,7 +74,7 @@ async def set_phase(world: LiveWorld, key: str, *, initializing: bool) -> Report
         HostError: the pod is not applied.
         InputError: the pod has no init phase.
     """
-    await world.guard.claim(world)
+    await world.claim(world.client)
     phase = await read_phase(world, key)
     _refuse_without_phase(phase, world.config.rules)
     progress = NO_PROGRESS if initializing else replace(phase.progress, over=True)

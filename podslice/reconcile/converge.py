@@ -186,7 +186,7 @@ def _without_values(assessment: Assessment) -> Assessment:
 async def _release_reserved(world: LiveWorld) -> None:
     """End a trial of values outside the root, and note whether an agent sets them again."""
     if recorded(world.store).unconfirmed is not None:
-        await world.guard.claim(world)
+        await world.claim(world.client)
         await end_trial(world.store, world.client)
     if (
         world.config.enforce_node_allocatable - {Enforce.PODS}

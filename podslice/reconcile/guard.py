@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from podslice.errors import ForeignRoot, HostError, Problem
 from podslice.kernel.cgroup import CgroupFs
@@ -37,12 +36,10 @@ from podslice.policy.root_owner import (
     find_foreign,
     is_kubelets_root,
 )
+from podslice.model.unit import ObservedUnit, UnitKind
+from podslice.policy.root_owner import CRI_SCOPES, find_foreign, is_kubelets_root
 from podslice.store import Store
-from podslice.systemd.client import Client
-from podslice.systemd.delegating_client import DelegatingClient
-
-if TYPE_CHECKING:
-    from podslice.reconcile.world import LiveWorld
+from podslice.systemd.client import Change, Client, ClientAround
 
 _HOLDS_SEC = 1.0
 """How long a judgment is valid, so that the calls of one plan share it."""
@@ -83,21 +80,21 @@ class Guard:
             self._kubelets = (self._now(), tuple(found))
         return self._kubelets[1]
 
-    async def claim(self, world: LiveWorld) -> None:
-        """Refuse changes where podslice does not own the root.
+    async def claim(self, client: Client, tree: Tree, manager: Manager, store: Store) -> None:
+        """Refuse changes where podslice does not own the root, which the client observes.
 
         Raises:
             ForeignRoot: it belongs to a kubelet.
         """
         async with self._judging:
             if self._judged is None or self._now() - self._judged[0] >= _HOLDS_SEC:
-                await self._observe(world)
+                await self._observe(client, tree, manager, store)
         if self._judged is not None and (foreign := self._judged[1]) is not None:
             raise ForeignRoot(str(foreign))
 
-    async def _observe(self, world: LiveWorld) -> None:
-        units = await list_evidence(world.client, world.tree, world.manager)
-        await self.judge(world.tree, units, recorded_pods(world.store), world.manager)
+    async def _observe(self, client: Client, tree: Tree, manager: Manager, store: Store) -> None:
+        units = await list_evidence(client, tree, manager)
+        await self.judge(tree, units, recorded_pods(store), manager)
 
 
 async def claims_beside_kubelet(
@@ -158,58 +155,14 @@ def refuse(foreign: Foreign | None) -> None:
         raise ForeignRoot(str(foreign))
 
 
-class Guarded(DelegatingClient):
+class Guarded(ClientAround):
     """A client that refuses changes with `ForeignRoot` while podslice does not own the root."""
 
-    def __init__(self, client: Client, claim: Callable[[], Awaitable[None]]) -> None:
-        """`claim` raises `ForeignRoot` where podslice does not own the root."""
+    def __init__(self, client: Client, claim: Callable[[Client], Awaitable[None]]) -> None:
+        """`claim` raises `ForeignRoot` where podslice does not own the root, which it observes."""
         super().__init__(client)
         self._claim = claim
 
-    async def start(self, unit: TransientUnit) -> None:
-        await self._claim()
-        await self._client.start(unit)
-
-    async def start_batch(self, units: Sequence[TransientUnit]) -> None:
-        await self._claim()
-        await self._client.start_batch(units)
-
-    async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
-        await self._claim()
-        await self._client.start_timer(timer, service)
-
-    async def start_existing(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
-        await self._claim()
-        await self._client.start_existing(name, timeout_sec=timeout_sec)
-
-    async def restart(self, name: UnitName) -> None:
-        await self._claim()
-        await self._client.restart(name)
-
-    async def reload(self) -> None:
-        await self._claim()
-        await self._client.reload()
-
-    async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
-        await self._claim()
-        await self._client.set_properties(name, properties)
-
-    async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
-        await self._claim()
-        await self._client.attach(name, pids)
-
-    async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
-        await self._claim()
-        await self._client.stop(name, timeout_sec=timeout_sec)
-
-    async def stop_batch(self, names: Sequence[UnitName]) -> None:
-        await self._claim()
-        await self._client.stop_batch(names)
-
-    async def kill(self, name: UnitName, signal_number: int) -> None:
-        await self._claim()
-        await self._client.kill(name, signal_number)
-
-    async def reset_failed(self, name: UnitName) -> None:
-        await self._claim()
-        await self._client.reset_failed(name)
+    async def submit(self, change: Change) -> None:
+        await self._claim(self._client)
+        await self._client.submit(change)

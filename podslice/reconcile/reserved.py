@@ -47,7 +47,7 @@ async def restore_all(world: LiveWorld, on_result: OnResult = lambda _: None) ->
     client = world.client
     if not recorded(world.store):
         return Report()
-    await world.guard.claim(world)
+    await world.claim(world.client)
     await end_trial(world.store, client)
     values = recorded(world.store)
     units = await client.observe(sorted(values.units))

@@ -42,6 +42,14 @@ class World:
         """The names below the configured root."""
         return Tree(cgroup_root=self.config.cgroup_root)
 
+    async def claim(self, client: Client) -> None:
+        """Refuse changes where podslice does not own the root, which the client observes.
+
+        Raises:
+            ForeignRoot: it belongs to a kubelet.
+        """
+        await self.guard.claim(client, self.tree, self.manager, self.store)
+
     def with_client(self, client: Client) -> LiveWorld:
         """Return the same world with a connection to the service manager."""
         values = {each.name: getattr(self, each.name) for each in fields(World)}

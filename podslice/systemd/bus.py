@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, assert_never
 
 from podslice.errors import BusUnavailable, NoSuchUnit, UnitExists
 from podslice.kernel.cpusets import read_possible
@@ -29,16 +29,26 @@ from podslice.model.unit import (
     Value,
 )
 from podslice.systemd.bus_errors import error_of
-from podslice.systemd.call_checks import (
-    CHANGEABLE,
-    check_name,
-    check_properties,
-    check_timer,
-    check_unit,
-    kind_of,
-)
+from podslice.systemd.call_checks import CHANGEABLE, check_change, check_name, kind_of
 from podslice.systemd.change_signals import MATCHES, ChangeSignals
 from podslice.systemd.client import OnChange, OnExit
+from podslice.systemd.client import (
+    Attach,
+    Change,
+    Client,
+    Kill,
+    OnChange,
+    Reload,
+    ResetFailed,
+    Restart,
+    SetValues,
+    Start,
+    StartBatch,
+    StartExisting,
+    StartTimer,
+    Stop,
+    StopBatch,
+)
 from podslice.systemd.dbus.connection import Connection, ConnectionLost, Peer
 from podslice.systemd.inspect_unit import inspect_unit
 from podslice.systemd.jobs import MATCH, Jobs
@@ -64,7 +74,7 @@ _SYSTEM_HINT = "is systemd running, and is /run/dbus accessible?"
 _USER_HINT = "is a user manager running (loginctl enable-linger), and XDG_RUNTIME_DIR set?"
 
 
-class Bus:
+class Bus(Client):
     """A client of a service manager over D-Bus.
 
     A call that is interrupted before the reply (daemon-reexec, a restarted bus) is repeated once;
@@ -159,59 +169,39 @@ class Bus:
         check_name(name)
         return await self._insist(partial(read_predecessors, name))
 
-    async def start(self, unit: TransientUnit) -> None:
-        check_unit(unit)
-        await self._insist(partial(_start, unit), again=partial(_start_again, unit))
-
-    async def start_batch(self, units: Sequence[TransientUnit]) -> None:
-        for unit in units:
-            check_unit(unit)
-        if units:
-            await self._insist(partial(_start_all, units), again=partial(_start_all_again, units))
-
-    async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
-        check_timer(timer, service)
-        await self._insist(
-            partial(_start_timer, timer, service), again=partial(_start_timer_again, timer, service)
-        )
-
-    async def start_existing(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
-        check_name(name)
-        await self._insist(partial(_start_existing, name, timeout_sec))
-
-    async def restart(self, name: UnitName) -> None:
-        check_name(name)
-        await self._insist(partial(_restart, name))
-
-    async def reload(self) -> None:
-        await self._insist(_reload)
-
-    async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
-        check_name(name)
-        check_properties(name, properties)
-        await self._insist(partial(_set_properties, name, properties))
-
-    async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
-        check_name(name)
-        await self._insist(partial(_attach, name, pids))
-
-    async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
-        check_name(name)
-        await self._insist(partial(_stop, name, timeout_sec))
-
-    async def stop_batch(self, names: Sequence[UnitName]) -> None:
-        for name in names:
-            check_name(name)
-        if names:
-            await self._insist(partial(_stop_all, names))
-
-    async def kill(self, name: UnitName, signal_number: int) -> None:
-        check_name(name)
-        await self._insist(partial(_kill, name, signal_number))
-
-    async def reset_failed(self, name: UnitName) -> None:
-        check_name(name)
-        await self._insist(partial(_reset_failed, name))
+    async def submit(self, change: Change) -> None:  # noqa: C901, PLR0912 - a case for each kind
+        check_change(change)
+        match change:
+            case Start(unit=unit):
+                await self._insist(partial(_start, unit), again=partial(_start_again, unit))
+            case StartBatch(units=units):
+                if units:
+                    again = partial(_start_all_again, units)
+                    await self._insist(partial(_start_all, units), again=again)
+            case StartTimer(timer=timer, service=service):
+                again = partial(_start_timer_again, timer, service)
+                await self._insist(partial(_start_timer, timer, service), again=again)
+            case StartExisting(name=name, timeout_sec=timeout_sec):
+                await self._insist(lambda calls: calls.start_loaded(name, timeout_sec))
+            case Restart(name=name):
+                await self._insist(lambda calls: calls.restart(name))
+            case Reload():
+                await self._insist(lambda calls: calls.reload())
+            case SetValues(name=name, properties=properties):
+                await self._insist(partial(_set_properties, name, properties))
+            case Attach(name=name, pids=pids):
+                await self._insist(lambda calls: calls.attach(name, pids))
+            case Stop(name=name, timeout_sec=timeout_sec):
+                await self._insist(partial(_stop, name, timeout_sec))
+            case StopBatch(names=names):
+                if names:
+                    await self._insist(partial(_stop_all, names))
+            case Kill(name=name, signal_number=number):
+                await self._insist(partial(_kill, name, number))
+            case ResetFailed(name=name):
+                await self._insist(partial(_reset_failed, name))
+            case _:
+                assert_never(change)
 
     async def calls(self) -> ManagerCalls:
         """Return the calls of the current connection; connect if there is none."""
@@ -341,18 +331,6 @@ async def _start_timer_again(
         await calls.start_loaded(timer.name)
 
 
-async def _start_existing(name: UnitName, timeout_sec: float | None, calls: ManagerCalls) -> None:
-    await calls.start_loaded(name, timeout_sec)
-
-
-async def _restart(name: UnitName, calls: ManagerCalls) -> None:
-    await calls.restart(name)
-
-
-async def _reload(calls: ManagerCalls) -> None:
-    await calls.reload()
-
-
 async def _set_properties(name: UnitName, values: Mapping[str, Value], calls: ManagerCalls) -> None:
     # systemd also accepts properties of a unit that does not exist, and keeps them in a drop-in
     await calls.check_loaded(name)
@@ -380,10 +358,6 @@ async def _change(name: UnitName, values: Mapping[str, Value], calls: ManagerCal
         before = {key: possible.get(key) or value for key, value in values.items()}
         await calls.set_properties(name, before)
     await calls.set_properties(name, values)
-
-
-async def _attach(name: UnitName, pids: Sequence[int], calls: ManagerCalls) -> None:
-    await calls.attach(name, pids)
 
 
 async def _kill(name: UnitName, signal_number: int, calls: ManagerCalls) -> None:

@@ -13,14 +13,11 @@ from podslice.model.unit import (
     Caps,
     ListedUnit,
     ObservedUnit,
-    TransientUnit,
     UnitName,
-    Value,
     control_group_of,
     is_unit_name,
 )
-from podslice.systemd.client import Client
-from podslice.systemd.delegating_client import DelegatingClient
+from podslice.systemd.client import Change, Client, ClientAround, Reload
 
 # above this number it is cheaper to read all units than to name each
 _MANY = 64
@@ -49,7 +46,7 @@ class EditedLimits(NamedTuple):
     """All limits of the unit before, by property."""
 
 
-class CachingClient(DelegatingClient):
+class CachingClient(ClientAround):
     """Reads units from another client only where they may have changed.
 
     A unit is read again if it is new, if its entry in systemd's list differs, after a call of this
@@ -182,49 +179,16 @@ class CachingClient(DelegatingClient):
         found |= {unit.name: unit for unit in await self._read_again(unread, patterns)}
         return tuple([found[name] for name in sorted(found)])
 
-    async def start(self, unit: TransientUnit) -> None:
-        with self._touching(unit.name):
-            await self._client.start(unit)
-
-    async def start_batch(self, units: Sequence[TransientUnit]) -> None:
-        with self._touching(*(unit.name for unit in units)):
-            await self._client.start_batch(units)
-
-    async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
-        with self._touching(timer.name, service.name):
-            await self._client.start_timer(timer, service)
-
-    async def start_existing(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
-        with self._touching(name):
-            await self._client.start_existing(name, timeout_sec=timeout_sec)
-
-    async def reload(self) -> None:
-        await self._client.reload()
-        self.forget(None)
-
-    async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
-        with self._touching(name):
-            await self._client.set_properties(name, properties)
-
-    async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
-        with self._touching(name):
-            await self._client.attach(name, pids)
-
-    async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
-        with self._touching(name):
-            await self._client.stop(name, timeout_sec=timeout_sec)
-
-    async def stop_batch(self, names: Sequence[UnitName]) -> None:
-        with self._touching(*names):
-            await self._client.stop_batch(names)
-
-    async def kill(self, name: UnitName, signal_number: int) -> None:
-        with self._touching(name):
-            await self._client.kill(name, signal_number)
-
-    async def reset_failed(self, name: UnitName) -> None:
-        with self._touching(name):
-            await self._client.reset_failed(name)
+    async def submit(self, change: Change) -> None:
+        try:
+            await self._client.submit(change)
+        finally:
+            # also after a failure, which may have changed something
+            for name in change.names:
+                self.forget(name)
+                self._before.pop(name, None)  # the change was not external
+            if isinstance(change, Reload):
+                self.forget(None)
 
     # Internals
 
@@ -314,16 +278,6 @@ class CachingClient(DelegatingClient):
             self._readings -= 1
             if not self._readings:
                 self.forgotten.clear()
-
-    @contextmanager
-    def _touching(self, *names: UnitName) -> Iterator[None]:
-        """Change units, and forget them even if the call fails."""
-        try:
-            yield
-        finally:
-            for name in names:
-                self.forget(name)
-                self._before.pop(name, None)  # the change was not external
 
 
 def _edited(before: _CachedUnit, now: _CachedUnit) -> frozenset[str]:

@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from podslice.errors import BadProperty
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import TransientUnit, UnitKind, UnitName, Value, is_unit_name
-from podslice.systemd.client import PIDFDS_MAX
+from podslice.systemd.client import (
+    PIDFDS_MAX,
+    Change,
+    SetValues,
+    Start,
+    StartBatch,
+    StartTimer,
+)
 from podslice.systemd.dbus.wire import split_types
 
 CHANGEABLE = {"Description"} | {
@@ -27,6 +34,29 @@ def check_name(name: UnitName) -> None:
     """
     if not is_unit_name(name):
         raise BadProperty(f"{name!r}: not the name of a slice, scope, service, mount or timer")
+
+
+def check_change(change: Change) -> None:
+    """Check a change before it is sent.
+
+    Raises:
+        BadProperty: no version of systemd accepts a name, a property or a value.
+        TypeError: a value has the wrong type, which is an internal error.
+    """
+    for name in change.names:
+        check_name(name)
+    match change:
+        case Start(unit=unit):
+            check_unit(unit)
+        case StartBatch(units=units):
+            for unit in units:
+                check_unit(unit)
+        case StartTimer(timer=timer, service=service):
+            check_timer(timer, service)
+        case SetValues(name=name, properties=properties):
+            check_properties(name, properties)
+        case _:
+            pass
 
 
 def check_unit(unit: TransientUnit) -> None:

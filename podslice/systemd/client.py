@@ -5,9 +5,11 @@ tests/bus/test_contract.py checks both.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from podslice.model.container_exit import ContainerExit
 from podslice.model.unit import Caps, ListedUnit, ObservedUnit, TransientUnit, UnitName, Value
@@ -42,7 +44,167 @@ Source: dbus, NEWS of 1.8.8 (CVE-2014-3636), max_message_unix_fds.
 """
 
 
-class Client(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Start a transient unit."""
+
+    unit: TransientUnit
+
+    @property
+    def names(self) -> tuple[UnitName, ...]:
+        """The units that it concerns."""
+        return (self.unit.name,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartBatch:
+    """Start many transient units, all of them or none."""
+
+    units: tuple[TransientUnit, ...]
+
+    @property
+    def names(self) -> tuple[UnitName, ...]:
+        """The units that it concerns."""
+        return tuple(unit.name for unit in self.units)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTimer:
+    """Start a transient timer with its service."""
+
+    timer: TransientUnit
+    service: TransientUnit
+
+    @property
+    def names(self) -> tuple[UnitName, ...]:
+        """The units that it concerns."""
+        return self.timer.name, self.service.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartExisting:
+    """Start a unit that has a file."""
+
+    name: UnitName
+    timeout_sec: float | None
+
+    @property
+    def names(self) -> tuple[UnitName, ...]:
+        """The units that it concerns."""
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Restart a unit that has a file."""
+
+    name: UnitName
+
+    @property
+    def names(self) -> tuple[UnitName, ...]:
+        """The units that it concerns."""
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reload:
+    """Have systemd read all unit files again."""
+
+    @property
+    def names(self) -> tuple[UnitName, ...]:
+        """The units that it concerns."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetValues:
+    """Change properties of a loaded unit."""
+
+    name: UnitName
+    properties: Mapping[str, Value]
+
+    @property
+    def names(self) -> tuple[UnitName, ...]:
+        """The units that it concerns."""
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach:
+    """Move processes into a scope or service."""
+
+    name: UnitName
+    pids: tuple[int, ...]
+
+    @property
+    def names(self) -> tuple[UnitName, ...]:
+        """The units that it concerns."""
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Stop a unit with all units below it."""
+
+    name: UnitName
+    timeout_sec: float | None
+
+    @property
+    def names(self) -> tuple[UnitName, ...]:
+        """The units that it concerns."""
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopBatch:
+    """Stop many units."""
+
+    names: tuple[UnitName, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """Send a signal to the processes of a unit and of the units below it."""
+
+    name: UnitName
+    signal_number: int
+
+    @property
+    def names(self) -> tuple[UnitName, ...]:
+        """The units that it concerns."""
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetFailed:
+    """Reset the failed state of a unit."""
+
+    name: UnitName
+
+    @property
+    def names(self) -> tuple[UnitName, ...]:
+        """The units that it concerns."""
+        return (self.name,)
+
+
+Change = (
+    Start
+    | StartBatch
+    | StartTimer
+    | StartExisting
+    | Restart
+    | Reload
+    | SetValues
+    | Attach
+    | Stop
+    | StopBatch
+    | Kill
+    | ResetFailed
+)
+"""A change of units; the methods of `Client` describe each."""
+
+
+class Client(ABC):
     """One connection to one service manager.
 
     Every call returns within a limited time. Beside the errors named below, every call raises
@@ -50,9 +212,11 @@ class Client(Protocol):
     again. Calls may be concurrent; the client limits their number.
     """
 
+    @abstractmethod
     async def __aenter__(self) -> Self:
         """Connect."""
 
+    @abstractmethod
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -62,9 +226,11 @@ class Client(Protocol):
     ) -> None:
         """Close the connection."""
 
+    @abstractmethod
     async def caps(self) -> Caps:
         """Return the capabilities of the service manager."""
 
+    @abstractmethod
     async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
         """Return the loaded units whose names match a pattern, by name.
 
@@ -74,6 +240,7 @@ class Client(Protocol):
         without dependencies.
         """
 
+    @abstractmethod
     async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
         """List the loaded units whose names match a pattern, by name, with a single call.
 
@@ -81,6 +248,7 @@ class Client(Protocol):
         those are "inactive".
         """
 
+    @abstractmethod
     async def inspect(self, name: UnitName) -> InspectedUnit | None:
         """Return a service, scope or slice with all settings of resources; None if there is none.
 
@@ -88,14 +256,24 @@ class Client(Protocol):
         state of that name, and no settings.
         """
 
+    @abstractmethod
     async def read_definition(self, name: UnitName) -> UnitDefinition:
         """Return the files of a unit, and where it is; one that is not loaded is loaded for this.
 
         A unit that does not exist has the load state "not-found".
         """
 
+    @abstractmethod
     async def read_predecessors(self, name: UnitName) -> frozenset[UnitName]:
         """Return the units that a unit is ordered after, directly or by way of others."""
+
+    @abstractmethod
+    async def submit(self, change: Change) -> None:
+        """Make a change, and wait until it is in force.
+
+        Raises:
+            SystemdError: as the method below that describes the change.
+        """
 
     async def start(self, unit: TransientUnit) -> None:
         """Start a transient slice, scope, service or mount and wait until it is up.
@@ -114,6 +292,7 @@ class Client(Protocol):
                 has exited; nothing changed.
             JobFailed: the result of the start job is not "done".
         """
+        await self.submit(Start(unit=unit))
 
     async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
         """Move running processes into a scope or service that is up and has `Delegate`.
@@ -123,6 +302,7 @@ class Client(Protocol):
             BadProperty: one of the processes has exited or is a kernel thread, or the unit does
                 not take processes; some of them may have been moved.
         """
+        await self.submit(Attach(name=name, pids=tuple(pids)))
 
     async def start_batch(self, units: Sequence[TransientUnit]) -> None:
         """Start many units with one call and one job, all of them or none.
@@ -135,6 +315,7 @@ class Client(Protocol):
                 that were implied may have their new properties. The error does not name the unit
                 that caused it.
         """
+        await self.submit(StartBatch(units=tuple(units)))
 
     async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
         """Start a transient timer; the service of the same name is loaded with it, not started.
@@ -149,6 +330,7 @@ class Client(Protocol):
                 match; nothing changed.
             JobFailed: the result of the timer's start job is not "done".
         """
+        await self.submit(StartTimer(timer=timer, service=service))
 
     async def start_existing(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
         """Start a unit that has a file and wait until it is up; one that is up stays as it is.
@@ -161,6 +343,7 @@ class Client(Protocol):
             CallTimeout: the limit is exceeded; the job stays queued.
             JobFailed: the result of the start job is not "done".
         """
+        await self.submit(StartExisting(name=name, timeout_sec=timeout_sec))
 
     async def restart(self, name: UnitName) -> None:
         """Restart a unit that has a file and wait until it is up; one that is down is started.
@@ -168,9 +351,11 @@ class Client(Protocol):
         Raises:
             NoSuchUnit, BadProperty, CallTimeout, JobFailed: as `start_existing`.
         """
+        await self.submit(Restart(name=name))
 
     async def reload(self) -> None:
         """Let systemd run its generators, and read all unit files again; no unit starts or stops."""
+        await self.submit(Reload())
 
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         """Change properties of a loaded unit until the next boot; in force on return.
@@ -182,6 +367,7 @@ class Client(Protocol):
                 drop-in that applies to a later unit of that name).
             BadProperty: systemd rejects a property or a value; nothing changed.
         """
+        await self.submit(SetValues(name=name, properties=properties))
 
     async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
         """Stop a unit with all units below it and wait; a unit that is not loaded is not an error.
@@ -193,6 +379,7 @@ class Client(Protocol):
             CallTimeout: the limit is exceeded; the job stays queued.
             JobFailed: the result of the stop job is not "done".
         """
+        await self.submit(Stop(name=name, timeout_sec=timeout_sec))
 
     async def stop_batch(self, names: Sequence[UnitName]) -> None:
         """Stop many units with one job; units that are not loaded are not an error.
@@ -200,12 +387,56 @@ class Client(Protocol):
         Raises:
             JobFailed: the result of the job is not "done"; some units may be stopped.
         """
+        await self.submit(StopBatch(names=tuple(names)))
 
     async def kill(self, name: UnitName, signal_number: int) -> None:
         """Send a signal to every process of a unit and of the units below it.
 
         A unit that is not loaded, or without processes, is not an error.
         """
+        await self.submit(Kill(name=name, signal_number=signal_number))
 
     async def reset_failed(self, name: UnitName) -> None:
         """Reset the failed state of a unit; a unit that is not loaded is not an error."""
+        await self.submit(ResetFailed(name=name))
+
+
+class ClientAround(Client):
+    """A client that passes every call on to another one; its subclasses add to some of them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        await self._client.__aexit__(kind, error, trace)
+
+    async def caps(self) -> Caps:
+        return await self._client.caps()
+
+    async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
+        return await self._client.observe(patterns)
+
+    async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
+        return await self._client.list_units(patterns)
+
+    async def inspect(self, name: UnitName) -> InspectedUnit | None:
+        return await self._client.inspect(name)
+
+    async def read_definition(self, name: UnitName) -> UnitDefinition:
+        return await self._client.read_definition(name)
+
+    async def read_predecessors(self, name: UnitName) -> frozenset[UnitName]:
+        return await self._client.read_predecessors(name)
+
+    async def submit(self, change: Change) -> None:
+        await self._client.submit(change)

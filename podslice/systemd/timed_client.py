@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 
-from podslice.model.unit import (
-    TransientUnit,
-    UnitName,
-    Value,
+from podslice.systemd.client import (
+    Change,
+    Client,
+    ClientAround,
+    SetValues,
+    Start,
+    StartBatch,
+    Stop,
+    StopBatch,
 )
-from podslice.systemd.client import Client
-from podslice.systemd.delegating_client import DelegatingClient
 
 
 class Operation(StrEnum):
@@ -29,7 +32,16 @@ class Operation(StrEnum):
 OnOperation = Callable[[Operation, float], None]
 
 
-class TimedClient(DelegatingClient):
+_OPERATIONS = {
+    Start: Operation.CREATE,
+    StartBatch: Operation.CREATE,
+    SetValues: Operation.UPDATE,
+    Stop: Operation.DESTROY,
+    StopBatch: Operation.DESTROY,
+}
+
+
+class TimedClient(ClientAround):
     """Measures how long another client takes to create, change or remove each unit.
 
     The units of a batch are started together, so that each takes as long as the batch.
@@ -40,25 +52,11 @@ class TimedClient(DelegatingClient):
         super().__init__(client)
         self._on_operation = on_operation
 
-    async def start(self, unit: TransientUnit) -> None:
-        await self._measure(Operation.CREATE, self._client.start(unit))
-
-    async def start_batch(self, units: Sequence[TransientUnit]) -> None:
-        await self._measure(Operation.CREATE, self._client.start_batch(units), len(units))
-
-    async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
-        await self._measure(Operation.UPDATE, self._client.set_properties(name, properties))
-
-    async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
-        stopping = self._client.stop(name, timeout_sec=timeout_sec)
-        await self._measure(Operation.DESTROY, stopping)
-
-    async def stop_batch(self, names: Sequence[UnitName]) -> None:
-        await self._measure(Operation.DESTROY, self._client.stop_batch(names), len(names))
-
-    async def _measure(self, operation: Operation, call: Awaitable[None], units: int = 1) -> None:
+    async def submit(self, change: Change) -> None:
         now = asyncio.get_running_loop().time
         begun = now()
-        await call
-        for _ in range(units):
-            self._on_operation(operation, now() - begun)
+        await self._client.submit(change)
+        operation = _OPERATIONS.get(type(change))
+        if operation is not None:
+            for _ in change.names:
+                self._on_operation(operation, now() - begun)

@@ -173,8 +173,7 @@ def world(tmp_path, client, *, on=None, by=None, notes=None, **fields):
     )
     if client is None:
         return offline
-    live = offline.with_client(Guarded(client, lambda: live.guard.claim(live)))
-    return live
+    return offline.with_client(Guarded(client, offline.claim))
 
 
 def run_process(tmp_path, pid, name, *arguments, uid=0, ids=1, login=2**32 - 1):

@@ -39,7 +39,7 @@ async def _confirm() -> PendingTrial | None:
         return None
     async with session.open_recorded_world(store) as world:
         client = world.client
-        await world.guard.claim(world)
+        await world.claim(world.client)
         interrupts.begin("the values may have been confirmed; see: podslice status")
         # before taking the lock, whose holder may take longer than the timer
         await halt(client)

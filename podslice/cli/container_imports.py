@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from podslice.cli import interrupts
+from podslice.cli import coroutines
 from podslice.cli.views.import_text import ImportSource, Mover
 from podslice.errors import HostError
 from podslice.processes import podman_inspect
@@ -38,7 +38,7 @@ def import_containers(
         raise HostError(f"podman has containers for each user: run podslice {who}")
     if shutil.which("podman") is None:
         raise HostError("podman is not installed, or not in PATH")
-    found = interrupts.run(podman_inspect.inspect_podman(names, root))
+    found = coroutines.run(podman_inspect.inspect_podman(names, root))
     return tuple(map(_source, found))
 
 

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextma
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from podslice.cli import interrupts
+from podslice.cli import coroutines, interrupts
 from podslice.cli.host import load_node, open_store
 from podslice.cli.output import note
 from podslice.errors import BusUnavailable
@@ -97,7 +97,7 @@ def in_world(planning: Planning, work: Callable[[LiveWorld], Awaitable[T]]) -> T
         async with open_world(planning) as world:
             return await work(world)
 
-    return interrupts.run(session())
+    return coroutines.run(session())
 
 
 def in_world_or_offline(planning: Planning, work: Callable[[World], Awaitable[T]]) -> T:
@@ -112,7 +112,7 @@ def in_world_or_offline(planning: Planning, work: Callable[[World], Awaitable[T]
                 world = offline_world(planning)
             return await work(world)
 
-    return interrupts.run(session())
+    return coroutines.run(session())
 
 
 @asynccontextmanager

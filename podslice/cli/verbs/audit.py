@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from podslice.cli import interrupts
+from podslice.cli import coroutines
 from podslice.cli.arguments import DIFFERENCES, DONE
 from podslice.cli.host import load_node
 from podslice.cli.kubelet_options import (
@@ -102,7 +102,7 @@ def _audit(source: KubeletSource) -> NodeAudit:
     """Return the audit of this node."""
     pods, settings = read_kubelet(source)
     node = load_node(settings.config)
-    return interrupts.run(_observe(pods, node, settings))
+    return coroutines.run(_observe(pods, node, settings))
 
 
 async def _observe(pods: Sequence[KubeletPod], node: Node, settings: KubeletSettings) -> NodeAudit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podslice.cli import host, interrupts, session
+from podslice.cli import coroutines, host, interrupts, session
 from podslice.cli.arguments import DONE, FAILED
 from podslice.cli.manual_log import manual_log
 from podslice.cli.output import note, write
@@ -18,7 +18,7 @@ from podslice.systemd.find_manager import find_manager
 
 def confirm() -> int:
     """Run `podslice confirm`."""
-    found = interrupts.run(_confirm())
+    found = coroutines.run(_confirm())
     if found is None:
         note("there is nothing to confirm")
         return FAILED

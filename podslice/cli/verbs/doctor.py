@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from podslice.cli import configuration, interrupts
+from podslice.cli import configuration, coroutines
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
 from podslice.cli.host import open_store
 from podslice.cli.options import Planning, planning_options
@@ -81,7 +81,7 @@ def _configuration(origin: Origin) -> Iterator[Finding]:
 def _facts(planning: Planning) -> Facts:
     config = planning.config
     return read_facts(
-        interrupts.run(_ask(planning)),
+        coroutines.run(_ask(planning)),
         Subject(
             uid=os.getuid(),
             manager=planning.manager,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podslice.cli import host, interrupts, session
+from podslice.cli import coroutines, host, interrupts, session
 from podslice.cli.output import write
 from podslice.errors import HostError
 from podslice.reconcile.report import Report, describe_result, describe_skipped
@@ -14,7 +14,7 @@ from podslice.systemd.find_manager import find_manager
 
 def restore_reserved() -> int:
     """Restore the values of slices outside the root, before podslice is removed from the host."""
-    report = interrupts.run(_restore_reserved())
+    report = coroutines.run(_restore_reserved())
     write([*map(describe_result, report.results), *map(describe_skipped, report.skipped)])
     return report.exit_code
 

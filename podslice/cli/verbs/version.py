@@ -8,7 +8,7 @@ import sys
 from itertools import chain
 
 from podslice import __version__
-from podslice.cli import interrupts
+from podslice.cli import coroutines
 from podslice.cli.arguments import DONE, TextOrJson
 from podslice.cli.output import ReportFormat, write, write_json
 from podslice.cli.verb_table import BELOW_NODE, VERB_GROUPS
@@ -30,7 +30,7 @@ def version(output: TextOrJson = ReportFormat.TEXT) -> int:
     if output is ReportFormat.TEXT:
         write([f"podslice {__version__}"])
     else:
-        write_json(_document(interrupts.run(_systemd_version())))
+        write_json(_document(coroutines.run(_systemd_version())))
     return DONE
 
 

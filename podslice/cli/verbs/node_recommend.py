@@ -41,7 +41,7 @@ def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
         raise invalid("a user manager has no reserved slices", "omit --user")
     planning = configuration.tolerate(planning)
     kube, system = _units_of(planning.config)
-    capacity = {**session.load_node(planning.config).capacity, **planning.config.capacity}
+    capacity = {**host.load_node(planning.config).capacity, **planning.config.capacity}
     usage = _read(planning, [*kube, *system])
     found = reservation_lines.Reservations(
         usage=tuple(usage),

@@ -6,8 +6,6 @@ Pure: the caller passes the observations and the time of a monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from podslice.model.config import TIER_SIGNALS, Config

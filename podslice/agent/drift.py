@@ -65,11 +65,10 @@ class Drift:
             change.old != before.get(change.name, _unset(change.name)) for change in step.changes
         )
 
-    def was_reloaded(self, caps: Caps) -> bool:
+    def was_reloaded(self, caps: Caps | None) -> bool:
         """Return whether systemd has read its unit files again since `settle`; False if not known."""
-        return None not in (caps.reload_count, self._reload_count) and (
-            caps.reload_count != self._reload_count
-        )
+        count = None if caps is None else caps.reload_count
+        return None not in (count, self._reload_count) and count != self._reload_count
 
     def are_contested(self, steps: Iterable[Step]) -> bool:
         """Return whether all steps are repairs of units that are contested now."""

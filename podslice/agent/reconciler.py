@@ -20,7 +20,7 @@ from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod
 from podslice.model.properties import managed_of, supported
 from podslice.model.unit import DesiredUnit, UnitName, parent_slice
-from podslice.plan import NO_MATCHES, Plan, StartUnit, Step, StopUnit
+from podslice.plan import Plan, StartUnit, Step, StopUnit
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import apply
@@ -66,7 +66,6 @@ class Reconciler:
         self._drift = Drift(context)
         self._operators = OperatorChanges(context)
         self._known: tuple[PodDecision, ...] = ()
-        self._matches = NO_MATCHES
         self._was_settled = False
         self._stopped: set[UnitName] = set()
         """The units that the agent has stopped since the last assessment began."""
@@ -103,7 +102,7 @@ class Reconciler:
     def reload(self, manifests: ManifestDirectories) -> None:
         """Take over a new configuration."""
         self._reader = self._make_reader(manifests)
-        self._known, self._matches = (), NO_MATCHES
+        self._known = ()
         self._drift.forget(None)
 
     def _make_reader(self, manifests: ManifestDirectories) -> WantedPodsReader:
@@ -184,7 +183,6 @@ class Reconciler:
         self._stopped.clear()
         assessment = await assess(self._context.world, self._request(wanted))
         self._known = assessment.desired.pods
-        self._matches = assessment.plan.matches
         self._context.assessment = assessment
         self._context.pending = find_pending(
             assessment,
@@ -203,7 +201,6 @@ class Reconciler:
             candidates=wanted.candidates,
             to_remove=wanted.is_unwanted,
             known=self._known,
-            matches=self._matches,
             terminating=self._context.terminating,
         )
 
@@ -253,7 +250,7 @@ class Reconciler:
         context, repairs = self._context, _Repairs()
 
         def note_repairs(plan: Plan) -> None:
-            repairs.was_reloaded = self._drift.was_reloaded(plan.matches.caps)
+            repairs.was_reloaded = self._drift.was_reloaded(plan.caps)
             repairs.units.update(step.name for step in plan.steps if self._drift.is_repair(step))
 
         async with write_lock(context.world.store):

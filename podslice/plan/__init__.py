@@ -5,7 +5,6 @@ Policy states intent; what the service manager does not support is left out here
 
 from podslice.plan.changes import feasible
 from podslice.plan.make import make_plan
-from podslice.plan.matches import NO_MATCHES, Matches
 from podslice.plan.restore import Restoration, restore_values
 from podslice.plan.stated_cpus import keep_stated_cpus
 from podslice.plan.steps import (
@@ -28,10 +27,8 @@ from podslice.plan.stops import CLASS_CHANGED, TerminatingPods
 
 __all__ = [
     "CLASS_CHANGED",
-    "NO_MATCHES",
     "Action",
     "Change",
-    "Matches",
     "Plan",
     "Restoration",
     "SetHugepages",

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from podslice.model.desired import Desired
 from podslice.model.unit import DesiredUnit, Observed, ObservedUnit, UnitKind, UnitName
 from podslice.plan.changes import feasible, hugepages_step, not_active, spare, step_for, volume_step
-from podslice.plan.matches import NO_MATCHES, Matches, Pair
 from podslice.plan.steps import Plan, Skipped, StartUnit, Step, order_of
 from podslice.plan.stops import TerminatingPods, find_stops, settle_moves
 
@@ -25,53 +21,30 @@ def make_plan(
     *,
     force: bool = False,
     terminating: TerminatingPods = _NONE,
-    known: Matches = NO_MATCHES,
 ) -> Plan:
     """Return the steps that bring `observed` to `desired`.
 
     Without `force` no limit is set below the current memory usage: a reserved slice keeps its
-    limit, and the memory of one of podslice's units is reclaimed first. `known` are the matches of
-    an earlier plan; the same objects are not compared again.
+    limit, and the memory of one of podslice's units is reclaimed first.
     """
     staying, moving = settle_moves(desired, observed)
     keep = {unit.name for unit in staying.values()}
     stops, skipped = find_stops(desired, observed, keep, terminating)
     stopped = {stop.name for stop in stops}
     units = [unit for unit in desired.units if unit.pod not in staying and unit.name not in stopped]
-    compare = partial(_steps_for, desired=desired, observed=observed, stopped=stopped, force=force)
-    known = known.under(observed.caps, force=force)
-    steps, left_out, pairs = _comparing(units, observed, known, compare)
-    return Plan(
-        steps=tuple(sorted((*stops, *steps), key=order_of)),
-        skipped=tuple(sorted((*skipped, *left_out), key=lambda each: (each.unit, each.name))),
-        refused=tuple(sorted((*desired.refused, *moving), key=lambda refusal: refusal.pod)),
-        matches=Matches(caps=observed.caps, force=force, pairs=pairs),
-    )
-
-
-def _comparing(
-    units: list[DesiredUnit],
-    observed: Observed,
-    known: Matches,
-    compare: Callable[[DesiredUnit], _Difference],
-) -> tuple[list[Step], list[Skipped], dict[UnitName, Pair]]:
-    """Return the steps for units that are not known to match, what is left out, and the matches."""
     steps: list[Step] = []
-    skipped: list[Skipped] = []
-    pairs: dict[UnitName, Pair] = {}
     for unit in units:
-        there = observed.units.get(unit.name)
-        taken, left_out = ([], []) if known.has(unit, there) else compare(unit)
-        if there is not None and _is_alone(unit) and not taken and not left_out:
-            pairs[unit.name] = unit, there
+        taken, left_out = _steps_for(
+            unit, desired=desired, observed=observed, stopped=stopped, force=force
+        )
         steps += taken
         skipped += left_out
-    return steps, skipped, pairs
-
-
-def _is_alone(unit: DesiredUnit) -> bool:
-    """Return whether the steps for a unit do not depend on other units."""
-    return unit.pod is not None and unit.kind is not UnitKind.MOUNT
+    return Plan(
+        steps=tuple(sorted((*stops, *steps), key=order_of)),
+        skipped=tuple(sorted(skipped, key=lambda each: (each.unit, each.name))),
+        refused=tuple(sorted((*desired.refused, *moving), key=lambda refusal: refusal.pod)),
+        caps=observed.caps,
+    )
 
 
 def _steps_for(

@@ -10,6 +10,7 @@ from typing import ClassVar
 from podslice.model.desired import Refusal
 from podslice.model.unit import (
     NO_OCCUPANTS,
+    Caps,
     DesiredUnit,
     Occupants,
     TransientUnit,
@@ -17,7 +18,6 @@ from podslice.model.unit import (
     UnitName,
     Value,
 )
-from podslice.plan.matches import NO_MATCHES, Matches
 
 
 class Action(StrEnum):
@@ -141,8 +141,8 @@ class Plan:
     steps: tuple[Step, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     refused: tuple[Refusal, ...] = ()
-    matches: Matches = field(default=NO_MATCHES, compare=False, repr=False)
-    """What later plans need not compare again."""
+    caps: Caps | None = field(default=None, compare=False, repr=False)
+    """The capabilities of the service manager whose units were observed."""
 
     def __bool__(self) -> bool:
         """Return whether there are steps."""

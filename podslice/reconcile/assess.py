@@ -217,7 +217,6 @@ async def _plan_for(
         observed,
         force=request.force,
         terminating=terminating,
-        known=request.matches,
     )
     skipped = (*plan.skipped, *kept, *returning.skipped)
     return _Planned(returning=returning, observed=observed, plan=replace(plan, skipped=skipped))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod
-from podslice.plan import NO_MATCHES, Matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +46,4 @@ class Request:
     """Expect the former values of reserved slices where podslice has applied nothing."""
     known: tuple[PodDecision, ...] = ()
     """Decisions of an earlier assessment of the same world, to save time."""
-    matches: Matches = NO_MATCHES
-    """Its units that were as desired, likewise."""
     terminating: OngoingTerminations = _NONE

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from podslice.model.config import TopologyManagerPolicy

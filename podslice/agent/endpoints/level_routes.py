@@ -11,8 +11,7 @@ from http import HTTPStatus
 from prometheus_client.metrics_core import Metric
 
 from podslice.agent.counters import Counters
-from podslice.agent.endpoints.family_text import format_family
-from podslice.agent.endpoints.metric_families import make_family
+from podslice.agent.endpoints.metric_families import format_family, make_family
 from podslice.agent.endpoints.metrics import CONTENT_TYPE, collect_agent
 from podslice.agent.endpoints.pages import JSON_TYPE, Response, Route
 from podslice.model.event import Kind

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    Metric,
 )
+from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from podslice.agent.counters import Histogram
@@ -186,3 +189,20 @@ def histogram_family(
         bounds = (*map(floatToGoString, each.bounds_sec), "+Inf")
         family.add_metric(labelled, list(zip(bounds, sums, strict=True)), each.sum_sec)
     return family
+
+
+class _Single(Collector):
+    """A collector of one family."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterable[Metric]:
+        return [self._family]
+
+
+def format_family(family: Metric) -> bytes:
+    """Format a family with its samples in the text format of Prometheus."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Single(family))
+    return generate_latest(registry)

@@ -17,12 +17,12 @@ from prometheus_client.process_collector import ProcessCollector
 
 from podslice import __version__
 from podslice.agent.counters import Counters
-from podslice.agent.endpoints.family_text import format_family
 from podslice.agent.endpoints.metric_families import (
     RESOURCE,
     Family,
     amounts_by_unit,
     detail_metrics,
+    format_family,
     histogram_family,
     make_family,
     pressure_families,

@@ -1,13 +1,10 @@
 import re
 
 import pytest
-from prometheus_client import generate_latest
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from podslice import __version__
 from podslice.agent.counters import Counters
-from podslice.agent.endpoints.family_text import format_family
 from podslice.agent.endpoints.metrics import CONTENT_TYPE, collect, expose
 from podslice.kernel.cgroup import Sample
 from podslice.model.config import SwapBehavior
@@ -305,26 +302,6 @@ def test_the_text_is_rendered_in_small_parts(found):
     assert len(parts) > 50
     assert all(part.startswith(b"# HELP") and part.count(b"# TYPE") == 1 for part in parts)
     assert "version=0.0.4" in CONTENT_TYPE
-
-
-class One:
-    """A registry of one family."""
-
-    def __init__(self, family):
-        self.family = family
-
-    def collect(self):
-        return [self.family]
-
-
-def test_the_text_is_that_of_the_library():
-    families = list(collect(sample_node.snapshot(), sample_node.default_stats()))
-    hostile = GaugeMetricFamily("hostile", 'help "a" \\ b\nc', labels=("b", "a"))
-    hostile.add_metric(('quoted "x"', "back\\slash\nline"), 1e300)
-    hostile.add_metric(("", "ä"), float("inf"))
-    assert {"counter", "gauge", "histogram"} == {family.type for family in families}
-    for family in (*families, hostile):
-        assert format_family(family) == generate_latest(One(family))
 
 
 def test_a_container_s_limit_of_swap_is_exposed():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from podslice.errors import PodsliceError
 from podslice.model.desired import PodDecision
 from podslice.model.naming import service_name
 from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress, Pod
+from podslice.processes import runtimes
 from podslice.programs import NoAnswerError
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
@@ -194,10 +194,8 @@ async def _read_messages(
 ) -> tuple[tuple[Entry, ...], str]:
     """Return the last messages of a container, or why they can't be read."""
     if held is not None and held.runtime == "docker":
-        from podslice.processes.runtimes import docker_messages
-
         with suppress(NoAnswerError):
-            return await docker_messages(held, _MESSAGES, world.manager), ""
+            return await runtimes.docker_messages(held, _MESSAGES, world.manager), ""
     return await asyncio.to_thread(_read_journal, world, decision, unit, held)
 
 
@@ -205,8 +203,6 @@ def _read_journal(
     world: LiveWorld, decision: PodDecision, unit: UnitStatus, held: RuntimeContainer | None
 ) -> tuple[tuple[Entry, ...], str]:
     """Return the last messages of a container in the journal, or why they can't be read."""
-    from podslice.systemd.journalctl import LogQuery, read_messages
-
     scopes = [each.scope for each in decision.scopes if each.name == unit.label]
     names = (unit.name, *(name for scope in scopes for name in (scope, service_name(scope))))
     query = LogQuery(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from podslice.errors import HostError
 from podslice.model.naming import DATA, podman_pod
+from podslice.processes.quadlet_files import read_owner
 
 if TYPE_CHECKING:
     from podslice.model.manager import Manager
@@ -20,7 +21,6 @@ def pods_with_quadlets(keys: Iterable[str], manager: Manager) -> frozenset[str]:
     files = {path.stem: path for path in directory.glob("*.pod")}
     if not files:
         return frozenset()
-    from podslice.processes.quadlet_files import read_owner
 
     for key in keys:
         path = files.get(podman_pod(key))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podslice.cli.quadlet_presence import pods_with_quadlets
-from podslice.errors import HostError, InputError, Severity, printable
-from dataclasses import dataclass
 from podslice.agent.manifest_files import ManifestDirectories
 from podslice.agent.wanted_pods import WantedPodsReader
-from podslice.errors import InputError, Severity
+from podslice.cli.quadlet_presence import pods_with_quadlets
+from podslice.errors import HostError, InputError, Severity, printable
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config, Containers
-from podslice.model.config import Config
 from podslice.reconcile.assess import assess_findings
 from podslice.reconcile.pending import find_pending
 from podslice.reconcile.request import Request
@@ -117,7 +114,6 @@ async def read_wanted(world: World, findings: Findings, state: Assessment) -> Wa
     if not contents:
         pending = find_pending(state, (), digests={}, sources={})
         return WantedByManifests(pending=pending, started=_started(world, state, ()))
-    from podslice.agent.manifest_files import ManifestDirectories
 
     manifests = ManifestDirectories(directories, validate=world.config.validate)
     found = await _compare(world, findings, state, manifests)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field, replace
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from podslice.model.desired import PodDecision, Refusal

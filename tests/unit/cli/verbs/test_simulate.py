@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from podslice.cli import session
+from podslice.cli import host as host_module
 from podslice.cli.views.bar_chart import Bar, BarChart, svg
 from tests.unit.builders import make_files, manifest, node
 
@@ -123,7 +123,7 @@ def test_the_kernel_counts_swap_in_scores(podslice, pods, monkeypatch):
     host = node("cpu=8,memory=32Gi")
     for swap_bytes, score in ((0, 2000), (32 * 2**30, 1500)):  # 32 of 32, or of 64, and 1000
         found = replace(host, swap_bytes=swap_bytes)
-        monkeypatch.setattr(session, "read_node", lambda found=found, **_: found)
+        monkeypatch.setattr(host_module, "read_node", lambda found=found, **_: found)
         document = json.loads(podslice("simulate", "-f", "batch.yaml", "-o", "json").out)
         assert [each["oom_score"] for each in document["pods"]] == [score]
 

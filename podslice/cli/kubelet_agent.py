@@ -9,16 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from podslice.agent.kubelet_daemon import KubeletDaemon, KubeletSetup
-from podslice.cli.host import load_node, runtime_directory
+from podslice.cli.host import level_directory, load_node
 from podslice.cli.kubelet_options import KubeletSource
 from podslice.cli.kubelet_source import POD_LIST, connect, read_kubelet_settings
-from podslice.cli.session import level_directory, load_node
 from podslice.inputs.kubelet.kubelet_config import read_version
 from podslice.inputs.kubelet.pod_list import parse_pod_list
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.kubelet_node import KubeletNode
-from podslice.systemd.bus import Bus
-from podslice.store import Store
 from podslice.systemd import bus
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier, listen_fds

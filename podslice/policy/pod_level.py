@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from podslice.errors import Problem, Severity
 from podslice.model.annotations import PREFIX, RESOURCES
-from podslice.errors import Severity
 from podslice.model.config import MemoryProtection
 from podslice.model.desired import PodDecision
 from podslice.model.kubelet_node import KubeletPod, KubeletSettings

@@ -23,10 +23,7 @@ from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.unit import (
     ObservedUnit,
-    TransientUnit,
     UnitKind,
-    UnitName,
-    Value,
     control_group_of,
 )
 from podslice.policy.root_owner import (
@@ -36,8 +33,6 @@ from podslice.policy.root_owner import (
     find_foreign,
     is_kubelets_root,
 )
-from podslice.model.unit import ObservedUnit, UnitKind
-from podslice.policy.root_owner import CRI_SCOPES, find_foreign, is_kubelets_root
 from podslice.store import Store
 from podslice.systemd.client import Change, Client, ClientAround
 

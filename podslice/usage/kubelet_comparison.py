@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.text import split_words
 from podslice.model.codec import DEVICES

@@ -9,7 +9,7 @@ import typer
 
 from podslice.cli import coroutines
 from podslice.cli.arguments import DIFFERENCES, DONE
-from podslice.cli.host import load_node
+from podslice.cli.host import level_directory, load_node
 from podslice.cli.kubelet_options import (
     Insecure,
     Kubeconfig,
@@ -21,14 +21,13 @@ from podslice.cli.kubelet_options import (
 )
 from podslice.cli.kubelet_source import read_kubelet
 from podslice.cli.output import OutputFormat, emit, write
-from podslice.cli.session import level_directory, load_node
 from podslice.cli.views import audit_views, documents
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.manager import SYSTEM
 from podslice.policy.kubelet_values import expect_node
 from podslice.store.level_record import LevelRecord
-from podslice.usage.kubelet_comparison import KubeletHost
 from podslice.systemd import bus
+from podslice.usage.kubelet_comparison import KubeletHost
 from podslice.usage.kubelet_units import audit_units, unit_patterns
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from podslice.cli import configuration, coroutines
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
-from podslice.cli.host import open_store
+from podslice.cli.host import load_node, open_store
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.session import load_node, open_store
 from podslice.cli.views import documents
 from podslice.cli.views.layout import Column, Shorten, blocks, fold
 from podslice.cli.views.style import Display, Role, Styled
@@ -32,7 +31,6 @@ from podslice.reconcile.guard import (
     list_evidence,
     recorded_pods,
 )
-from podslice.reconcile.guard import Guard, list_evidence, recorded_pods
 from podslice.systemd import bus
 
 HOST_ROOT = Path("/")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from podslice.cli import configuration
+from podslice.cli import configuration, coroutines
 from podslice.cli.arguments import DONE, Output, code_of
 from podslice.cli.host import load_node, recorded_pods
 from podslice.cli.node_cpus import find_cpus
@@ -20,6 +20,7 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import CpuManagerPolicy
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.desire import desire
+from podslice.reconcile.guard import Guard, claims_beside_kubelet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,12 +75,8 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
 
 def _beside_kubelet(planning: Planning, host: Node) -> tuple[Problem, ...]:
     """Return a warning for each resource that a kubelet of this host claims as well."""
-    from podslice.cli import interrupts
-    from podslice.kernel.cgroup import CgroupFs
-    from podslice.reconcile.guard import Guard, claims_beside_kubelet
-
     claims = claims_beside_kubelet(Guard(), CgroupFs(), host, planning.config, planning.manager)
-    return interrupts.run(claims)
+    return coroutines.run(claims)
 
 
 def _find_cpus(planning: Planning, host: Node, pods: Iterable[Pod]) -> NodeCpus | None:

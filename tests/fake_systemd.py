@@ -48,13 +48,13 @@ from podslice.systemd.call_checks import (
     check_unit,
     kind_of,
 )
-from podslice.systemd.client import OnChange, OnExit
 from podslice.systemd.client import (
     Attach,
     Change,
     Client,
     Kill,
     OnChange,
+    OnExit,
     Reload,
     ResetFailed,
     Restart,

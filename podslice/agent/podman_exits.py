@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from podslice.agent.container_ends import ContainerEnds
 from podslice.agent.context import AgentContext
-from podslice.dataclass import dataclass
 from podslice.errors import FORMAT_ERRORS, printable
 from podslice.files import read_present
 from podslice.model.container_exit import ContainerExit, exit_of_runtime

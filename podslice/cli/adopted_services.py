@@ -6,15 +6,21 @@ A pod with a service that runs is not removed unless the service may be restarte
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from podslice.cli.placed_services import log_services
 from podslice.errors import HostError
 from podslice.model.naming import SCOPE_PREFIX, podman_service
 from podslice.model.unit import UnitName
+from podslice.processes.service_adoption import (
+    ServiceAction,
+    outdated_services,
+    release,
+    restart_due,
+    update_services,
+)
 from podslice.store.adopted_services import AdoptedService, by_pod, drop_in_path, read_adopted
-from podslice.cli.placed_services import log_services
-from podslice.processes.service_adoption import release, restart_due, update_services
-from podslice.store.adopted_services import AdoptedService, by_pod, read_adopted
 
 if TYPE_CHECKING:
     from podslice.cli.manual_log import ManualLog
@@ -76,7 +82,6 @@ class PodServices:
         adopted = read_adopted(manager)
         if not adopted:
             return ()
-        from podslice.processes.service_adoption import ServiceAction, outdated_services
 
         removed = self._removed(state, by_pod(adopted))
         outdated = outdated_services(adopted, state.desired.pods, manager)

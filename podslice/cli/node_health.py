@@ -15,7 +15,8 @@ from podslice.model.reserved_values import TrialState
 from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node
-from podslice.processes.service_adoption import make_service
+from podslice.processes.pod_services import observe_placed
+from podslice.processes.service_adoption import outdated_services
 from podslice.reconcile.report import describe_step, describe_unconfirmed
 from podslice.store.adopted_services import drop_in_path, read_adopted
 from podslice.store.container_failures import ContainerFailures
@@ -169,7 +170,6 @@ async def _find_services(
     pods = state.desired.pods
     if not pods:
         return ()
-    from podslice.processes.pod_services import observe_placed
 
     known = state.observed.units.keys() | {podman_service(pod.pod.key) for pod in pods}
     known |= {unit.name for unit in units}
@@ -215,7 +215,6 @@ def _find_outdated_drop_ins(world: LiveWorld, state: Assessment) -> Iterator[Out
     adopted = read_adopted(world.manager)
     if not adopted:
         return
-    from podslice.processes.service_adoption import outdated_services
 
     for each in outdated_services(adopted, state.desired.pods, world.manager):
         path = str(drop_in_path(each.unit, world.manager))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-
 from dataclasses import dataclass
 
 SUCCESS = "success"

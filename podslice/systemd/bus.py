@@ -31,13 +31,13 @@ from podslice.model.unit import (
 from podslice.systemd.bus_errors import error_of
 from podslice.systemd.call_checks import CHANGEABLE, check_change, check_name, kind_of
 from podslice.systemd.change_signals import MATCHES, ChangeSignals
-from podslice.systemd.client import OnChange, OnExit
 from podslice.systemd.client import (
     Attach,
     Change,
     Client,
     Kill,
     OnChange,
+    OnExit,
     Reload,
     ResetFailed,
     Restart,

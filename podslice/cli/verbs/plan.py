@@ -25,6 +25,7 @@ from podslice.cli.started_pods import PlannedServices, StartedPods, load_pods_to
 from podslice.cli.views import change_documents, conditions, documents
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.cli.views.report_lines import plan_lines
+from podslice.cli.views.service_lines import planned_document, planned_lines
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.request import Request
@@ -89,7 +90,6 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 def _lines(drop_ins: Sequence[PlannedDropIn], display: Display) -> Sequence[str]:
     if not drop_ins:
         return ()
-    from podslice.cli.views.service_lines import planned_lines
 
     return tuple(planned_lines(drop_ins, display))
 
@@ -98,6 +98,5 @@ def _document(drop_ins: Sequence[PlannedDropIn]) -> documents.Document:
     """Return the part of the document on adopted services, where there are some."""
     if not drop_ins:
         return {}
-    from podslice.cli.views.service_lines import planned_document
 
     return {"changed": True, "services": documents.listed(drop_ins, planned_document)}

@@ -157,6 +157,16 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+SHOWN_MAX = 64
+"""Characters of a text in a message."""
+
+
+def quote(text: str) -> str:
+    """Return the text for a message: in quotes, escaped, and truncated to `SHOWN_MAX`."""
+    cut = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "…"
+    return f"'{printable(cut)}'"
+
+
 EXCERPT_MAX = 300
 """Characters of another program's text in a message."""
 

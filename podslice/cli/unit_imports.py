@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.import_text import ImportSource, Mover
-from podslice.errors import InputError, Problem
+from podslice.errors import InputError, Problem, quote
 from podslice.files import read_present
-from podslice.inputs.scalars import quote
 from podslice.kernel.proc import read_oom_score_adj
 from podslice.model.naming import SCOPE_PREFIX, unescape
 from podslice.model.unit import UnitName, complete_name, is_unit_name

@@ -6,8 +6,8 @@ import math
 import re
 from fractions import Fraction
 
-from podslice.errors import invalid
-from podslice.inputs.scalars import Boolean, Odd, describe, quote
+from podslice.errors import invalid, quote
+from podslice.inputs.scalars import Boolean, Odd, describe
 
 PERIOD_USEC = 100_000
 """The period of `cpu_quota` where the service states none.

@@ -12,11 +12,11 @@ from itertools import islice
 
 from podslice.compose.amounts import PERIOD_USEC, read_cpus, read_memory, read_whole
 from podslice.compose.settings import Settings, read_settings
-from podslice.errors import InputError, Problem, warning
+from podslice.errors import InputError, Problem, quote, warning
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import POD_CONTAINERS_MAX, UNKNOWN_FIELDS_MAX
 from podslice.inputs.manifest.names import to_label
-from podslice.inputs.scalars import describe, extend_path, quote
+from podslice.inputs.scalars import describe, extend_path
 from podslice.model.resources import CPU, MEMORY, format_amount
 from podslice.policy.convert import SHARES_PER_CPU
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from podslice.errors import InputError, Problem
+from podslice.errors import InputError, Problem, quote
 from podslice.inputs.readers import read_amount, read_text
-from podslice.inputs.scalars import describe, extend_path, quote
+from podslice.inputs.scalars import describe, extend_path
 from podslice.model.resources import CPU, MEMORY
 
 KEY = "x-podslice"

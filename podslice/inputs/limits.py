@@ -76,9 +76,6 @@ POD_PROBLEMS_MAX = 50
 UNKNOWN_FIELDS_MAX = 1_000
 """Unknown fields of one object that are compared with the known ones: 10 ms."""
 
-SHOWN_MAX = 64
-"""Characters of input text in a message."""
-
 TOML_BYTES_MAX = 2**16
 """Bytes of one configuration file."""
 

@@ -6,8 +6,8 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from podslice.errors import invalid
-from podslice.inputs.scalars import Boolean, Number, Odd, describe, quote
+from podslice.errors import invalid, quote
+from podslice.inputs.scalars import Boolean, Number, Odd, describe
 from podslice.model.quantity import TEXT_MAX, parse_quantity
 
 _INT32_MAX = 2**31 - 1

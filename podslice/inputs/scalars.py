@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 
-from podslice.errors import printable
-from podslice.inputs.limits import SHOWN_MAX
+from podslice.errors import SHOWN_MAX, quote
 
 
 class Number(str):
@@ -65,12 +64,6 @@ def read_plain(text: str) -> Scalar:
             return Number(text)
         return Odd(text) if _ODD.fullmatch(text) else text
     return Boolean(text) if text in _BOOLEANS else text
-
-
-def quote(text: str) -> str:
-    """Return the text for a message: in quotes, escaped, and truncated to `SHOWN_MAX`."""
-    cut = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "…"
-    return f"'{printable(cut)}'"
 
 
 def describe(value: object) -> str:

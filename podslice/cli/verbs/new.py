@@ -25,9 +25,8 @@ from podslice.cli.views.new_manifest import (
     with_requests,
 )
 from podslice.cli.views.problem_lines import problem_lines
-from podslice.errors import HostError, InputError, Problem, invalid, printable
+from podslice.errors import HostError, InputError, Problem, invalid, printable, quote
 from podslice.inputs.manifest.names import to_label
-from podslice.inputs.scalars import quote
 from podslice.model.config import Config
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import ObservedUnit, complete_name, is_unit_name

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from podslice.errors import invalid, printable
+from podslice.errors import invalid, printable, quote
 from podslice.inputs.kubelet.kubelet_files import is_pem, read_document, read_file
 from podslice.inputs.limits import TEXT_BYTES_MAX
-from podslice.inputs.scalars import quote
 from podslice.model.kubelet_node import Credentials
 
 _UNSUPPORTED = ("exec", "auth-provider", "username", "password")

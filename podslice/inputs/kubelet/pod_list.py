@@ -11,12 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from podslice.errors import InputError, Problem, Severity, invalid
+from podslice.errors import InputError, Problem, Severity, invalid, quote
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.kubelet.static_pods import LOGS, find_static_uids
 from podslice.inputs.limits import OBJECT_BYTES_MAX
 from podslice.inputs.manifest.load import LoadedPods, load_pods, load_text
-from podslice.inputs.scalars import extend_path, quote
+from podslice.inputs.scalars import extend_path
 from podslice.model.annotations import PREFIX
 from podslice.model.kubelet_node import KubeletPod
 from podslice.model.pod import Pod, Qos, is_uid

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from podslice.errors import Problem, invalid
+from podslice.errors import Problem, invalid, quote
 from podslice.inputs.budget import Budget, BudgetItem
 from podslice.inputs.manifest.yaml_builder import Document, check_number
-from podslice.inputs.scalars import Number, quote
+from podslice.inputs.scalars import Number
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-from podslice.errors import Problem, printable
-from podslice.inputs.scalars import quote
+from podslice.errors import Problem, printable, quote
 from podslice.model.grammar import LABEL, LABEL_MAX, SUBDOMAIN, SUBDOMAIN_MAX
 from podslice.model.pod import UID_MAX, is_uid
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from podslice.errors import InputError, invalid
+from podslice.errors import InputError, invalid, quote
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
@@ -17,7 +17,7 @@ from podslice.inputs.manifest.podspec import Template, read_pod_level
 from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.options.values import read_period
 from podslice.inputs.readers import read_amount, read_text
-from podslice.inputs.scalars import describe, extend_path, quote
+from podslice.inputs.scalars import describe, extend_path
 from podslice.model.annotations import (
     ANNOTATION_NAMES,
     ANNOTATIONS,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from podslice.errors import quote
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import POD_AMOUNTS_MAX
 from podslice.inputs.manifest.kinds import PRIORITY_CLASSES
@@ -21,7 +22,7 @@ from podslice.inputs.manifest.schema import (
 )
 from podslice.inputs.manifest.unknown_fields import ABBREVIATIONS, RESOURCES, check_fields
 from podslice.inputs.readers import is_finer
-from podslice.inputs.scalars import extend_path, quote
+from podslice.inputs.scalars import extend_path
 from podslice.model.annotations import StatedProperties
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume
 from podslice.model.quantity import format_milli

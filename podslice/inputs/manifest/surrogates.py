@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from podslice.errors import Problem
+from podslice.errors import Problem, quote
 from podslice.inputs.limits import POD_PROBLEMS_MAX
-from podslice.inputs.scalars import extend_path, quote
+from podslice.inputs.scalars import extend_path
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r"\\[uU](?:0000)?[dD][89a-fA-F]")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from podslice.errors import quote
 from podslice.inputs.manifest.workload_environment import EnvironmentReader
 from podslice.inputs.manifest.workload_fields import Refusals
 from podslice.inputs.manifest.workload_models import (
@@ -20,7 +21,6 @@ from podslice.inputs.manifest.workload_models import (
     ProbeFields,
 )
 from podslice.inputs.manifest.workload_security import SecurityReader
-from podslice.inputs.scalars import quote
 from podslice.model.pod import ContainerKind
 from podslice.model.workload import (
     Action,

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from podslice.errors import Problem
+from podslice.errors import Problem, quote
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.schema import read_model
 from podslice.inputs.manifest.workload_models import DataFields
-from podslice.inputs.scalars import extend_path, quote
+from podslice.inputs.scalars import extend_path
 
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from podslice.errors import quote
 from podslice.inputs.manifest.workload_data import DataObject, DataObjects
 from podslice.inputs.manifest.workload_fields import Refusals
 from podslice.inputs.manifest.workload_models import (
@@ -15,7 +16,6 @@ from podslice.inputs.manifest.workload_models import (
     ValueFrom,
 )
 from podslice.inputs.manifest.workload_references import ReferenceReader
-from podslice.inputs.scalars import quote
 from podslice.model.grammar import ARGUMENT, VARIABLE
 from podslice.model.workload import Variable
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
-from podslice.errors import Problem, warning
-from podslice.inputs.scalars import Boolean, extend_path, quote
+from podslice.errors import Problem, quote, warning
+from podslice.inputs.scalars import Boolean, extend_path
 
 _INDEX = re.compile(r"\[[^]]*\]")
 

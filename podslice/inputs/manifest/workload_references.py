@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from podslice.errors import quote
 from podslice.inputs.manifest.workload_fields import Refusals
 from podslice.inputs.manifest.workload_models import FieldRef, ResourceFieldRef
-from podslice.inputs.scalars import quote
 from podslice.model.pod import Container, Pod
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_hugepages
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from podslice.errors import quote
 from podslice.inputs.manifest.workload_fields import Refusals
 from podslice.inputs.manifest.workload_models import (
     CapabilityFields,
@@ -12,7 +13,6 @@ from podslice.inputs.manifest.workload_models import (
     SecurityFields,
     SELinuxFields,
 )
-from podslice.inputs.scalars import quote
 from podslice.model.workload import SECCOMP_ROOT, Security, SELinux
 
 _UNCONFINED = "unconfined"

@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from podslice.errors import quote
 from podslice.inputs.manifest.workload_data import DataObjects
 from podslice.inputs.manifest.workload_fields import Refusals
 from podslice.inputs.manifest.workload_models import (
@@ -17,7 +18,6 @@ from podslice.inputs.manifest.workload_models import (
     SecretVolumeFields,
     VolumeSourceFields,
 )
-from podslice.inputs.scalars import quote
 from podslice.model.workload import Claim, DataFile, DataFiles, EmptyDir, HostPath, Volume
 
 _TYPES = ("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket")

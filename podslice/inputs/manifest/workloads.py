@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from podslice.errors import Problem
+from podslice.errors import Problem, quote
 from podslice.inputs.manifest.kinds import WORKLOADS
 from podslice.inputs.manifest.schema import read_model
 from podslice.inputs.manifest.unknown_fields import find_unknown
@@ -25,7 +25,6 @@ from podslice.inputs.manifest.workload_owners import owner_path, refuse_of_owner
 from podslice.inputs.manifest.workload_references import ReferenceReader
 from podslice.inputs.manifest.workload_security import SecurityReader
 from podslice.inputs.manifest.workload_volumes import VolumeReader
-from podslice.inputs.scalars import quote
 from podslice.model.pod import Pod
 from podslice.model.workload import Claim, ContainerWorkload, Dns, PodWorkload, Restart, Volume
 

@@ -25,10 +25,10 @@ from yaml.events import (
     StreamStartEvent,
 )
 
-from podslice.errors import InputError, Problem, invalid
+from podslice.errors import InputError, Problem, invalid, quote
 from podslice.inputs.budget import Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import DEPTH_MAX, POD_PROBLEMS_MAX
-from podslice.inputs.scalars import Boolean, Number, Scalar, quote, read_plain
+from podslice.inputs.scalars import Boolean, Number, Scalar, read_plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from pathlib import PurePosixPath
 
-from podslice.errors import InputError, Problem, invalid
+from podslice.errors import InputError, Problem, invalid, quote
 from podslice.inputs.options.values import (
     choose,
     is_text,
@@ -15,7 +15,7 @@ from podslice.inputs.options.values import (
     read_map,
     read_thresholds,
 )
-from podslice.inputs.scalars import describe, quote
+from podslice.inputs.scalars import describe
 from podslice.model.config import Threshold, Validate
 from podslice.model.pod import Qos
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from podslice.errors import InputError, invalid
+from podslice.errors import InputError, invalid, quote
 from podslice.inputs.options.values import is_text
-from podslice.inputs.scalars import describe, quote
+from podslice.inputs.scalars import describe
 from podslice.model.pod import UID_MAX
 from podslice.model.unit import (
     UNIT_NAME_MAX,

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from podslice.errors import InputError, Problem, invalid
+from podslice.errors import InputError, Problem, invalid, quote
 from podslice.inputs.fields import nearest
 from podslice.inputs.options.values import is_text, read_boolean, read_map
-from podslice.inputs.scalars import describe, quote
+from podslice.inputs.scalars import describe
 from podslice.inputs.source import read_bytes
 from podslice.model.config import CpuManagerOption
 from podslice.model.cpu_list import CPUS_MAX, parse_cpus

@@ -12,10 +12,10 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from podslice.errors import InputError, Problem, invalid
+from podslice.errors import InputError, Problem, invalid, quote
 from podslice.inputs.fields import nearest
 from podslice.inputs.readers import read_amount, read_exact
-from podslice.inputs.scalars import Number, describe, quote
+from podslice.inputs.scalars import Number, describe
 from podslice.model.config import TIER_SIGNALS, Enforce, SwapBehavior, Threshold
 from podslice.model.resources import (
     CPU,

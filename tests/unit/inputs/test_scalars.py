@@ -1,13 +1,12 @@
 import pytest
 
+from podslice.errors import printable, quote
 from podslice.inputs.scalars import (
     Boolean,
     Number,
     Odd,
     describe,
     extend_path,
-    printable,
-    quote,
     read_plain,
 )
 

@@ -26,7 +26,7 @@ from podslice.errors import (
 from podslice.model.container_exit import ContainerExit
 from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.manager import SYSTEM, Manager
-from podslice.model.properties import PROPERTIES
+from podslice.model.properties import CONTAINER, PROPERTIES
 from podslice.model.unit import (
     INFINITY,
     Caps,
@@ -39,13 +39,12 @@ from podslice.model.unit import (
     parent_slice,
 )
 from podslice.model.unit_definition import UnitDefinition
-from podslice.model.unit_property import CONTAINER
 from podslice.systemd.call_checks import (
-    CHANGEABLE,
     check_name,
     check_properties,
     check_timer,
     check_unit,
+    is_changeable,
     kind_of,
 )
 from podslice.systemd.client import (
@@ -290,7 +289,7 @@ class FakeSystemd(Client):
         unit = self._units.get(name)
         if unit is None:
             raise NoSuchUnit(f"{name}: Unit {name} not loaded")
-        if fixed := sorted(properties.keys() - CHANGEABLE):
+        if fixed := sorted(key for key in properties if not is_changeable(key)):
             raise BadProperty(f"{name}: {fixed[0]} can't be changed")
         self._check_since(name, properties)
         unit.description = str(properties.get("Description", unit.description))

@@ -36,7 +36,6 @@ _NEEDED = {
 }
 
 _DEFAULTS: dict[str, Value] = {
-    **{row.name: row.unset for row in PROPERTIES.values() if row.unset is not None},
     "IOAccounting": False,
     "MemoryAccounting": True,
     "TasksAccounting": True,
@@ -127,7 +126,8 @@ def fresh(name: UnitName, properties: Mapping[str, Value]) -> LoadedUnit:
     kind = kind_of(name)
     in_slice = parent_slice(name) if kind is UnitKind.SLICE else _DEFAULT_SLICE
     parent = UnitName(str(properties.get("Slice", in_slice)))
-    shown = {**_DEFAULTS, "Slice": "" if name == ROOT else parent, **properties}
+    unset = {row.name: row.unset for row in PROPERTIES.values() if row.unset is not None}
+    shown = {**unset, **_DEFAULTS, "Slice": "" if name == ROOT else parent, **properties}
     return LoadedUnit(
         parent=parent,
         description=str(properties.get("Description", name)),

@@ -9,6 +9,7 @@
     @cite MODULE NAME        only its source
     @weights                 CPU requests and what the mappings make of them
     @annotations             the annotations of manifests, and their properties
+    @properties              the properties that podslice sets, and the kernel's files
 
 A template that lacks a verb or an option, or names one that does not exist, is an error.
 """
@@ -28,9 +29,9 @@ from podslice import __version__
 from podslice.cli.command_line import Option, OptionGroup, Verb
 from podslice.inputs.options.config_option import ConfigOption
 from podslice.inputs.options.table import OPTIONS
-from podslice.model.annotations import ANNOTATIONS, PREFIX, AnnotationKind
+from podslice.model.codec import format_duration
 from podslice.model.config import Config, Threshold, WeightMapping
-from podslice.model.properties import PROPERTIES
+from podslice.model.properties import ANNOTATIONS, NEWER, PROPERTIES, annotation_key
 from podslice.model.quantity import format_shortest, parse_quantity
 from podslice.policy.convert import curve_of, shares_from_milli, weight_from_shares
 
@@ -190,7 +191,7 @@ def default_text(row: ConfigOption) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
-        return _duration(value) if (row.field or "").endswith("_usec") else str(value)
+        return format_duration(value) if (row.field or "").endswith("_usec") else str(value)
     if value is None:
         return ""
     if isinstance(value, tuple | frozenset):
@@ -204,13 +205,6 @@ def _threshold(threshold: Threshold) -> str:
     if threshold.percent_milli is not None:
         return f"{threshold.percent_milli // 1000}%"
     return format_shortest(threshold.amount or 0)
-
-
-def _duration(usec: int) -> str:
-    for unit, size in (("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)):
-        if usec and usec % size == 0:
-            return f"{usec // size}{unit}"
-    return f"{usec}us"
 
 
 # formulas
@@ -267,20 +261,20 @@ def _weights_of(shares: int, mapping: WeightMapping) -> str:
 
 
 def _annotations(_: Verb) -> Iterator[str]:
-    values = {
-        AnnotationKind.PERIOD: "1ms to 1s",
-        AnnotationKind.BYTES: "bytes, or infinity",
-        AnnotationKind.COUNT: "a number, or infinity",
-        AnnotationKind.WEIGHT: "1 to 10000",
-        AnnotationKind.SCORE: "-1000 to 1000",
-        AnnotationKind.BANDWIDTHS: "bytes per second of devices, such as /dev/sda 10Mi; /srv 5Mi",
-        AnnotationKind.RATES: "operations per second of devices, such as /dev/sda 500; /srv 100",
-        AnnotationKind.CPUS: "a list of CPUs, such as 0-3,8",
-    }
     for row in ANNOTATIONS.values():
+        limits = {"least": row.codec.limit(row.minimum), "most": row.codec.limit(row.maximum)}
+        values = row.codec.describe.format(**limits)
         of = "pods" if row.is_of_pod_only else "pods and containers"
-        text = f"`{PROPERTIES[row.property].key}`: {values[row.kind]}; for {of}"
-        yield from (f"`{PREFIX}{row.name}`", f":   {text}", "")
+        yield from (f"`{annotation_key(row.name)}`", f":   `{row.key}`: {values}; for {of}", "")
+
+
+def _properties(_: Verb) -> Iterator[str]:
+    newer = {name for names in NEWER.values() for name in names}
+    for row in sorted(PROPERTIES.values(), key=lambda row: row.key):
+        if row.managed:
+            file = f" (`{row.kernel_file}`)" if row.kernel_file else ""
+            since = f"; requires systemd {row.since}" if row.name in newer else ""
+            yield from (f"`{row.key}`", f":   {row.meaning}{file}{since}.", "")
 
 
 _DIRECTIVES: dict[str, Callable[..., Iterator[str]]] = {
@@ -292,4 +286,5 @@ _DIRECTIVES: dict[str, Callable[..., Iterator[str]]] = {
     "cite": _cite,
     "weights": _weights,
     "annotations": _annotations,
+    "properties": _properties,
 }

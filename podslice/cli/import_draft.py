@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from podslice.cli.views.import_text import ImportDraft, ImportSource, Mover
 from podslice.cli.views.new_manifest import NewContainer, NewPod
 from podslice.inputs.manifest.names import to_label
-from podslice.model.annotations import CPU_WEIGHT_NAME, OOM_SCORE_NAME
 from podslice.model.config import Config
 from podslice.model.grammar import LABEL_MAX
+from podslice.model.properties import CPU_WEIGHT, OOM_SCORE_ADJ
 from podslice.policy.convert import MAX_WEIGHT
 from podslice.policy.present_settings import PresentSettings, SettingKind, import_pod
 from podslice.policy.proposal import StatedAmount
@@ -79,10 +79,10 @@ def draft_pod(
 def _annotations(source: ImportSource) -> Iterator[tuple[str, StatedAmount]]:
     """Yield what keeps the weight of a unit and the OOM score, where resources would change them."""
     if source.is_unit and not _has_weight(source):
-        yield CPU_WEIGHT_NAME, _amount(DEFAULT_WEIGHT, f"{source.what} states no CPUWeight")
+        yield CPU_WEIGHT, _amount(DEFAULT_WEIGHT, f"{source.what} states no CPUWeight")
     if source.oom_score_adj is not None:
         yield (
-            OOM_SCORE_NAME,
+            OOM_SCORE_ADJ,
             _amount(source.oom_score_adj, f"{_SCORES[source.mover]} {source.what}"),
         )
 
@@ -92,7 +92,7 @@ def _annotations_of_pod(group: ImportGroup) -> Iterator[tuple[str, StatedAmount]
     if group.slice is not None:
         if not _has_weight(group.slice):
             yield (
-                CPU_WEIGHT_NAME,
+                CPU_WEIGHT,
                 _amount(DEFAULT_WEIGHT, f"{group.slice.what} states no CPUWeight"),
             )
         return
@@ -104,7 +104,7 @@ def _annotations_of_pod(group: ImportGroup) -> Iterator[tuple[str, StatedAmount]
         for each in units
     ]
     why = "of its containers together" if len(units) > 1 else "of its container"
-    yield CPU_WEIGHT_NAME, _amount(min(sum(weights), MAX_WEIGHT), why)
+    yield CPU_WEIGHT, _amount(min(sum(weights), MAX_WEIGHT), why)
 
 
 def _has_weight(source: ImportSource) -> bool:

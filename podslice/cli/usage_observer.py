@@ -13,8 +13,8 @@ from podslice.cli.views import usage_table
 from podslice.cli.views.usage_table import NodeSummary, NodeUsage
 from podslice.errors import PodsliceError
 from podslice.kernel.proc import read_process
-from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.pod_service import PodService
+from podslice.model.properties import ALLOWED_CPUS, MEMORY_MAX
 from podslice.model.resources import CPU
 from podslice.model.unit import INFINITY, UnitName
 from podslice.processes.pod_services import observe_services
@@ -115,7 +115,7 @@ class UsageObserver:
 def _limits(assessment: Assessment) -> dict[UnitName, int]:
     """Return the memory limits that systemd reports."""
     reported = {
-        name: unit.properties.get("MemoryMax") for name, unit in assessment.observed.units.items()
+        name: unit.properties.get(MEMORY_MAX) for name, unit in assessment.observed.units.items()
     }
     return {
         name: value

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from podslice.errors import invalid, quote
 from podslice.inputs.scalars import Boolean, Number, Odd, describe
-from podslice.model.quantity import TEXT_MAX, parse_quantity
+from podslice.model.quantity import parse_quantity, read_milli
 
 _INT32_MAX = 2**31 - 1
 _MODE_MAX = 0o777
@@ -24,9 +24,9 @@ def read_amount(value: object) -> int:
         message = f"{quote(value)} is read differently by YAML 1.1 and YAML 1.2"
         raise invalid(message, _suggest_decimal(value))
     if isinstance(value, str) and not isinstance(value, Boolean):
-        return _milli(str(value))
+        return read_milli(str(value))
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**64:
-        return _milli(repr(value))
+        return read_milli(repr(value))
     raise invalid(f"must be a quantity, not {describe(value)}", "write 500m, 2 or 1Gi, for example")
 
 
@@ -122,17 +122,6 @@ def read_seconds(value: object) -> int:
     if number < 0:
         raise invalid(f"{quote(str(value))} is negative")
     return number
-
-
-@lru_cache(maxsize=4096)
-def _milli(text: str) -> int:
-    if len(text) > TEXT_MAX:  # the hint would be as long
-        message = f"{quote(text)} is not a quantity"
-        raise invalid(message, f"a quantity has at most {TEXT_MAX} characters")
-    milli = parse_quantity(text).milli
-    if milli < 0:
-        raise invalid(f"{quote(text)} is negative")
-    return milli
 
 
 def _suggest_decimal(text: str) -> str:

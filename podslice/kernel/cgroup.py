@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 
 from podslice.kernel.text import read_text, read_value, split_lines, split_words
-from podslice.model.properties import PROPERTIES
+from podslice.model.properties import MEMORY_MAX, PROPERTIES
 from podslice.model.unit import INFINITY
-from podslice.model.unit_property import Property
-
-_Limits = Mapping[str, Sequence[tuple[str, Callable[[str], str]]]]
-"""File of the kernel → the properties of which it has the values, each with its reader."""
-
-
-def _limits_by(file_of: Callable[[Property], str]) -> _Limits:
-    found: dict[str, list[tuple[str, Callable[[str], str]]]] = {}
-    for row in PROPERTIES.values():
-        if file := file_of(row):
-            found.setdefault(file, []).append((row.name, row.of_kernel))
-    return found
-
-
-_V2 = _limits_by(lambda row: row.kernel_file)
-_V1 = _limits_by(lambda row: row.kernel_file_v1)
 
 # `hugetlb.2MB.max`, `hugetlb.2MB.rsvd.max`. Source: Linux, mm/hugetlb_cgroup.c, mem_fmt
 _HUGETLB_FILE = re.compile(r"hugetlb\.\d+(KB|MB|GB)(\.rsvd)?\.max")
@@ -114,14 +99,16 @@ class CgroupFs:
 
     def limits(self, control_group: str) -> Mapping[str, str]:
         """Return the text of the kernel's limits, by systemd's property."""
-        files = _V2 if self.is_v2 else _V1
-        texts = {file: self._read(file, control_group) for file in files}
-        return {
-            name: of_kernel(text)
-            for file, text in texts.items()
-            if text is not None
-            for name, of_kernel in files[file]
-        }
+        of_file = attrgetter("kernel_file" if self.is_v2 else "kernel_file_v1")
+        texts: dict[str, str | None] = {"": None}
+        found = {}
+        for row in PROPERTIES.values():
+            file = of_file(row)
+            if file not in texts:
+                texts[file] = self._read(file, control_group)
+            if (text := texts[file]) is not None:
+                found[row.name] = row.of_kernel(text)
+        return found
 
     def files(self, control_group: str, names: Iterable[str]) -> Mapping[str, str]:
         """Return the text of files of a control group (v2 only); those that do not exist are left out."""
@@ -186,7 +173,7 @@ class CgroupFs:
 
     def memory_limit_bytes(self, control_group: str) -> int | None:
         """Return only the limit of memory; None without one."""
-        row = PROPERTIES["MemoryMax"]
+        row = PROPERTIES[MEMORY_MAX]
         file = row.kernel_file if self.is_v2 else row.kernel_file_v1
         return _number(self._read(file, control_group))
 

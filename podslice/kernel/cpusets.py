@@ -6,11 +6,7 @@ from pathlib import Path
 
 from podslice.kernel.text import read_text
 from podslice.model.cpu_list import format_cpus, parse_cpus
-
-_POSSIBLE = {
-    "AllowedCPUs": "sys/devices/system/cpu/possible",
-    "AllowedMemoryNodes": "sys/devices/system/node/possible",
-}
+from podslice.model.properties import PROPERTIES
 
 
 def read_possible(name: str, root: Path = Path("/")) -> str:
@@ -20,7 +16,7 @@ def read_possible(name: str, root: Path = Path("/")) -> str:
 
     Source: Linux, Documentation/ABI/stable/sysfs-devices-node, sysfs-devices-system-cpu.
     """
-    path = _POSSIBLE.get(name)
+    path = PROPERTIES[name].possible
     try:
         return format_cpus(parse_cpus(read_text(root / path))) if path else ""
     except (OSError, ValueError):

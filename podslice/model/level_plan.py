@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from podslice.model.properties import CPU_QUOTA, CPU_WEIGHT, MEMORY_LOW, MEMORY_MAX
 from podslice.model.unit import PropertyValue, UnitName
 
-LEVEL_PROPERTIES = ("CPUQuotaPerSecUSec", "CPUWeight", "MemoryLow", "MemoryMax")
+LEVEL_PROPERTIES = (CPU_QUOTA, CPU_WEIGHT, MEMORY_LOW, MEMORY_MAX)
 """The properties that podslice sets on a slice of a kubelet; it sets no others."""
 
 LevelValues = Mapping[UnitName, Mapping[str, int | str]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from podslice.errors import Problem, Severity
-from podslice.model.annotations import StatedProperties
+from podslice.model.properties import StatedProperties
 from podslice.model.resources import Amounts, Resources
 
 UID_MAX = 128

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from podslice.errors import InputError, invalid
+from podslice.errors import InputError, invalid, quote
 
 INT64_MAX = 2**63 - 1
 TEXT_MAX = 64
@@ -84,6 +84,22 @@ def parse_quantity(text: str) -> Quantity:
     if nano > INT64_MAX * _NANO:
         raise invalid(f"{text!r} does not fit 64 bits", f"the largest amount is {INT64_MAX}")
     return Quantity(-nano if sign == "-" else nano, format_)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def read_milli(text: str) -> int:
+    """Return a quantity in thousandths.
+
+    Raises:
+        InputError: the text is not a quantity, or is negative.
+    """
+    if len(text) > TEXT_MAX:  # the hint would be as long
+        message = f"{quote(text)} is not a quantity"
+        raise invalid(message, f"a quantity has at most {TEXT_MAX} characters")
+    milli = parse_quantity(text).milli
+    if milli < 0:
+        raise invalid(f"{quote(text)} is negative")
+    return milli
 
 
 def format_quantity(quantity: Quantity) -> str:

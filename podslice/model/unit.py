@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -69,6 +69,12 @@ class PropertyValue:
     why: str = field(default="", compare=False)
     is_return: bool = field(default=False, compare=False)
     """Whether it restores the value of a unit outside the root before podslice set it."""
+
+
+def limit_of(properties: Iterable[PropertyValue], name: str) -> int | None:
+    """Return the number that a property is limited to; None if it is not stated, or infinite."""
+    found = next((int(each.value) for each in properties if each.name == name), None)
+    return None if found == INFINITY else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.cpu_list import parse_cpus
 from podslice.model.properties import (
+    ALLOWED_CPUS,
+    MEMORY_MAX,
     PARTITION,
     PARTITION_ISOLATED,
     PARTITION_ROOT,
     PROPERTIES,
+    Tighter,
     managed_of,
 )
 from podslice.model.quantity import about_bytes, format_bytes, tmpfs_size_bytes
@@ -25,9 +27,6 @@ from podslice.model.unit import (
     Value,
 )
 from podslice.plan.steps import Change, SetHugepages, SetProperties, Skipped, StartUnit
-
-_LIMITS = ("CPUQuotaPerSecUSec", "MemoryHigh", "MemoryMax", "MemorySwapMax", "TasksMax")
-"""Properties whose lower value is a tighter limit; all of them are unset at infinity."""
 
 _UP = ("active", "activating", "reloading")
 
@@ -88,7 +87,7 @@ def _changes(
         old, new = observed.properties[name], properties.get(name)
         if new is None:
             unset = PROPERTIES[name].unset
-            if old != unset and isinstance(unset, int | str):
+            if unset not in (None, old):
                 yield Change(name=name, old=old, new=unset, why="not requested by any manifest")
         elif old != new.value:
             yield _change(new, old)
@@ -123,10 +122,11 @@ def _tightens(change: Change) -> bool:
     """
     if change.name == PARTITION:
         return change.new == PARTITION_ROOT or change.old == PARTITION_ISOLATED
-    if change.name == ALLOWED_CPUS and change.new:
+    tighter = PROPERTIES[change.name].tighter
+    if tighter is Tighter.FEWER and change.new:
         # without a list all CPUs are allowed
         return not (change.old and parse_cpus(str(change.old)) <= parse_cpus(str(change.new)))
-    if change.name not in _LIMITS or not isinstance(change.old, int):
+    if tighter is not Tighter.LOWER or not isinstance(change.old, int):
         return False
     return int(change.new) < change.old
 
@@ -134,7 +134,7 @@ def _tightens(change: Change) -> bool:
 def _reclaim(changes: Iterable[Change], observed: ObservedUnit) -> int | None:
     """Return a new memory limit below the current usage, which could cause OOM kills."""
     used = observed.memory_bytes or 0
-    limits = (int(change.new) for change in changes if change.name == "MemoryMax")
+    limits = (int(change.new) for change in changes if change.name == MEMORY_MAX)
     return next((limit for limit in limits if limit < used), None)
 
 
@@ -174,17 +174,17 @@ def spare(
     Source: Node Allocatable Resources, "General guidelines" ("can lead to critical services being …
     OOM killed").
     """
-    limit, used = properties.get("MemoryMax"), observed.memory_bytes
+    limit, used = properties.get(MEMORY_MAX), observed.memory_bytes
     if unit.owned or limit is None or used is None or used <= int(limit.value):
         return []
-    if observed.properties.get("MemoryMax") == limit.value:
+    if observed.properties.get(MEMORY_MAX) == limit.value:
         return []
-    del properties["MemoryMax"]
+    del properties[MEMORY_MAX]
     why = (
         f"{about_bytes(used)} are in use, more than {format_bytes(int(limit.value))}; the kernel may"
         " OOM-kill processes; raise the reservation, or use --force"
     )
-    return [Skipped(unit=unit.name, name="MemoryMax", why=why, blocks=True)]
+    return [Skipped(unit=unit.name, name=MEMORY_MAX, why=why, blocks=True)]
 
 
 def volume_step(

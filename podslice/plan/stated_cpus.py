@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.desired import Desired
+from podslice.model.properties import ALLOWED_CPUS
 from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import DesiredUnit, Observed, UnitName
 from podslice.plan.steps import Skipped

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from podslice.errors import Problem
-from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.config import (
     Config,
     CpuManagerOption,
@@ -21,7 +20,7 @@ from podslice.model.desired import ContainerDecision, Desired, PodDecision, Refu
 from podslice.model.naming import HOST_SLICES, Tree
 from podslice.model.node import Node
 from podslice.model.pod import Qos
-from podslice.model.properties import PARTITION, PARTITION_ROOT
+from podslice.model.properties import ALLOWED_CPUS, ALLOWED_MEMORY_NODES, PARTITION, PARTITION_ROOT
 from podslice.model.resources import CPU, total
 from podslice.model.unit import (
     DesiredUnit,
@@ -44,8 +43,7 @@ from podslice.policy.cpu_pools import (
 from podslice.policy.decide import decide, units_of
 from podslice.policy.pod_cpus import CpuManager, HeldCpus
 
-_MEMORY_NODES = "AllowedMemoryNodes"
-_NAMES = frozenset({ALLOWED_CPUS, _MEMORY_NODES, PARTITION})
+_NAMES = frozenset({ALLOWED_CPUS, ALLOWED_MEMORY_NODES, PARTITION})
 _WHY_NODES = "the NUMA nodes of its own CPUs"
 _WHY_PARTITION = "cpuset-partition isolated"
 
@@ -233,7 +231,7 @@ def _replace_cpus(
     stated = [PropertyValue(name=ALLOWED_CPUS, value=format_cpus(allowed.cpus), why=allowed.why)]
     if allowed.memory_nodes:
         nodes = format_cpus(allowed.memory_nodes)
-        stated.append(PropertyValue(name=_MEMORY_NODES, value=nodes, why=_WHY_NODES))
+        stated.append(PropertyValue(name=ALLOWED_MEMORY_NODES, value=nodes, why=_WHY_NODES))
     if allowed.partition:
         value = PropertyValue(name=PARTITION, value=allowed.partition, why=_WHY_PARTITION)
         stated.append(value)

@@ -9,6 +9,7 @@ from podslice.model.cpu_group import CpuGroup
 from podslice.model.cpu_list import parse_cpus
 from podslice.model.desired import Desired
 from podslice.model.pod import ContainerKind
+from podslice.model.properties import ALLOWED_CPUS, CPU_QUOTA, CPU_WEIGHT
 from podslice.model.unit import DesiredUnit, UnitKind, UnitName, parent_slice
 
 _TOP = UnitName("-.slice")
@@ -64,12 +65,12 @@ def _group_of(unit: DesiredUnit, present: CpuGroup | None, assumed: Assumptions)
     """Return a unit with the weight, the quota and the CPUs that it should have."""
     values = unit.values
     group = present or CpuGroup(name=unit.name)
-    if "CPUWeight" in values:
-        group = replace(group, weight=int(values["CPUWeight"]))
-    if "CPUQuotaPerSecUSec" in values:
-        group = replace(group, quota_milli=int(values["CPUQuotaPerSecUSec"]) // 1000)
-    if "AllowedCPUs" in values:
-        group = replace(group, cpus=frozenset(parse_cpus(str(values["AllowedCPUs"]))))
+    if CPU_WEIGHT in values:
+        group = replace(group, weight=int(values[CPU_WEIGHT]))
+    if CPU_QUOTA in values:
+        group = replace(group, quota_milli=int(values[CPU_QUOTA]) // 1000)
+    if ALLOWED_CPUS in values:
+        group = replace(group, cpus=frozenset(parse_cpus(str(values[ALLOWED_CPUS]))))
     if unit.owned and unit.pod is None:
         return replace(group, threads=0)  # without pods nothing runs in it
     return _assume(group, unit.pod or unit.name, assumed)

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from podslice.errors import Problem
-from podslice.model.annotations import QUOTA_PERIOD, StatedProperties
 from podslice.model.config import Config
 from podslice.model.description import describe_container, describe_pod, describe_volume
 from podslice.model.desired import ContainerDecision, PodDecision, VolumeDecision
@@ -19,6 +18,7 @@ from podslice.model.naming import (
 )
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
+from podslice.model.properties import CPU_QUOTA, CPU_QUOTA_PERIOD, MEMORY_MAX, StatedProperties
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, memory_bytes
 from podslice.model.unit import (
@@ -211,9 +211,9 @@ def _with_period_of(pod: Pod, container: Container) -> StatedProperties:
 
     With another period than its pod a container would be throttled as without one of the pod's.
     """
-    if QUOTA_PERIOD not in pod.properties:
+    if CPU_QUOTA_PERIOD not in pod.properties:
         return container.properties
-    return {QUOTA_PERIOD: pod.properties[QUOTA_PERIOD], **container.properties}
+    return {CPU_QUOTA_PERIOD: pod.properties[CPU_QUOTA_PERIOD], **container.properties}
 
 
 def _decide_overhead(pod: Pod, qos: Qos, node: Node, config: Config) -> ContainerDecision:
@@ -260,7 +260,7 @@ def _notes(pod: Pod, qos: Qos, hugepages: HugePages, config: Config) -> Iterator
         )
     if qos is not Qos.BURSTABLE:
         return
-    for resource, name in ((CPU, "CPUQuotaPerSecUSec"), (MEMORY, "MemoryMax")):
+    for resource, name in ((CPU, CPU_QUOTA), (MEMORY, MEMORY_MAX)):
         if reason := why_no_limit(pod, resource, config.rules):
             yield f"no {name}: {reason}"
     if not config.cpu_cfs_quota:

@@ -10,6 +10,7 @@ from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.naming import TIERS, Tree, slice_of_cgroup
 from podslice.model.node import Allocation, Node
 from podslice.model.pod import NO_PROGRESS, InitProgress, Pod, Qos
+from podslice.model.properties import MEMORY_MAX, TASKS_MAX
 from podslice.model.resources import (
     CPU,
     MEMORY,
@@ -293,10 +294,10 @@ def _root_properties(
         properties.append(cpu_weight(limits, f"{what}, cpu", config))
     if enforced or config.rules is Rules.KUBERNETES:
         why = f"{what}, memory{_huge_part(allocation)}"
-        properties += _at_least(page_size, "MemoryMax", limits, MEMORY, why)
+        properties += _at_least(page_size, MEMORY_MAX, limits, MEMORY, why)
     reserved = {*allocation.kube_reserved, *allocation.system_reserved}
     if config.rules is Rules.KUBERNETES or (enforced and PIDS in reserved):
-        properties += _at_least(1, "TasksMax", limits, PIDS, f"{what}, pid")
+        properties += _at_least(1, TASKS_MAX, limits, PIDS, f"{what}, pid")
     return settle(properties)
 
 
@@ -356,6 +357,6 @@ def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredU
             properties += memory_limit(stated, f"{full} memory")
             if config.memory_protection is MemoryProtection.TIERED:
                 properties += memory_request(stated, f"{full} memory", Qos.GUARANTEED, config)
-            properties += _at_least(1, "TasksMax", stated, PIDS, f"{full} pid")
+            properties += _at_least(1, TASKS_MAX, stated, PIDS, f"{full} pid")
         name = slice_of_cgroup(cgroup)
         yield _slice(name, f"{full.value} daemons", settle(properties), owned=False)

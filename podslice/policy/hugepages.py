@@ -9,6 +9,7 @@ from functools import lru_cache
 from podslice.model.config import Config, Rules
 from podslice.model.node import Node
 from podslice.model.pod import Container, Pod
+from podslice.model.properties import MEMORY_MAX, PROTECTIONS
 from podslice.model.quantity import format_bytes, parse_quantity
 from podslice.model.resources import (
     HUGEPAGES_PREFIX,
@@ -22,7 +23,7 @@ from podslice.model.unit import PropertyValue
 HugePages = dict[int, int]
 """Size of a page in bytes → limit in bytes."""
 
-_MEMORY_PROPERTIES = ("MemoryLow", "MemoryMax", "MemoryMin")
+_COUNTED = (MEMORY_MAX, *PROTECTIONS)
 
 
 def pod_hugepages(counted: Resources, known: Iterable[int] = ()) -> HugePages:
@@ -96,7 +97,7 @@ def with_hugepages(
     if not hugepages_bytes:
         return properties
     return tuple(
-        _add(property_, hugepages_bytes) if property_.name in _MEMORY_PROPERTIES else property_
+        _add(property_, hugepages_bytes) if property_.name in _COUNTED else property_
         for property_ in properties
     )
 

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 from podslice.model.desired import ContainerDecision, Desired, PodDecision
 from podslice.model.pod import ContainerKind
+from podslice.model.properties import MEMORY_MAX, PROTECTIONS
 from podslice.model.resources import memory_bytes
-from podslice.model.unit import DesiredUnit, PropertyValue, UnitName
+from podslice.model.unit import DesiredUnit, UnitName, limit_of
 from podslice.policy.eviction.pressure import candidates
 from podslice.policy.eviction.thresholds import PodUsage
-
-_PROTECTIONS = ("MemoryMin", "MemoryLow")
-_LIMIT = "MemoryMax"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +74,7 @@ def share_memory(desired: Desired, swap_bytes: int) -> MemorySharing:
         PodMemory(
             pod=pod,
             limit_bytes=limits[pod.pod.key],
-            is_limited=_value(pod.properties, _LIMIT) is not None,
+            is_limited=limit_of(pod.properties, MEMORY_MAX) is not None,
             protected_bytes=protected[pod.slice],
             oom_score=_highest_score(pod, limits[pod.pod.key], total_bytes),
             eviction_rank=ranks.get(pod.pod.key),
@@ -93,20 +91,20 @@ def _limit(name: UnitName, units: Mapping[UnitName, DesiredUnit], capacity_bytes
     """Return the least limit of a slice and of those above it, at most the capacity."""
     if name not in units:
         return capacity_bytes
-    own = _value(units[name].properties, _LIMIT)
+    own = limit_of(units[name].properties, MEMORY_MAX)
     above = _limit(units[name].parent, units, capacity_bytes)
     return above if own is None else min(own, above)
 
 
 def _protections(units: Sequence[DesiredUnit]) -> dict[UnitName, int]:
     """Return the effective protection of each unit: the larger one of the two kinds."""
-    kinds = [_protections_of(name, units) for name in _PROTECTIONS]
+    kinds = [_protections_of(name, units) for name in PROTECTIONS]
     return {unit.name: max(kind[unit.name] for kind in kinds) for unit in units}
 
 
 def _protections_of(name: str, units: Sequence[DesiredUnit]) -> dict[UnitName, int]:
     """Return the effective protection by one property; parents are before children."""
-    stated = {unit.name: _value(unit.properties, name) or 0 for unit in units}
+    stated = {unit.name: limit_of(unit.properties, name) or 0 for unit in units}
     sums: dict[UnitName, int] = {}
     for unit in units:
         sums[unit.parent] = sums.get(unit.parent, 0) + stated[unit.name]
@@ -149,10 +147,6 @@ def oom_score(container: ContainerDecision, pod_limit_bytes: int, total_bytes: i
     Source: Linux, mm/oom_kill.c, oom_badness and constrained_alloc (totalram_pages() +
     total_swap_pages).
     """
-    own = _value(container.properties, _LIMIT)
+    own = limit_of(container.properties, MEMORY_MAX)
     used_bytes = pod_limit_bytes if own is None else min(own, pod_limit_bytes)
     return max(1000 * used_bytes // max(total_bytes, 1) + container.oom_score_adj, 0)
-
-
-def _value(properties: Sequence[PropertyValue], name: str) -> int | None:
-    return next((int(each.value) for each in properties if each.name == name), None)

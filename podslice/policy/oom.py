@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from podslice.model.annotations import OOM_SCORE_ADJ
 from podslice.model.config import Config, OomPolicy
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
+from podslice.model.properties import OOM_SCORE_ADJ
 from podslice.model.resources import memory_bytes
 from podslice.policy.aggregate import aggregate
 

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from podslice.errors import Problem, Severity
-from podslice.model.annotations import PREFIX, RESOURCES
 from podslice.model.config import MemoryProtection
 from podslice.model.desired import PodDecision
 from podslice.model.kubelet_node import KubeletPod, KubeletSettings
@@ -23,8 +22,15 @@ from podslice.model.level_plan import (
     LevelValues,
 )
 from podslice.model.node import Node
-from podslice.model.properties import PROPERTIES, format_value
-from podslice.model.unit import INFINITY, ObservedUnit, PropertyValue, UnitName
+from podslice.model.properties import (
+    CPU_QUOTA,
+    MEMORY_LOW,
+    PREFIX,
+    PROPERTIES,
+    RESOURCES,
+    format_value,
+)
+from podslice.model.unit import ObservedUnit, PropertyValue, UnitName
 from podslice.policy.decide import decide
 from podslice.policy.kubelet_decision import (
     KubeletDecision,
@@ -38,11 +44,8 @@ from podslice.policy.root_owner import LIBCONTAINER
 _LEVEL = "resources"
 """The place of the pod level in the spec."""
 _ANNOTATION = f"{PREFIX}{RESOURCES}"
-_QUOTA, _PROTECTION = "CPUQuotaPerSecUSec", "MemoryLow"
-_OF_KUBELET = frozenset(LEVEL_PROPERTIES) - {_PROTECTION}
+_OF_KUBELET = frozenset(LEVEL_PROPERTIES) - {MEMORY_LOW}
 """The properties that a kubelet with pod levels sets as well."""
-_UNSET = {_PROTECTION: 0}
-"""The values of properties that are not set; those of all others are infinite."""
 _NOT_SET = "not set by the kubelet"
 _SET_ALREADY = "its slice has the values of spec.resources already, which podslice has not set"
 _OTHER_VALUE = "which follows neither from the containers nor from the pod level"
@@ -158,9 +161,9 @@ def _excluded(decided: KubeletDecision, settings: KubeletSettings) -> Mapping[st
     """Return the properties that belong to the kubelet alone."""
     found = {}
     if exclusive_containers(decided, settings):
-        found[_QUOTA] = LeftReason.EXCLUSIVE_CPUS
+        found[CPU_QUOTA] = LeftReason.EXCLUSIVE_CPUS
     if has_memory_qos(settings):
-        found[_PROTECTION] = LeftReason.MEMORY_QOS
+        found[MEMORY_LOW] = LeftReason.MEMORY_QOS
     return found
 
 
@@ -256,7 +259,7 @@ def _compare(
 
 
 def _unset(name: str) -> PropertyValue:
-    return PropertyValue(name=name, value=_UNSET.get(name, INFINITY), why=_NOT_SET)
+    return PropertyValue(name=name, value=PROPERTIES[name].unset or 0, why=_NOT_SET)
 
 
 def _why_left(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind
+from podslice.model.properties import MEMORY_MAX
 from podslice.model.resources import CPU, MEMORY, Amounts
-from podslice.model.unit import INFINITY
+from podslice.model.unit import limit_of
 from podslice.model.usage_history import PodHistory, UsageHistory
 from podslice.policy.defaulting import default_pod
 from podslice.policy.recommendation import Advice, Recommendation, recommend
@@ -95,9 +96,8 @@ def recommend_whole(
 
 def _memory_limit(decision: PodDecision) -> Amounts:
     """Return the memory limit of the pod's slice, which has none if one of its containers has none."""
-    values = {each.name: each.value for each in decision.properties}
-    limit = values.get("MemoryMax", INFINITY)
-    return {} if limit == INFINITY else {MEMORY: 1000 * int(limit)}
+    limit = limit_of(decision.properties, MEMORY_MAX)
+    return {} if limit is None else {MEMORY: 1000 * limit}
 
 
 _LASTING = (ContainerKind.APP, ContainerKind.SIDECAR)

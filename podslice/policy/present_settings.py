@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from podslice.model.annotations import OOM_SCORE_ADJ
+from podslice.model import properties
 from podslice.model.config import Config, MemoryProtection
 from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.pod import Qos
-from podslice.model.properties import PROPERTIES, format_value
+from podslice.model.properties import MANAGED, OOM_SCORE_ADJ, PROPERTIES, format_value
 from podslice.model.quantity import INT64_MAX, format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY, format_amount
 from podslice.model.unit import UnitKind
@@ -34,13 +34,13 @@ from podslice.policy.unit_properties import protection_property
 class SettingKind(StrEnum):
     """The settings that have a field in a manifest, as the properties of systemd or by their own."""
 
-    CPU_WEIGHT = "CPUWeight"
+    CPU_WEIGHT = properties.CPU_WEIGHT
     CPU_SHARES = "CPUShares"
     """Those of a container runtime, which converts them to a weight by a formula of its own."""
-    CPU_QUOTA = "CPUQuotaPerSecUSec"
-    MEMORY_LOW = "MemoryLow"
-    MEMORY_MIN = "MemoryMin"
-    MEMORY_MAX = "MemoryMax"
+    CPU_QUOTA = properties.CPU_QUOTA
+    MEMORY_LOW = properties.MEMORY_LOW
+    MEMORY_MIN = properties.MEMORY_MIN
+    MEMORY_MAX = properties.MEMORY_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,10 @@ def settings_of(unit: InspectedUnit) -> PresentSettings:
     found = {
         name: value
         for name, value in unit.observed.properties.items()
-        if name in _COMPARED and value != PROPERTIES[name].unset and isinstance(value, int | str)
+        # TasksMax has the default of the manager where it was not set: it is among the further settings
+        if name in MANAGED[UnitKind.SCOPE]
+        and value != PROPERTIES[name].unset
+        and isinstance(value, int | str)
     }
     texts = {name: _format_property(name, value) for name, value in found.items()}
     taken = {
@@ -101,19 +104,8 @@ def settings_of(unit: InspectedUnit) -> PresentSettings:
     return PresentSettings(taken=taken, further=tuple(sorted(others)))
 
 
-_NAMED = (
-    *("AllowedCPUs", "AllowedMemoryNodes", "CPUQuotaPeriodUSec", "IOWeight"),
-    *("IOReadBandwidthMax", "IOWriteBandwidthMax", "IOReadIOPSMax", "IOWriteIOPSMax"),
-    *("MemoryHigh", "MemorySwapMax", "MemoryZSwapMax"),
-)
-# TasksMax has the default of the manager where it was not set: it is among the further settings
-_COMPARED = frozenset({*SettingKind, *_NAMED}) & PROPERTIES.keys()
-
-
 def _format_property(name: str, value: int | str) -> str:
-    row = PROPERTIES[name]
-    text = format_value(name, value) if name.startswith("Memory") else row.format(value)
-    return f"{row.key}={text}"
+    return f"{PROPERTIES[name].key}={format_value(name, value)}"
 
 
 def import_container(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from podslice.errors import Problem, warning
 from podslice.model.config import Config, Rules
 from podslice.model.pod import Pod
+from podslice.model.properties import TASKS_MAX
 from podslice.model.resources import PIDS, format_amount, whole
 from podslice.model.unit import PropertyValue
 
@@ -28,10 +29,10 @@ def tasks_limit(pod: Pod, config: Config) -> Iterator[PropertyValue]:
     """
     own, most = whole(pod.resources.limits, PIDS), config.pod_max_pids
     if own is not None and (most is None or own <= most):
-        yield PropertyValue(name="TasksMax", value=own, why=f"{_LIMIT} {own}")
+        yield PropertyValue(name=TASKS_MAX, value=own, why=f"{_LIMIT} {own}")
     elif most is not None:
         why = _OPTION if own is None else f"{_LIMIT} {own}, limited to {_OPTION}"
-        yield PropertyValue(name="TasksMax", value=most, why=why)
+        yield PropertyValue(name=TASKS_MAX, value=most, why=why)
 
 
 def check_process_ids(pod: Pod, config: Config, where: str) -> Iterator[Problem]:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from podslice.model.annotations import ANNOTATED, CPU_WEIGHT, OOM_SCORE_ADJ, QUOTA_PERIOD
 from podslice.model.config import Config, WeightMapping
 from podslice.model.description import parse_description
 from podslice.model.naming import Tree, volume_path
 from podslice.model.pod import Container, MemoryVolume, Pod, Qos
-from podslice.model.properties import PROPERTIES
+from podslice.model.properties import (
+    ANNOTATIONS,
+    CPU_QUOTA,
+    CPU_QUOTA_PERIOD,
+    CPU_WEIGHT,
+    MEMORY_LOW,
+    MEMORY_MAX,
+    MEMORY_MIN,
+    OOM_SCORE_ADJ,
+    PROPERTIES,
+    TASKS_MAX,
+)
 from podslice.model.quantity import tmpfs_size_bytes
 from podslice.model.resources import CPU, MEMORY, PIDS, Resources
 from podslice.model.unit import INFINITY, ObservedUnit, UnitName, mount_name
@@ -39,11 +49,11 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
     namespace, _, name = description.pod.partition("/")
     if Tree(cgroup_root=config.cgroup_root).pod(uid, qos) != unit.name:
         return None
-    limits = _stated(unit, {CPU: "CPUQuotaPerSecUSec", MEMORY: "MemoryMax"})
+    limits = _stated(unit, {CPU: CPU_QUOTA, MEMORY: MEMORY_MAX})
     tasks = _tasks(unit, config)
     # state zeros, else limits would count as requests
     requests = {CPU: _milli_from_weight(unit, config.cpu_weight_mapping), MEMORY: 0}
-    requests |= _stated(unit, {MEMORY: "MemoryMin"}) | _stated(unit, {MEMORY: "MemoryLow"})
+    requests |= _stated(unit, {MEMORY: MEMORY_MIN}) | _stated(unit, {MEMORY: MEMORY_LOW})
     if qos is Qos.GUARANTEED:
         requests = dict(limits)
     elif not any((*requests.values(), *limits.values())):
@@ -63,8 +73,8 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
 
 def _tasks(unit: ObservedUnit, config: Config) -> dict[str, int]:
     """Return the pod's own limit of process ids; one that the configuration sets is not its own."""
-    limits = _stated(unit, {PIDS: "TasksMax"})
-    return {} if unit.properties.get("TasksMax") == config.pod_max_pids else limits
+    limits = _stated(unit, {PIDS: TASKS_MAX})
+    return {} if unit.properties.get(TASKS_MAX) == config.pod_max_pids else limits
 
 
 def _annotated(unit: ObservedUnit, config: Config) -> dict[str, int | str]:
@@ -73,9 +83,10 @@ def _annotated(unit: ObservedUnit, config: Config) -> dict[str, int | str]:
     Every pod has a weight, and the scores of processes are not in the slice.
     """
     found: dict[str, int | str] = {}
-    for name in sorted(ANNOTATED - {"TasksMax", CPU_WEIGHT, OOM_SCORE_ADJ}):
+    names = {row.name for row in ANNOTATIONS.values()} - {TASKS_MAX, CPU_WEIGHT, OOM_SCORE_ADJ}
+    for name in sorted(names):
         value = unit.properties.get(name)
-        is_default = name == QUOTA_PERIOD and value == config.cpu_cfs_quota_period_usec
+        is_default = name == CPU_QUOTA_PERIOD and value == config.cpu_cfs_quota_period_usec
         is_set = value not in (None, PROPERTIES[name].unset)
         if isinstance(value, int | str) and is_set and not is_default:
             found[name] = value
@@ -105,7 +116,7 @@ def _stated(unit: ObservedUnit, properties: dict[str, str]) -> dict[str, int]:
 
 def _milli_from_weight(unit: ObservedUnit, mapping: WeightMapping) -> int:
     """Return the least CPU request with the slice's weight."""
-    weight = unit.properties.get("CPUWeight")
+    weight = unit.properties.get(CPU_WEIGHT)
     if not isinstance(weight, int) or not 1 < weight <= 10_000:
         return 0
     low, high = 2, 262_144

@@ -6,21 +6,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from podslice.errors import Problem, warning
-from podslice.model.annotations import (
-    ALLOWED_CPUS,
-    BY_PROPERTY,
-    OOM_SCORE_ADJ,
-    PREFIX,
-    QUOTA_PERIOD,
-    StatedProperties,
-    describe_annotation,
-)
 from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.node import Node
+from podslice.model.properties import (
+    ALLOWED_CPUS,
+    CPU_QUOTA,
+    CPU_QUOTA_PERIOD,
+    MEMORY_HIGH,
+    MEMORY_MAX,
+    OOM_SCORE_ADJ,
+    PROPERTIES,
+    TASKS_MAX,
+    StatedProperties,
+    annotation_key,
+    describe_annotation,
+)
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, Amounts
-from podslice.model.unit import PropertyValue
+from podslice.model.unit import PropertyValue, limit_of
 
 Properties = tuple[PropertyValue, ...]
 
@@ -30,8 +34,8 @@ _NO_CONTROLLER = "use cgroup v2 with this controller, and delegate it to a user 
 def with_period(config: Config, *stated: StatedProperties) -> Config:
     """Return the configuration with the period of CPU quotas that the first of them states."""
     for each in stated:
-        if QUOTA_PERIOD in each:
-            return replace(config, cpu_cfs_quota_period_usec=int(each[QUOTA_PERIOD]))
+        if CPU_QUOTA_PERIOD in each:
+            return replace(config, cpu_cfs_quota_period_usec=int(each[CPU_QUOTA_PERIOD]))
     return config
 
 
@@ -48,8 +52,8 @@ def with_stated(properties: Properties, stated: StatedProperties) -> Properties:
         if name == OOM_SCORE_ADJ:  # of processes
             continue
         before = by_name.get(name)
-        is_more = name == "TasksMax" and before is not None and int(before.value) < int(value)
-        if is_more or (name == QUOTA_PERIOD and before is None):
+        is_more = name == TASKS_MAX and before is not None and int(before.value) < int(value)
+        if is_more or (name == CPU_QUOTA_PERIOD and before is None):
             continue
         why = describe_annotation(name, value)
         by_name[name] = PropertyValue(name=name, value=value, why=why)
@@ -65,10 +69,8 @@ def describe_stall(properties: Properties, stated: StatedProperties, capacity: A
     Source: Linux, Documentation/scheduler/sched-bwc.rst: a group that has used its quota is
     throttled until the next period.
     """
-    quota = next(
-        (int(each.value) for each in properties if each.name == "CPUQuotaPerSecUSec"), None
-    )
-    period_usec = stated.get(QUOTA_PERIOD)
+    quota = limit_of(properties, CPU_QUOTA)
+    period_usec = stated.get(CPU_QUOTA_PERIOD)
     if period_usec is None or quota is None:
         return ""
     milli = capacity.get(CPU) or 1000
@@ -77,7 +79,7 @@ def describe_stall(properties: Properties, stated: StatedProperties, capacity: A
     used_usec = int(period_usec) * quota // 1000 // milli
     stall = max(int(period_usec) - used_usec, 0) / 1000
     return (
-        f"{describe_annotation(QUOTA_PERIOD, period_usec)}: a container that uses up the quota"
+        f"{describe_annotation(CPU_QUOTA_PERIOD, period_usec)}: a container that uses up the quota"
         f" stalls the pod for up to {stall:g} ms"
     )
 
@@ -94,13 +96,12 @@ def check_stated(
         container: the name of the container; empty for the pod.
     """
     by_name = {each.name: each for each in properties}
-    suffix = f".{container}" if container else ""
-    if QUOTA_PERIOD in stated and "CPUQuotaPerSecUSec" not in by_name:
-        at = f"{where}[{PREFIX}cpu-quota-period{suffix}]"
+    if CPU_QUOTA_PERIOD in stated and CPU_QUOTA not in by_name:
+        at = f"{where}[{annotation_key(CPU_QUOTA_PERIOD, container)}]"
         yield warning(at, "there is no CPU quota", "it has no effect without a CPU limit")
-    limit, high = by_name.get("MemoryMax"), stated.get("MemoryHigh")
+    limit, high = by_name.get(MEMORY_MAX), stated.get(MEMORY_HIGH)
     if high is not None and limit is not None and int(high) >= int(limit.value):
-        at = f"{where}[{PREFIX}memory-high{suffix}]"
+        at = f"{where}[{annotation_key(MEMORY_HIGH, container)}]"
         text = f"{format_bytes(int(high))} is not less than the memory limit"
         yield warning(at, text, "it has no effect")
 
@@ -110,9 +111,8 @@ def check_unmanaged(
 ) -> Iterator[Problem]:
     """Yield the error of CPUs that are stated while the CPU manager assigns them."""
     if ALLOWED_CPUS in stated and config.cpu_manager_policy is not CpuManagerPolicy.NONE:
-        suffix = f".{container}" if container else ""
         yield Problem(
-            where=f"{where}[{PREFIX}allowed-cpus{suffix}]",
+            where=f"{where}[{annotation_key(ALLOWED_CPUS, container)}]",
             message=f"cpu-manager-policy {config.cpu_manager_policy} assigns the CPUs of pods",
             hint="leave it out, or set cpu-manager-policy to none",
         )
@@ -134,10 +134,9 @@ def check_possible(
         where: the address of the annotations.
         container: the name of the container; empty for the pod.
     """
-    suffix = f".{container}" if container else ""
     for name in stated:
-        row = BY_PROPERTY[name]
-        at = f"{where}[{PREFIX}{row.name}{suffix}]"
+        row = PROPERTIES[name]
+        at = f"{where}[{annotation_key(name, container)}]"
         if not row.controller:
             continue
         if node.controllers is not None and row.controller not in node.controllers:
@@ -160,7 +159,7 @@ def check_within(
         return
     of_both = _cpus(stated) & _cpus(of_pod)
     if missing := _cpus(stated) - of_both:
-        at = f"{where}[{PREFIX}allowed-cpus.{container}]"
+        at = f"{where}[{annotation_key(ALLOWED_CPUS, container)}]"
         text = f"the pod is not allowed {_describe_cpus(missing)}"
         yield warning(at, text, f"the container runs on {_describe_cpus(of_both or _cpus(of_pod))}")
 

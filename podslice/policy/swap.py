@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from podslice.model.config import Config, Rules, SwapBehavior
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
+from podslice.model.properties import MEMORY_SWAP_MAX
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import MEMORY, memory_bytes
 from podslice.model.unit import PropertyValue
@@ -52,18 +53,18 @@ def swap_limit(
     if behavior is SwapBehavior.NO_SWAP:
         if config.memory_swap_behavior is None:
             why += ", the default of these rules"
-        yield PropertyValue(name="MemorySwapMax", value=0, why=why)
+        yield PropertyValue(name=MEMORY_SWAP_MAX, value=0, why=why)
         return
     of_node = node_memory(node, config)
     reason = why_no_swap(pod, container, qos, of_node)
     if reason:
-        yield PropertyValue(name="MemorySwapMax", value=0, why=f"{why}: {reason}")
+        yield PropertyValue(name=MEMORY_SWAP_MAX, value=0, why=f"{why}: {reason}")
         return
     request = memory_bytes(container.resources.requests) or 0
     share = f"requests.memory {format_bytes(request)} of {format_bytes(of_node)}"
     why += f": {share}, × {format_bytes(node.swap_bytes)} of swap"
     value = request * node.swap_bytes // of_node
-    yield PropertyValue(name="MemorySwapMax", value=value, why=why)
+    yield PropertyValue(name=MEMORY_SWAP_MAX, value=value, why=why)
 
 
 def why_no_swap(pod: Pod, container: Container, qos: Qos, node_memory_bytes: int) -> str:

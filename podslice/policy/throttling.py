@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from podslice.model.config import Config
 from podslice.model.node import Node
 from podslice.model.pod import Container, Pod
+from podslice.model.properties import MEMORY_HIGH
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import memory_bytes
 from podslice.model.unit import PropertyValue
@@ -42,4 +43,4 @@ def memory_high(
     if value > request:
         why = f"requests.memory {format_bytes(request)}, and {factor_milli / 1000:g} of the rest of"
         why += f" {what} {format_bytes(limit)}"
-        yield PropertyValue(name="MemoryHigh", value=value, why=why)
+        yield PropertyValue(name=MEMORY_HIGH, value=value, why=why)

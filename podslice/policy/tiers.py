@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from podslice.model.annotations import CPU_WEIGHT
 from podslice.model.codec import share_of_percent
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Qos
+from podslice.model.properties import CPU_WEIGHT, MEMORY_HIGH, MEMORY_MAX, PROTECTIONS
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, format_amount, memory_bytes
 from podslice.model.unit import PropertyValue
 from podslice.policy.allocatable import threshold_amount
 from podslice.policy.convert import MAX_WEIGHT, MIN_SHARES, shares_from_milli
 from podslice.policy.eviction.thresholds import is_critical
-from podslice.policy.unit_properties import PROTECTION_PROPERTIES, settle, weight
+from podslice.policy.unit_properties import settle, weight
 
 _CAP_STEP_BYTES = 2**20
 """A limit at the current usage is rounded up to this, so that it does not change with a page."""
@@ -121,7 +121,7 @@ def protection(pods: Iterable[PodDecision], why: str) -> Iterator[PropertyValue]
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, memory.low: "up to the amount of its
     ancestors' effective protection".
     """
-    sums = dict.fromkeys(PROTECTION_PROPERTIES, 0)
+    sums = dict.fromkeys(PROTECTIONS, 0)
     for pod in pods:
         for each in pod.properties:
             if each.name in sums:
@@ -164,7 +164,7 @@ def _held(target: int, why: str, used_bytes: int | None) -> PropertyValue:
         capped = -(-used_bytes // _CAP_STEP_BYTES) * _CAP_STEP_BYTES
         why += f" = {format_bytes(target)}, kept at the current usage until usage falls"
         target = capped
-    return PropertyValue(name="MemoryMax", value=target, why=why)
+    return PropertyValue(name=MEMORY_MAX, value=target, why=why)
 
 
 def _throttle(
@@ -188,7 +188,7 @@ def _throttle(
     threshold_bytes = threshold_amount(threshold, limit_bytes * 1000) // 1000
     high = limit_bytes - min(threshold_bytes, limit_bytes) // 2
     yield PropertyValue(
-        name="MemoryHigh",
+        name=MEMORY_HIGH,
         value=max(high // page_size * page_size, page_size),
         why=f"MemoryMax - half of the eviction-tier threshold {format_bytes(threshold_bytes)}",
     )

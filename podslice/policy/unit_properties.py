@@ -8,7 +8,16 @@ from functools import lru_cache
 
 from podslice.model.config import Config, MemoryProtection, Rules
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
-from podslice.model.properties import QUOTA_PERIOD_USEC
+from podslice.model.properties import (
+    CPU_QUOTA,
+    CPU_QUOTA_PERIOD,
+    CPU_WEIGHT,
+    MEMORY_LOW,
+    MEMORY_MAX,
+    MEMORY_MIN,
+    PROTECTIONS,
+    QUOTA_PERIOD_USEC,
+)
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, Resources, format_amount
 from podslice.model.unit import PropertyValue
@@ -34,8 +43,7 @@ from podslice.policy.process_ids import tasks_limit
 
 _REMEMBERED = 256
 
-PROTECTION_PROPERTIES = ("MemoryLow", "MemoryMin")
-_PROTECTION = {MemoryProtection.LOW: "MemoryLow", MemoryProtection.MIN: "MemoryMin"}
+_PROTECTION = {MemoryProtection.LOW: MEMORY_LOW, MemoryProtection.MIN: MEMORY_MIN}
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -74,8 +82,8 @@ def pod_properties(
 def settle(properties: Iterable[PropertyValue]) -> tuple[PropertyValue, ...]:
     """Return the properties of a unit by name, with the protection capped at the memory limit."""
     by_name = {property_.name: property_ for property_ in properties}
-    limit = by_name.get("MemoryMax")
-    for name in PROTECTION_PROPERTIES:
+    limit = by_name.get(MEMORY_MAX)
+    for name in PROTECTIONS:
         asked = by_name.get(name)
         if limit is not None and asked is not None and int(asked.value) > int(limit.value):
             why = f"{asked.why} = {format_bytes(int(asked.value))}, limited to MemoryMax"
@@ -187,7 +195,7 @@ def weight(shares: int, why: str, config: Config, *, container: bool = False) ->
     text = f"{why} → {curve}"
     if value != before:
         text += f" = {before}, clamped to {value}: systemd accepts {MIN_WEIGHT} to {MAX_WEIGHT}"
-    return _property_value(name="CPUWeight", value=value, why=text)
+    return _property_value(name=CPU_WEIGHT, value=value, why=text)
 
 
 def cpu_weight(
@@ -205,7 +213,7 @@ def protection_property(qos: Qos, config: Config) -> str | None:
     and memory.low for Burstable pods.
     """
     if config.memory_protection is MemoryProtection.TIERED:
-        return "MemoryMin" if qos is Qos.GUARANTEED else "MemoryLow"
+        return MEMORY_MIN if qos is Qos.GUARANTEED else MEMORY_LOW
     return _PROTECTION.get(config.memory_protection)
 
 
@@ -226,7 +234,7 @@ def memory_limit(limits: Amounts, why: str) -> Iterator[PropertyValue]:
     """Yield MemoryMax for a memory limit."""
     milli = limits.get(MEMORY)
     if milli:
-        yield _property_value(name="MemoryMax", value=-(-milli // 1000), why=why)
+        yield _property_value(name=MEMORY_MAX, value=-(-milli // 1000), why=why)
 
 
 def cpu_limit(limits: Amounts, why: str, config: Config) -> Iterator[PropertyValue]:
@@ -239,11 +247,9 @@ def cpu_limit(limits: Amounts, why: str, config: Config) -> Iterator[PropertyVal
     text = f"{why} → {quota.asked_usec} µs per second"
     if quota.per_sec_usec != quota.asked_usec:
         text += f", rounded up to {quota.per_sec_usec}: systemd stores whole percents"
-    yield _property_value(name="CPUQuotaPerSecUSec", value=quota.per_sec_usec, why=text)
+    yield _property_value(name=CPU_QUOTA, value=quota.per_sec_usec, why=text)
     if period_usec != QUOTA_PERIOD_USEC:
-        yield _property_value(
-            name="CPUQuotaPeriodUSec", value=period_usec, why="cpu-cfs-quota-period"
-        )
+        yield _property_value(name=CPU_QUOTA_PERIOD, value=period_usec, why="cpu-cfs-quota-period")
 
 
 def explain_sum(pod: Pod, stated: Pod, part: str, resource: str) -> str:

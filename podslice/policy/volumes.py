@@ -7,8 +7,9 @@ from dataclasses import replace
 from podslice.model.desired import VolumeDecision
 from podslice.model.naming import volume_path
 from podslice.model.pod import MemoryVolume, Pod
+from podslice.model.properties import MEMORY_MAX
 from podslice.model.quantity import format_bytes
-from podslice.model.unit import PropertyValue, Value, mount_name
+from podslice.model.unit import PropertyValue, Value, limit_of, mount_name
 
 
 def decide_volume(
@@ -28,7 +29,7 @@ def decide_volume(
     Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, calculateEmptyDirMemorySize.
     """
     path = volume_path(pod.uid, volume.name)
-    limit = next((int(each.value) for each in properties if each.name == "MemoryMax"), None)
+    limit = limit_of(properties, MEMORY_MAX)
     bounds = {
         "sizeLimit": volume.size_bytes,
         "the pod's memory limit": limit,

@@ -9,21 +9,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL, SCOPE_PREFIX
-from podslice.model.properties import PROPERTIES, QUOTA_PERIOD_USEC
+from podslice.model.properties import (
+    ALLOWED_CPUS,
+    ALLOWED_MEMORY_NODES,
+    CPU_QUOTA,
+    CPU_QUOTA_PERIOD,
+    MEMORY_LOW,
+    MEMORY_MAX,
+    MEMORY_SWAP_MAX,
+    OOM_SCORE_ADJ,
+    PROPERTIES,
+    QUOTA_PERIOD_USEC,
+    RuntimeOption,
+)
 from podslice.model.unit import INFINITY
-
-# as kernel files: the conversion of CPU shares differs between versions of runtimes
-_FILES = {
-    "cpu.weight": "CPUWeight",
-    "memory.min": "MemoryMin",
-    "memory.high": "MemoryHigh",
-    "memory.swap.max": "MemorySwapMax",
-}
-
 
 _APPLIERS = ("podslice-apply.service", "podslice-agent.service")
 _USER_APPLIERS = ("podslice-agent.service",)
@@ -71,16 +73,6 @@ class Parent:
         return {name: value for name, value in self.properties.items() if isinstance(value, int)}
 
     @property
-    def cpus(self) -> str:
-        """The CPUs that the container may use; empty for all."""
-        return str(self.properties.get(ALLOWED_CPUS, ""))
-
-    @property
-    def memory_nodes(self) -> str:
-        """The NUMA nodes whose memory the container may use; empty for all."""
-        return str(self.properties.get("AllowedMemoryNodes", ""))
-
-    @property
     def quota(self) -> tuple[int, int] | None:
         """Quota and period in µs, as runtimes take them.
 
@@ -90,10 +82,10 @@ class Parent:
         Source: opencontainers/cgroups, systemd/common.go, addCPUQuota; crun 1.21,
         src/libcrun/cgroup-systemd.c, append_resources.
         """
-        per_sec_usec = self.limits.get("CPUQuotaPerSecUSec")
+        per_sec_usec = self.limits.get(CPU_QUOTA)
         if per_sec_usec is None:
             return None
-        period_usec = self.limits.get("CPUQuotaPeriodUSec", QUOTA_PERIOD_USEC)
+        period_usec = self.limits.get(CPU_QUOTA_PERIOD, QUOTA_PERIOD_USEC)
         return per_sec_usec * period_usec // 1_000_000, period_usec
 
 
@@ -106,10 +98,10 @@ def podman_options(parent: Parent) -> list[str]:
     Source: podman 5.4, libpod/util_linux.go, assembleSystemdCgroupName.
     """
     options = docker_options(parent)
-    for file, name in _FILES.items():
-        is_option = name == "MemorySwapMax" and "MemoryMax" in parent.limits
-        if name in parent.limits and not is_option:
-            options.append(f"--cgroup-conf={file}={parent.limits[name]}")
+    for row in PROPERTIES.values():
+        is_option = row.name == MEMORY_SWAP_MAX and MEMORY_MAX in parent.limits
+        if row.runtime.is_file and row.name in parent.limits and not is_option:
+            options.append(f"--cgroup-conf={row.kernel_file}={parent.limits[row.name]}")
     return options
 
 
@@ -123,15 +115,12 @@ def docker_options(parent: Parent) -> list[str]:
     options = [f"--cgroup-parent={parent.pod.slice}"]
     for name, text in parent.labels.items():
         options += ["--label", f"{name}={text}"]
-    options += [f"{option}={value}" for option, _, value in _limits(parent)]
-    # compose has no key for it
-    if parent.memory_nodes:
-        options.append(f"--cpuset-mems={parent.memory_nodes}")
+    options += [f"{option.docker}={value}" for option, value in _limits(parent)]
     return options
 
 
-def _limits(parent: Parent) -> Iterator[tuple[str, str, int | str]]:
-    """Yield the limits as docker's option, compose's key and the value.
+def _limits(parent: Parent) -> Iterator[tuple[RuntimeOption, int | str]]:
+    """Yield the limits as options of docker and their values.
 
     Only limits that result in the same unit property; docker has no option for CPUWeight, MemoryMin
     and MemoryHigh, and none for MemorySwapMax without MemoryMax: its swap includes the memory. Swap
@@ -139,20 +128,19 @@ def _limits(parent: Parent) -> Iterator[tuple[str, str, int | str]]:
 
     Source: opencontainers/cgroups, utils.go, ConvertMemorySwapToCgroupV2Value.
     """
-    quota = parent.quota
-    if quota:
-        yield "--cpu-period", "cpu_period", quota[1]
-        yield "--cpu-quota", "cpu_quota", quota[0]
-    if "MemoryMax" in parent.limits:
-        memory, swap = parent.limits["MemoryMax"], parent.limits.get("MemorySwapMax")
-        yield "--memory", "mem_limit", memory
-        yield "--memory-swap", "memswap_limit", -1 if swap is None else memory + swap
-    if "MemoryLow" in parent.limits:
-        yield "--memory-reservation", "mem_reservation", parent.limits["MemoryLow"]
-    if parent.cpus:
-        yield "--cpuset-cpus", "cpuset", parent.cpus
-    if parent.container:
-        yield "--oom-score-adj", "oom_score_adj", parent.container.oom_score_adj
+    found: dict[str, int | str] = {}
+    if quota := parent.quota:
+        found[CPU_QUOTA_PERIOD], found[CPU_QUOTA] = quota[1], quota[0]
+    if MEMORY_MAX in parent.limits:
+        memory, swap = parent.limits[MEMORY_MAX], parent.limits.get(MEMORY_SWAP_MAX)
+        found[MEMORY_MAX] = memory
+        found[MEMORY_SWAP_MAX] = -1 if swap is None else memory + swap
+    score = {OOM_SCORE_ADJ: parent.container.oom_score_adj} if parent.container else {}
+    stated = {**parent.properties, **score}
+    others = (MEMORY_LOW, ALLOWED_CPUS, OOM_SCORE_ADJ, ALLOWED_MEMORY_NODES)
+    found |= {name: stated[name] for name in others if name in stated}
+    for name, value in found.items():
+        yield PROPERTIES[name].runtime, value
 
 
 def _name(parent: Parent) -> Iterator[str]:
@@ -177,8 +165,9 @@ def _compose(parent: Parent) -> Iterator[str]:
     yield "labels:"
     for name, text in parent.labels.items():
         yield f"  {name}: {json.dumps(text)}"
-    for _, key, value in _limits(parent):
-        yield f"{key}: {json.dumps(value)}"
+    for option, value in _limits(parent):
+        if option.compose:
+            yield f"{option.compose}: {json.dumps(value)}"
 
 
 def _systemd(parent: Parent) -> Iterator[str]:
@@ -271,8 +260,9 @@ def _oci(parent: Parent) -> Iterator[str]:
         "CollectMode": "'inactive-or-failed'",
         "TimeoutStopUSec": f"uint64 {grace_usec}",
     }
-    places = {"cpus": parent.cpus, "mems": parent.memory_nodes}
-    cpu = {name: text for name, text in places.items() if text}
+    places = {"cpus": ALLOWED_CPUS, "mems": ALLOWED_MEMORY_NODES}
+    stated = parent.properties
+    cpu = {name: stated[place] for name, place in places.items() if place in stated}
     resources = {"resources": {"cpu": cpu}} if cpu else {}
     config = {
         "process": {"oomScoreAdj": parent.container.oom_score_adj},

@@ -14,10 +14,10 @@ from pathlib import Path, PurePosixPath
 
 from podslice.errors import InputError, Problem, SystemdError
 from podslice.files import read_present
-from podslice.model.annotations import OOM_SCORE_ADJ, OOM_SCORE_NAME, PREFIX
 from podslice.model.desired import PodDecision
 from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX, container_of
+from podslice.model.properties import OOM_SCORE_ADJ, annotation_key
 from podslice.model.unit import (
     UnitKind,
     UnitName,
@@ -125,8 +125,8 @@ async def _note_rise(world: LiveWorld, pod: PodDecision, service: AdoptedService
         world.on_note(
             f"warning: {service.unit} has OOMScoreAdjust={own}, which becomes"
             f" {container.oom_score_adj} in container {container.name}: the kernel kills it sooner;"
-            f" to keep its own, add to the annotations of the pod: {PREFIX}{OOM_SCORE_NAME}"
-            f'.{container.name}: "{own}"'
+            f" to keep its own, add to the annotations of the pod: "
+            f'{annotation_key(OOM_SCORE_ADJ, container.name)}: "{own}"'
         )
 
 

@@ -21,6 +21,7 @@ from podslice.errors import Problem
 from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.pod import ContainerKind
 from podslice.model.pod_texts import checked
+from podslice.model.properties import MEMORY_MAX, TASKS_MAX
 from podslice.model.unit import GENERATED, UnitName, control_group_of
 from podslice.model.workload import (
     Action,
@@ -259,8 +260,8 @@ class _Prober:
         return head, body
 
     def _add_end(self, body: Section) -> None:
-        body.add("MemoryMax", _MEMORY_MAX)
-        body.add("TasksMax", str(_TASKS_MAX))
+        body.add(MEMORY_MAX, _MEMORY_MAX)
+        body.add(TASKS_MAX, str(_TASKS_MAX))
         # a request that needs too much memory has failed
         body.add("OOMPolicy", "continue")
         # otherwise a probe that systemd ends with its service would count as a failure

@@ -19,8 +19,6 @@ LEFT_OUT = "the pod no longer has it"
 _SUFFIXES = {".pod": "-pod", ".container": "", ".volume": "-volume"}
 """Source: podman-systemd.unit(5), "ServiceName="."""
 _DOWN = frozenset({"inactive", "failed"})
-_APPLIED = frozenset(row.key for row in PROPERTIES.values() if row.managed) | {KEPT}
-"""Keys that systemd, or podslice, applies to a service that runs."""
 _OOM_SCORE = "PodmanArgs=--oom-score-adj="
 
 
@@ -233,10 +231,11 @@ def _is_init(text: str) -> bool:
 
 def _lasting(text: str) -> list[str]:
     """Return the lines of a unit without limits, which apply to a service that runs, and comments."""
+    applied = {row.key for row in PROPERTIES.values() if row.managed} | {KEPT}
     return [
         line
         for line in text.split("\n")
         if line
-        and line.partition("=")[0] not in _APPLIED
+        and line.partition("=")[0] not in applied
         and not line.startswith(("#", _OOM_SCORE, f"[{OWN_SECTION}]"))
     ]

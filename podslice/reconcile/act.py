@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TypeVar, assert_never
 
 from podslice.errors import HostError, SystemdError, UnitExists
+from podslice.model.properties import MEMORY_HIGH
 from podslice.model.quantity import about_bytes, format_bytes
 from podslice.model.unit import INFINITY, ObservedUnit, TransientUnit, UnitName, parent_slice
 from podslice.plan import (
@@ -292,16 +293,16 @@ async def _come_down(step: SetProperties, target_bytes: int, client: Client) -> 
         HostError: the memory can't be reclaimed; the unit is unchanged.
     """
     before = await _observed(step.name, client)
-    high = INFINITY if before is None else before.properties.get("MemoryHigh", INFINITY)
+    high = INFINITY if before is None else before.properties.get(MEMORY_HIGH, INFINITY)
     is_down = False
-    await client.set_properties(step.name, {"MemoryHigh": target_bytes})
+    await client.set_properties(step.name, {MEMORY_HIGH: target_bytes})
     try:
         used = await _least_memory(step.name, client, target_bytes)
         is_down = used <= target_bytes
     finally:
         # also after an interruption: MemoryHigh would throttle the processes permanently
         values = _values(step.changes) if is_down else {}
-        await client.set_properties(step.name, {"MemoryHigh": high, **values})
+        await client.set_properties(step.name, {MEMORY_HIGH: high, **values})
     if not is_down:
         raise HostError(
             f"{about_bytes(used)} are in use and can't be reclaimed, above the limit of"

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from podslice.errors import InputError, Problem
-from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.kubelet import Foreign
 from podslice.model.naming import scope_of_service
 from podslice.model.node_state import AgentState
 from podslice.model.pod import Pod, Qos
+from podslice.model.properties import ALLOWED_CPUS
 from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import Observed, UnitKind, UnitName
 from podslice.plan import (

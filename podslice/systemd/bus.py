@@ -29,7 +29,7 @@ from podslice.model.unit import (
     Value,
 )
 from podslice.systemd.bus_errors import error_of
-from podslice.systemd.call_checks import CHANGEABLE, check_change, check_name, kind_of
+from podslice.systemd.call_checks import check_change, check_name, is_changeable, kind_of
 from podslice.systemd.change_signals import MATCHES, ChangeSignals
 from podslice.systemd.client import (
     Attach,
@@ -286,7 +286,7 @@ async def _start_down(unit: TransientUnit, calls: ManagerCalls) -> None:
         for name, row in managed.items()
         if row.unset is not None and found[name] != row.unset and not row.of_pods
     }
-    requested = {name: value for name, value in unit.properties.items() if name in CHANGEABLE}
+    requested = {name: value for name, value in unit.properties.items() if is_changeable(name)}
     await calls.set_properties(unit.name, {**unset, **requested})
     await calls.start_loaded(unit.name)
 

@@ -20,10 +20,12 @@ from podslice.systemd.client import (
 )
 from podslice.systemd.dbus.wire import split_types
 
-CHANGEABLE = {"Description"} | {
-    row.name for row in PROPERTIES.values() if row.managed or row.name.endswith("Accounting")
-}
-"""The properties that can change while a unit is loaded."""
+
+def is_changeable(name: str) -> bool:
+    """Return whether a property can change while a unit is loaded."""
+    if name == "Description" or name.endswith("Accounting"):
+        return True
+    return name in PROPERTIES and bool(PROPERTIES[name].managed)
 
 
 def check_name(name: UnitName) -> None:

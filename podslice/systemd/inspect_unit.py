@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from podslice.model.further_settings import FURTHER_SETTINGS, format_setting
 from podslice.model.inspected_unit import InspectedUnit
-from podslice.model.properties import NEWER, OBSERVED, PROPERTIES
+from podslice.model.properties import NEWER, OBSERVED, PROPERTIES, TASKS_MAX
 from podslice.model.unit import INFINITY, ObservedUnit, UnitKind, UnitName
 from podslice.systemd.call_checks import kind_of
 from podslice.systemd.dbus.wire import Wire
@@ -51,5 +51,5 @@ def _further(
             yield row.key, format_setting(name, found[name])
     # a slice has no default
     unset = INFINITY if kind is UnitKind.SLICE else default_tasks
-    if found.get("TasksMax", unset) != unset:
-        yield "TasksMax", PROPERTIES["TasksMax"].format(found["TasksMax"])
+    if found.get(TASKS_MAX, unset) != unset:
+        yield TASKS_MAX, PROPERTIES[TASKS_MAX].format(found[TASKS_MAX])

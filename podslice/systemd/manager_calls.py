@@ -15,13 +15,12 @@ from podslice.systemd.call_checks import kind_of
 from podslice.systemd.dbus.connection import Connection, variant
 from podslice.systemd.dbus.wire import Received, Wire
 from podslice.systemd.jobs import MANAGER, MANAGER_PATH, Jobs
-from podslice.systemd.packed_values import PACKED, pack, unpack
+from podslice.systemd.packed_values import pack, unpack
 
 STARTED = "ActiveEnterTimestamp"
 """The time at which a unit became active last, which daemon-reload and daemon-reexec preserve."""
 
 _TYPES: Mapping[str, type] = {
-    **{name: type(row.unset) for name, row in PROPERTIES.items() if row.unset is not None},
     **dict.fromkeys(
         ("MemoryCurrent", "TasksCurrent", "DefaultTasksMax", "ReloadCount", STARTED), int
     ),
@@ -30,7 +29,7 @@ _TYPES: Mapping[str, type] = {
     **service_exits.TYPES,
     "UnitPath": tuple,
 }
-"""The types of the properties that podslice reads."""
+"""The types of properties that are not in the table."""
 _ALWAYS = {"LoadState", "ActiveState", "FragmentPath", "Transient", "Perpetual"}
 """The properties that every unit has."""
 
@@ -50,24 +49,13 @@ _UNIT = "org.freedesktop.systemd1.Unit"
 _MODE = "replace"
 
 _USAGE = frozenset({"ControlGroup", "MemoryCurrent", "TasksCurrent"})
-_RESOURCES = {
-    kind: names | _USAGE | (service_exits.TYPES.keys() if kind is UnitKind.SERVICE else set())
-    for kind, names in OBSERVED.items()
-}
-_STATE = (
-    frozenset(PROPERTIES)
-    | _USAGE
-    | service_exits.TYPES.keys()
-    | {"Transient", "Perpetual", "FragmentPath", "LoadState", "ActiveState", STARTED}
-)
+_STATE = _USAGE | service_exits.TYPES.keys() | _ALWAYS | {STARTED}
 
 # the fields of a timer's delay: its base, its length, and when it elapses next
 _DELAY = 3
 
 # properties of the slice in `run_waiter`, which policy never sets
 _WAITER = {"Requires": "as", "StopWhenUnneeded": "b"}
-_SIGNATURES = _WAITER | {name: row.signature for name, row in PROPERTIES.items()}
-
 
 RELOAD_TIMEOUT_SEC = 180.0
 """Source: systemd, src/basic/constants.h, DAEMON_RELOAD_TIMEOUT_SEC."""
@@ -142,7 +130,8 @@ class ManagerCalls:
         """Return limits and usage of a unit; all unset for one that does not exist."""
         kind = kind_of(name)
         reply = await self.read("GetAll", "s", name, _INTERFACES[kind])
-        return _all_typed(reply.properties(_RESOURCES[kind]))
+        exits = service_exits.TYPES.keys() if kind is UnitKind.SERVICE else set()
+        return _all_typed(reply.properties(OBSERVED[kind] | _USAGE | exits))
 
     async def properties(self, name: UnitName, further: Collection[str] = ()) -> dict[str, Wire]:
         """Return all properties that podslice reads, also of a unit that does not `exist`.
@@ -153,7 +142,7 @@ class ManagerCalls:
         looks for presets.
         """
         reply = await self.read("GetAll", "s", name, "")
-        found = _all_typed(reply.properties(_STATE.union(further)))
+        found = _all_typed(reply.properties(_STATE.union(PROPERTIES, further)))
         if missing := _ALWAYS - found.keys():
             raise BadMessage(f"{name}: systemd's reply lacks {', '.join(sorted(missing))}")
         return found
@@ -290,16 +279,17 @@ def _typed(key: str, value: Wire) -> Wire:
     Raises:
         BadMessage: it has another type.
     """
-    if not isinstance(value, _TYPES.get(key, object)):
+    row = PROPERTIES.get(key)
+    unset = None if row is None else row.unset
+    if not isinstance(value, _TYPES.get(key, object) if unset is None else type(unset)):
         raise BadMessage(f"systemd's {key} is {value!r:.80}, not a value of the expected type")
     return value
 
 
 def _all_typed(found: dict[str, Wire]) -> dict[str, Wire]:
-    for key in PACKED.keys() & found.keys():
-        found[key] = unpack(key, found[key])
     for key, value in found.items():
-        _typed(key, value)
+        row = PROPERTIES.get(key)
+        found[key] = _typed(key, unpack(key, value) if row is not None and row.is_text else value)
     return found
 
 
@@ -345,12 +335,13 @@ def encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[obj
     """Return values as the body of a message has them; descriptors are appended to those given."""
     encoded: list[list[object]] = []
     for name, value in values.items():
-        signature = _SIGNATURES[name]
+        row = PROPERTIES.get(name)
+        signature = _WAITER[name] if row is None else row.signature
         if signature == "ah" and isinstance(value, tuple):
             first = len(descriptors)
             descriptors += (one for one in value if isinstance(one, int))
             value = tuple(range(first, len(descriptors)))  # noqa: PLW2901
-        contents = pack(name, str(value)) if name in PACKED else [value]
+        contents = pack(name, str(value)) if row is not None and row.is_text else [value]
         encoded += ([name, variant(signature, content)] for content in contents)
     return encoded
 

@@ -8,9 +8,6 @@ from podslice.model.device_limits import DeviceLimits, format_device_limits, par
 from podslice.model.properties import PROPERTIES
 from podslice.systemd.dbus.wire import Wire
 
-PACKED = {row.name: row.signature for row in PROPERTIES.values() if row.is_text}
-"""The properties with such values, and their types on the bus."""
-
 _CPUS, _TEXT = "ay", "s"
 _OCTET_MAX = 255
 
@@ -22,9 +19,10 @@ def pack(name: str, text: str) -> list[bytes | str | DeviceLimits]:
 
     Source: systemd, src/core/dbus-cgroup.c, bus_cgroup_set_property, bus_cgroup_set_cpuset.
     """
-    if PACKED[name] == _TEXT:
+    signature = PROPERTIES[name].signature
+    if signature == _TEXT:
         return [text]
-    if PACKED[name] == _CPUS:
+    if signature == _CPUS:
         return [octets_of_numbers(parse_cpus(text))]
     limits = parse_device_limits(text)
     return [(), limits] if limits else [()]
@@ -36,7 +34,7 @@ def unpack(name: str, value: Wire) -> str:
     Raises:
         BadMessage: it has another type.
     """
-    signature = PACKED[name]
+    signature = PROPERTIES[name].signature
     if signature == _TEXT and isinstance(value, str):
         return value or str(PROPERTIES[name].unset)
     is_cpus = signature == _CPUS

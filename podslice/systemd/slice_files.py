@@ -18,7 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from podslice.kernel.cgroup import CgroupFs, Counts, read_small
-from podslice.model.properties import OBSERVED, PROPERTIES
+from podslice.model.codec import SHARE
+from podslice.model.properties import OBSERVED, PROPERTIES, Property
 from podslice.model.unit import (
     ListedUnit,
     ObservedUnit,
@@ -35,25 +36,8 @@ _TRANSIENT = "transient"
 _OF_ALL = "slice.d"
 _SECTION = "[Slice]"
 
-_ROWS = {
-    row.key: row
-    for row in PROPERTIES.values()
-    if UnitKind.SLICE in row.kinds
-    and row.section == "resource"
-    # a file has fewer digits of it than the bus
-    and row.name != "ManagedOOMMemoryPressureLimit"
-    # several lines of a file are one value
-    and not row.is_text
-}
-"""The properties that are read from a file, by their keys."""
-
-_UNSET: Mapping[str, Value] = {
-    name: row.unset
-    for name, row in PROPERTIES.items()
-    if name in OBSERVED[UnitKind.SLICE] and row.unset is not None
-}
 # where the file does not state these, they have the defaults of the manager's configuration
-_STATED = OBSERVED[UnitKind.SLICE] & {f"{what}Accounting" for what in ("Memory", "IO", "Tasks")}
+_STATED = {f"{what}Accounting" for what in ("Memory", "IO", "Tasks")}
 
 
 def parse_slice(text: str) -> Mapping[str, Value] | None:
@@ -68,18 +52,32 @@ def parse_slice(text: str) -> Mapping[str, Value] | None:
 @lru_cache(maxsize=1024)
 def _parse_section(section: str) -> Mapping[str, Value] | None:
     """Parse the lines below `[Slice]`, cached because many pods have the same."""
+    rows = {row.key: row for row in PROPERTIES.values() if _is_read(row)}
+    observed = OBSERVED[UnitKind.SLICE]
     found: dict[str, Value] = {}
     for line in section.split("\n"):
         if not line or line[0] in "#;":
             continue
         key, _, text = line.partition("=")
-        row = _ROWS.get(key)
+        row = rows.get(key)
         value = None if row is None else row.parse(text)
         if row is None or value is None:
             return None
-        if row.name in OBSERVED[UnitKind.SLICE]:
+        if row.name in observed:
             found[row.name] = value
-    return {**_UNSET, **found} if found.keys() >= _STATED else None
+    if not found.keys() >= _STATED:
+        return None
+    unset = {name: PROPERTIES[name].unset for name in observed}
+    return {**{name: value for name, value in unset.items() if value is not None}, **found}
+
+
+def _is_read(row: Property) -> bool:
+    """Return whether a property is read from a slice's file.
+
+    A file has fewer digits of a share than the bus, and several lines of it are one text.
+    """
+    is_resource = UnitKind.SLICE in row.kinds and row.section == "resource"
+    return is_resource and row.codec != SHARE and not row.is_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.text import split_words
-from podslice.model.codec import DEVICES
+from podslice.model.codec import BYTES
 from podslice.model.kubelet_node import (
     AuditedValue,
     ExpectedUnit,
@@ -18,7 +18,7 @@ from podslice.model.kubelet_node import (
     KubeletSettings,
 )
 from podslice.model.level_plan import LevelValues
-from podslice.model.properties import MEMORY_PROPERTIES, PROPERTIES, QUOTA_PERIOD_USEC
+from podslice.model.properties import PROPERTIES, QUOTA_PERIOD_USEC
 from podslice.model.unit import INFINITY, ObservedUnit, UnitName, Value
 from podslice.policy.kubelet_decision import rejects_pod_level
 
@@ -153,9 +153,9 @@ def is_in_kernel(name: str, value: Value | None, kernel: str, page_size: int) ->
         return split_words(kernel)[1:] == [str(_effective(name, value))]
     number = _effective(name, value)
     row = PROPERTIES[name]
-    if number == row.unset and (number == INFINITY or row.codec == DEVICES):
+    if number == row.unset and (number == INFINITY or row.codec.separator):
         return kernel == _UNSET.get(name, "max")
-    if name in MEMORY_PROPERTIES and isinstance(number, int) and number != INFINITY:
+    if row.codec == BYTES and isinstance(number, int) and number != INFINITY:
         number = number // page_size * page_size
     return kernel == ("max" if number == INFINITY else str(number))
 

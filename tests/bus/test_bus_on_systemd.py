@@ -16,9 +16,8 @@ from podslice.errors import (
     BusUnavailable,
 )
 from podslice.model.manager import Manager
-from podslice.model.properties import PROPERTIES
+from podslice.model.properties import PROPERTIES, Property
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.model.unit_property import Property
 from podslice.systemd.bus import Bus
 from podslice.systemd.dbus import wire
 from podslice.systemd.manager_calls import is_as_requested

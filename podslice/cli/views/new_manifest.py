@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from podslice.model.annotations import CPU_WEIGHT_NAME, PREFIX
+from podslice.model.properties import CPU_WEIGHT, annotation_key
 from podslice.model.quantity import format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY
 from podslice.policy.proposal import (
@@ -86,10 +86,10 @@ class NewPod:
     @property
     def all_annotations(self) -> Mapping[str, StatedAmount]:
         """Return the annotations of the pod and its containers, as the manifest has them."""
-        found = {f"{PREFIX}{name}": each for name, each in self.annotations.items()}
+        found = {annotation_key(name): each for name, each in self.annotations.items()}
         for container in self.containers:
             for name, each in container.annotations.items():
-                found[f"{PREFIX}{name}.{container.name}"] = each
+                found[annotation_key(name, container.name)] = each
         return found
 
     @property
@@ -216,7 +216,7 @@ def _resources(
         for name in (each for each in (CPU, MEMORY) if each in amounts):
             amount = amounts[name]
             why = _explain(part, name, amount)
-            if part == "requests" and name == CPU and CPU_WEIGHT_NAME in level.annotations:
+            if part == "requests" and name == CPU and CPU_WEIGHT in level.annotations:
                 why = f"counted when pods are admitted; {amount.source}"
             yield f"{indent}  {name}: {_amount(amount.text)}", why
         for name in missing:
@@ -240,8 +240,8 @@ def _explain_missing(
         return f"the sum of its containers' {part} applies"
     if part == "requests" and name in level.limits:
         return f"the limit, {level.limits[name].text}, counts as the request"
-    if part == "requests" and name == CPU and CPU_WEIGHT_NAME in level.annotations:
-        return f"{PREFIX}{CPU_WEIGHT_NAME} states its share when CPUs are scarce"
+    if part == "requests" and name == CPU and CPU_WEIGHT in level.annotations:
+        return f"{annotation_key(CPU_WEIGHT)} states its share when CPUs are scarce"
     return not_set[part, name]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from podslice.cli.views import pod_documents, status_documents
 from podslice.errors import printable
+from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, TASKS_MAX
 from podslice.model.unit import INFINITY
 from podslice.usage.unit_status import HOLDS_PROCESSES
 
@@ -131,11 +132,11 @@ def used_bytes(detail: PodDetail, volume: str) -> int | None:
 
 
 def _usage(detail: PodDetail) -> Document:
-    quota = detail.limit("CPUQuotaPerSecUSec")
+    quota = detail.limit(CPU_QUOTA)
     limits = {
         "cpu_limit_milli": None if quota is None else quota // 1000,
-        "memory_limit_bytes": detail.limit("MemoryMax"),
-        "tasks_limit": detail.limit("TasksMax"),
+        "memory_limit_bytes": detail.limit(MEMORY_MAX),
+        "tasks_limit": detail.limit(TASKS_MAX),
     }
     return {**limits, **({} if detail.usage is None else _row(detail.usage))}
 

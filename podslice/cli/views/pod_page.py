@@ -14,7 +14,7 @@ from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.cli.views.use_bars import MARKS, marks_of, use_bar
 from podslice.errors import printable
-from podslice.model.properties import PROPERTIES, format_value
+from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, PROPERTIES, TASKS_MAX, format_value
 from podslice.model.resources import cpu_milli, format_amounts, memory_bytes
 from podslice.model.unit import UnitKind
 from podslice.usage.unit_status import EXITED, HOLDS_PROCESSES, MISSING, NOT_STARTED
@@ -134,7 +134,7 @@ def _use(detail: PodDetail, display: Display) -> Iterator[str]:
     width = _BAR
     if display.width is not None:
         width = max(_BAR_MIN, min(_BAR, display.width - _TEXT))
-    quota = detail.limit("CPUQuotaPerSecUSec")
+    quota = detail.limit(CPU_QUOTA)
     rows: list[tuple[Cell, ...]] = []
     for name, used, limit, text, marks in (
         (
@@ -144,8 +144,8 @@ def _use(detail: PodDetail, display: Display) -> Iterator[str]:
             _cpus,
             _cpu_marks,
         ),
-        ("memory", sample.working_set_bytes, detail.limit("MemoryMax"), human_bytes, _memory_marks),
-        ("tasks", sample.tasks, detail.limit("TasksMax"), str, lambda _: {}),
+        ("memory", sample.working_set_bytes, detail.limit(MEMORY_MAX), human_bytes, _memory_marks),
+        ("tasks", sample.tasks, detail.limit(TASKS_MAX), str, lambda _: {}),
     ):
         if used is not None:
             rows.append((name, *_bar(used, limit, width, text, marks(detail))))

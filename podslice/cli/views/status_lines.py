@@ -13,9 +13,17 @@ from podslice.cli.views.layout import Align, Column, Shorten, fold, remedy_secti
 from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.errors import printable
+from podslice.model.codec import BYTES
 from podslice.model.container_exit import SUCCESS
 from podslice.model.natural_order import natural_key
-from podslice.model.properties import MEMORY_PROPERTIES, PROPERTIES, format_value
+from podslice.model.properties import (
+    CPU_QUOTA,
+    CPU_WEIGHT,
+    MEMORY_LOW,
+    MEMORY_MAX,
+    PROPERTIES,
+    format_value,
+)
 from podslice.model.quantity import format_bytes
 from podslice.model.unit import INFINITY, UnitKind, UnitName
 from podslice.usage.unit_status import (
@@ -45,12 +53,7 @@ SHOWN = 10
 
 OTHER = "other"
 """The state of a unit in a pod that podslice does not manage."""
-_COLUMNS = {
-    "WEIGHT": "CPUWeight",
-    "QUOTA": "CPUQuotaPerSecUSec",
-    "MEM LOW": "MemoryLow",
-    "MEM MAX": "MemoryMax",
-}
+_SHOWN_PROPERTIES = (CPU_WEIGHT, CPU_QUOTA, MEMORY_LOW, MEMORY_MAX)
 # runtimes use these in the names of their units; twelve digits identify one
 _LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 
@@ -174,7 +177,7 @@ def status(
 
 def _status_cells(unit: UnitStatus, *, wide: bool) -> list[Cell]:
     label = "  " * unit.depth + unit.label
-    cells = [_systemd(unit, name, wide=wide) for name in _COLUMNS.values()]
+    cells = [_systemd(unit, name, wide=wide) for name in _SHOWN_PROPERTIES]
     return [label, unit.qos or "-", _state_cell(unit), *cells, *usage(unit.usage, wide=wide)]
 
 
@@ -343,7 +346,7 @@ def _systemd(unit: UnitStatus, name: str, *, wide: bool) -> Cell:
 
 def _readable(name: str, value: Value, *, wide: bool) -> str:
     """Format a value in readable units, or exactly."""
-    if wide or name not in MEMORY_PROPERTIES or not isinstance(value, int):
+    if wide or PROPERTIES[name].codec != BYTES or not isinstance(value, int):
         return format_value(name, value)
     is_size = value not in (INFINITY, PROPERTIES[name].unset)
     return human_bytes(value) if is_size else format_value(name, value)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from podslice.cli.views.layout import fold
 from podslice.cli.views.tables import human_bytes
 from podslice.model.naming import Tree
+from podslice.model.properties import MEMORY_MAX
 from podslice.model.quantity import format_bytes
+from podslice.model.unit import limit_of
 from podslice.policy.allocatable import threshold_amount
 
 if TYPE_CHECKING:
@@ -34,10 +36,9 @@ def tier_evictions(desired: Desired, config: Config) -> tuple[TierEviction, ...]
     """Return the thresholds of the tiers that exist, by class."""
     tree = Tree(cgroup_root=config.cgroup_root)
     limits = {
-        unit.name: int(each.value)
+        unit.name: limit
         for unit in desired.units
-        for each in unit.properties
-        if each.name == "MemoryMax"
+        if (limit := limit_of(unit.properties, MEMORY_MAX)) is not None
     }
     return tuple(
         TierEviction(

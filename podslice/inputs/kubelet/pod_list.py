@@ -17,9 +17,9 @@ from podslice.inputs.kubelet.static_pods import LOGS, find_static_uids
 from podslice.inputs.limits import OBJECT_BYTES_MAX
 from podslice.inputs.manifest.load import LoadedPods, load_pods, load_text
 from podslice.inputs.scalars import extend_path
-from podslice.model.annotations import PREFIX
 from podslice.model.kubelet_node import KubeletPod
 from podslice.model.pod import Pod, Qos, is_uid
+from podslice.model.properties import PREFIX
 from podslice.model.unit import UnitName, is_unit_name
 
 _MIRROR = "kubernetes.io/config.mirror"

@@ -30,11 +30,11 @@ from podslice.inputs.manifest.unknown_fields import check_fields
 from podslice.inputs.manifest.yaml_builder import Document
 from podslice.inputs.readers import read_int
 from podslice.inputs.scalars import describe, extend_path
-from podslice.model.annotations import PREFIX
 from podslice.model.config import Validate
 from podslice.model.grammar import SUBDOMAIN_MAX
 from podslice.model.naming import is_reserved
 from podslice.model.pod import Pod, default_uid, is_uid
+from podslice.model.properties import PREFIX
 
 _OF_QUADLETS = "only apply --start and render --format quadlet use them"
 _NAMES_MAX = 100

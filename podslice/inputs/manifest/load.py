@@ -15,9 +15,9 @@ from podslice.inputs.manifest.collect import Collector
 from podslice.inputs.manifest.parse import read_documents
 from podslice.inputs.manifest.yaml_builder import Document
 from podslice.inputs.source import STDIN_NAME, read_sources
-from podslice.model.annotations import format_annotations
 from podslice.model.config import Validate
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume, Pod
+from podslice.model.properties import format_annotations
 from podslice.model.resources import MEMORY, Amounts, Resources, format_amount
 
 _COMPOSE = "compose project"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from podslice.errors import InputError, invalid, quote
 from podslice.inputs.budget import Budget, Exhausted
@@ -15,34 +13,9 @@ from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
 from podslice.inputs.manifest.json_builder import read_json
 from podslice.inputs.manifest.podspec import Template, read_pod_level
 from podslice.inputs.manifest.problems import Problems
-from podslice.inputs.options.values import read_period
-from podslice.inputs.readers import read_amount, read_text
+from podslice.inputs.readers import read_text
 from podslice.inputs.scalars import describe, extend_path
-from podslice.model.annotations import (
-    ANNOTATION_NAMES,
-    ANNOTATIONS,
-    PREFIX,
-    RESOURCES,
-    Annotation,
-    AnnotationKind,
-)
-from podslice.model.cpu_list import format_cpus, parse_cpus
-from podslice.model.device_limits import DEVICE, SEPARATOR, format_device_limits
-from podslice.model.quantity import INT64_MAX
-from podslice.model.unit import INFINITY
-
-_NAMES = dict.fromkeys(ANNOTATION_NAMES)
-_COUNT = re.compile("[0-9]{1,9}", re.ASCII)
-_WEIGHT = "write 200, for example"
-_SCORE = re.compile("-?[0-9]{1,4}", re.ASCII)
-_SCORE_MAX = 1000
-"""Source: proc_pid_oom_score_adj(5)."""
-_WEIGHT_MAX = 10_000
-"""Source: systemd, src/basic/cgroup-util.h, CGROUP_WEIGHT_MAX."""
-_PAGE_BYTES = 4096
-"""The smallest page of memory of Linux; the kernel rounds less down to none."""
-_DEVICES_MAX = 64
-_CPUS = "write 0-3,8, for example"
+from podslice.model.properties import ANNOTATIONS, PREFIX, RESOURCES
 
 
 def read_annotations(
@@ -129,8 +102,9 @@ def _read_all(
         row, where = ANNOTATIONS.get(name), extend_path(at, key)
         if row is None:
             unknown += 1
-            right = nearest(name, _NAMES) if unknown <= UNKNOWN_FIELDS_MAX else None
-            hint = f"write {PREFIX}{right}" if right else f"podslice has {', '.join(_NAMES)}"
+            names = dict.fromkeys((*ANNOTATIONS, RESOURCES))
+            right = nearest(name, names) if unknown <= UNKNOWN_FIELDS_MAX else None
+            hint = f"write {PREFIX}{right}" if right else f"podslice has {', '.join(names)}"
             problems.unknown(where, f"unknown annotation {quote(key)}", hint)
         elif dot and container not in containers:
             problems.error(where, f"the pod has no container {quote(container)}")
@@ -138,102 +112,7 @@ def _read_all(
             problems.error(where, f"{name} is for the pod as a whole", f"write {PREFIX}{name}")
         else:
             try:
-                found.setdefault(container, {})[row.property] = _read(row, value)
+                found.setdefault(container, {})[row.name] = row.read(read_text(value))
             except InputError as error:
                 problems.add(where, *error.problems)
     return found
-
-
-def _read(row: Annotation, value: object) -> int | str:
-    """Return the value of the property.
-
-    Raises:
-        InputError: it is not valid.
-    """
-    text = read_text(value)
-    found = _READERS[row.kind](text)
-    if isinstance(found, int) and found < row.minimum:
-        raise invalid(f"{quote(text)} is too small", f"the least value is {row.minimum}")
-    return found
-
-
-def _read_bytes(text: str) -> int:
-    if text == "infinity":
-        return INFINITY
-    milli = read_amount(text)
-    if milli % 1000 or milli // 1000 > INT64_MAX:
-        raise invalid(f"{quote(text)} is not a number of bytes", "write 64Mi, for example")
-    return milli // 1000
-
-
-def _read_memory(text: str) -> int:
-    found = _read_bytes(text)
-    if 0 < found < _PAGE_BYTES:
-        raise invalid(
-            f"{quote(text)} is less than a page of memory", f"write {found}Mi, for example"
-        )
-    return found
-
-
-def _read_count(text: str) -> int:
-    if text == "infinity":
-        return INFINITY
-    if not _COUNT.fullmatch(text):
-        raise invalid(f"{quote(text)} is not a whole number", "write 512, for example")
-    return int(text)
-
-
-def _read_weight(text: str) -> int:
-    if not _COUNT.fullmatch(text) or int(text) > _WEIGHT_MAX:
-        raise invalid(f"{quote(text)} is not a weight from 1 to {_WEIGHT_MAX}", _WEIGHT)
-    return int(text)
-
-
-def _read_score(text: str) -> int:
-    if not _SCORE.fullmatch(text) or abs(int(text)) > _SCORE_MAX:
-        message = f"{quote(text)} is not a score from -{_SCORE_MAX} to {_SCORE_MAX}"
-        raise invalid(message, "write -900, for example")
-    return int(text)
-
-
-def _read_devices(text: str, *, read: Callable[[str], int], example: str) -> str:
-    """Return limits of devices in their shortest form.
-
-    Raises:
-        InputError: a part is not the path of a device and its limit.
-    """
-    found: dict[str, int] = {}
-    hint = f"write /dev/sda {example}; /srv {example}, for example"
-    for part in text.split(SEPARATOR):
-        path, _, limit = part.strip().partition(" ")
-        if not DEVICE.fullmatch(path) or not limit or len(found) == _DEVICES_MAX:
-            raise invalid(f"{quote(part.strip())} is not a path and its limit", hint)
-        number = read(limit.strip())
-        if not 0 < number < INFINITY:
-            raise invalid(f"{quote(limit)} is out of range", "the least value is 1")
-        if path in found:
-            raise invalid(f"duplicate path {quote(path)}", "remove one")
-        found[path] = number
-    return format_device_limits(found.items())
-
-
-def _read_cpus(text: str) -> str:
-    try:
-        cpus = parse_cpus(text)
-    except ValueError as error:
-        raise invalid(f"{quote(text)} is not a list of CPUs", _CPUS) from error
-    if not cpus:
-        raise invalid(f"{quote(text)} has no CPU", _CPUS)
-    return format_cpus(cpus)
-
-
-_READERS: Mapping[AnnotationKind, Callable[[str], int | str]] = {
-    AnnotationKind.PERIOD: read_period,
-    AnnotationKind.BYTES: _read_memory,
-    AnnotationKind.COUNT: _read_count,
-    AnnotationKind.WEIGHT: _read_weight,
-    AnnotationKind.SCORE: _read_score,
-    AnnotationKind.BANDWIDTHS: partial(_read_devices, read=_read_bytes, example="10Mi"),
-    AnnotationKind.RATES: partial(_read_devices, read=_read_count, example="500"),
-    AnnotationKind.CPUS: _read_cpus,
-}

@@ -23,8 +23,8 @@ from podslice.inputs.manifest.schema import (
 from podslice.inputs.manifest.unknown_fields import ABBREVIATIONS, RESOURCES, check_fields
 from podslice.inputs.readers import is_finer
 from podslice.inputs.scalars import extend_path
-from podslice.model.annotations import StatedProperties
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume
+from podslice.model.properties import StatedProperties
 from podslice.model.quantity import format_milli
 from podslice.model.resources import (
     CPU,

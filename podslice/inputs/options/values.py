@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from podslice.errors import InputError, Problem, invalid, quote
 from podslice.inputs.fields import nearest
 from podslice.inputs.readers import read_amount, read_exact
-from podslice.inputs.scalars import Number, describe
+from podslice.inputs.scalars import Boolean, Number, Odd, describe
 from podslice.model.config import TIER_SIGNALS, Enforce, SwapBehavior, Threshold
+from podslice.model.properties import CPU_QUOTA_PERIOD, PROPERTIES
 from podslice.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -51,7 +52,6 @@ N = TypeVar("N")
 _ENTRY = re.compile(r"\s*([^=<>]*?)\s*([=<>]=?)\s*(.*?)\s*", re.DOTALL)
 _PERCENT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)%", re.ASCII)
 _FACTOR = re.compile(r"([01])(?:\.([0-9]{1,3}))?", re.ASCII)
-_PERIOD = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(us|µs|μs|ms|s)", re.ASCII)
 _USEC = {
     "us": 1,
     "µs": 1,
@@ -64,7 +64,6 @@ _USEC = {
 # `1m30s`, `1.5h`, and a part of these
 _DURATION_PART = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?(us|µs|μs|ms|s|m|h)", re.ASCII)
 _DURATION = re.compile(f"(?:{_DURATION_PART.pattern}){{1,8}}", re.ASCII)
-_PERIOD_MIN_USEC, _PERIOD_MAX_USEC = 1_000, 1_000_000
 _TRUE = ("true", "1", "t", "yes", "on")
 _FALSE = ("false", "0", "f", "no", "off")
 
@@ -133,22 +132,10 @@ def read_driver(value: object) -> None:
 
 
 def read_period(value: object) -> int:
-    """Return a duration such as `100ms` in microseconds.
-
-    Source: Kubernetes, pkg/kubelet/apis/config/validation/validation.go, cpuCFSQuotaPeriod: 1 ms
-    to 1 s.
-    """
-    match = _PERIOD.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
+    """Return the period of CPU quotas, such as `100ms`, in microseconds."""
+    if not isinstance(value, str) or isinstance(value, Number | Boolean | Odd):
         raise invalid(f"must be a duration, not {describe(value)}", "write 100ms, for example")
-    number, _, decimals = match[1].partition(".")
-    scaled = int(number + decimals) * _USEC[match[2]]
-    usec, rest = divmod(scaled, int(10 ** len(decimals)))
-    if rest or not _PERIOD_MIN_USEC <= usec <= _PERIOD_MAX_USEC:
-        raise invalid(
-            f"{quote(match[0])} is out of range", "write 1ms to 1s, in whole microseconds"
-        )
-    return usec
+    return int(PROPERTIES[CPU_QUOTA_PERIOD].read(value))
 
 
 def read_reservation(value: object) -> ExactAmounts:

@@ -17,10 +17,14 @@ from podslice.model.unit import INFINITY
 from tests.unit.properties.strategies import few
 
 NUMBERS = st.integers(0, 2**63)
+DEVICES = st.dictionaries(st.sampled_from(["/", "/dev/sda", "/srv/a"]), NUMBERS).map(
+    lambda limits: format_device_limits(limits.items())
+)
 WORDS = st.text("abz.-@\\", min_size=1, max_size=5)
 REPRESENTABLE = {
-    codec.AMOUNT: NUMBERS | st.just(INFINITY),
-    codec.INTEGER: st.integers(-1000, 1000),
+    codec.BYTES: NUMBERS | st.just(INFINITY),
+    codec.COUNT: NUMBERS | st.just(INFINITY),
+    codec.SCORE: st.integers(-1000, 1000),
     codec.STRING: st.text(max_size=9),
     codec.BOOLEAN: st.booleans(),
     codec.LIST: st.lists(WORDS, max_size=3).map(tuple),
@@ -32,9 +36,8 @@ REPRESENTABLE = {
     codec.DURATION: NUMBERS | st.just(INFINITY),
     codec.TIMEOUT: NUMBERS | st.just(INFINITY),
     codec.NUMBER: NUMBERS | st.just(INFINITY),
-    codec.DEVICES: st.dictionaries(st.sampled_from(["/", "/dev/sda", "/srv/a"]), NUMBERS).map(
-        lambda limits: format_device_limits(limits.items())
-    ),
+    codec.BANDWIDTHS: DEVICES,
+    codec.RATES: DEVICES,
     codec.CPUS: st.sets(st.integers(0, 300)).map(format_cpus),
 }
 ON_BUS_ONLY = {"PIDs", "PIDFDs", "ExecStart", "ExecStopPost", "Environment", "TimersMonotonic"}

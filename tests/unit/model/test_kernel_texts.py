@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.model.kernel_texts import read_device_limits, read_weight
+from podslice.model.codec import read_device_limits, read_weight
 
 TWO = (
     "254:0 rbps=10485760 wbps=20971520 riops=700 wiops=500\n"

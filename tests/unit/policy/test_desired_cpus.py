@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.config import (
     Config,
     CpuManagerOption,
@@ -19,7 +18,7 @@ from podslice.model.cpu_topology import regular_topology
 from podslice.model.naming import Tree
 from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, InitProgress, Qos
-from podslice.model.properties import PARTITION
+from podslice.model.properties import ALLOWED_CPUS, PARTITION
 from podslice.model.resources import Resources
 from podslice.policy.allocatable import allocate, check_host, validate_node
 from podslice.policy.cpu_manager import assign, cpu_manager, with_lasting_cpus

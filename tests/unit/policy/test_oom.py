@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.model.annotations import OOM_SCORE_ADJ
 from podslice.model.config import Config, OomPolicy
 from podslice.model.pod import ContainerKind, Pod, Qos
+from podslice.model.properties import OOM_SCORE_ADJ
 from podslice.model.resources import Resources
 from podslice.policy.aggregate import aggregate
 from podslice.policy.oom import kills_whole_container, oom_score_adj

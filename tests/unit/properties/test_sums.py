@@ -13,11 +13,11 @@ from hypothesis import given
 from podslice.model.config import MemoryProtection
 from podslice.model.naming import Tree
 from podslice.model.pod import Qos
+from podslice.model.properties import PROTECTIONS
 from podslice.model.resources import CPU, MEMORY, total
 from podslice.model.unit import INFINITY, control_group_of, is_unit_name, parent_slice
 from podslice.policy.convert import shares_from_milli, weight_from_shares
 from podslice.policy.desire import desire
-from podslice.policy.unit_properties import PROTECTION_PROPERTIES
 from tests.unit.properties.strategies import configs, decisions, nodes, phases, some, worlds
 
 
@@ -31,7 +31,7 @@ def guarantees(desired, name):
 def test_the_memory_that_slices_are_promised_fits_the_slice_they_lie_in(world, node, config):
     desired = desire(decisions(world, node, config), node, config)
     owned = [unit for unit in desired.units if unit.owned and unit.name.endswith(".slice")]
-    for name, parent in itertools.product(PROTECTION_PROPERTIES, owned):
+    for name, parent in itertools.product(PROTECTIONS, owned):
         promised = guarantees(desired, name)
         inside = sum(promised[unit.name] for unit in owned if unit.parent == parent.name)
         assert min(inside, parent.values.get("MemoryMax", INFINITY)) <= promised[parent.name]
@@ -41,7 +41,7 @@ def test_the_memory_that_slices_are_promised_fits_the_slice_they_lie_in(world, n
 @given(worlds(), nodes, configs)
 def test_no_unit_is_promised_more_memory_than_it_may_use(world, node, config):
     desired = desire(decisions(world, node, config), node, config)
-    for unit, name in itertools.product(desired.units, PROTECTION_PROPERTIES):
+    for unit, name in itertools.product(desired.units, PROTECTIONS):
         assert unit.values.get(name, 0) <= unit.values.get("MemoryMax", INFINITY)
 
 
@@ -49,7 +49,7 @@ def test_no_unit_is_promised_more_memory_than_it_may_use(world, node, config):
 @given(worlds(), nodes, configs)
 def test_the_memory_that_containers_are_promised_fits_their_pod(world, node, config):
     desired = desire(decisions(world, node, config), node, config)
-    for name, decision in itertools.product(PROTECTION_PROPERTIES, desired.pods):
+    for name, decision in itertools.product(PROTECTIONS, desired.pods):
         promised = guarantees(desired, name)
         scopes = {each.name: promised[each.scope] for each in decision.containers}
         for together in phases(decision.pod):

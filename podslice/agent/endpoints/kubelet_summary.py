@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from podslice.agent.endpoints.snapshot import Snapshot, container_limits, pod_limits
+from podslice.agent.endpoints.snapshot import Snapshot, container_properties, pod_properties
 from podslice.inputs.manifest.load import format_manifest
 from podslice.kernel.cgroup import Pressure, Sample
+from podslice.model.properties import MEMORY_MAX
 from podslice.model.resources import memory_bytes
+from podslice.model.unit import limit_of
 from podslice.usage.stats import GroupStats, NodeStats, PodStats, VolumeStats
 
 Json = dict[str, object]
@@ -91,7 +93,7 @@ class _Summary:
 
     def pod(self, stats: PodStats) -> Json:
         decision, started = stats.decision, _time(stats.started_usec)
-        limit = pod_limits(decision, self._snapshot.initializing).memory_bytes
+        limit = limit_of(pod_properties(decision, self._snapshot.initializing), MEMORY_MAX)
         pod = decision.pod
         found: Json = {
             "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
@@ -104,7 +106,10 @@ class _Summary:
                     **self._used(
                         f"{decision.slice} {each.name}",
                         each.sample,
-                        _left(container_limits(decision, each.name).memory_bytes, each.sample),
+                        _left(
+                            limit_of(container_properties(decision, each.name), MEMORY_MAX),
+                            each.sample,
+                        ),
                     ),
                 }
                 for each in stats.containers

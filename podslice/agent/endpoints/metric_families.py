@@ -17,14 +17,17 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from podslice.agent.counters import Histogram
-from podslice.agent.endpoints.snapshot import Limits
 from podslice.kernel.cgroup import Sample
-from podslice.model.resources import CPU, MEMORY, PIDS, Amounts
+from podslice.model.device_limits import parse_device_limits
+from podslice.model.properties import PROPERTIES
+from podslice.model.resources import CPU, PIDS, Amounts
+from podslice.model.unit import PropertyValue
 
 RESOURCE = ("resource", "unit")
 _UNITS = {CPU: "cores", PIDS: "integer"}
 
 Labels = tuple[str, ...]
+Properties = tuple[PropertyValue, ...]
 Family = CounterMetricFamily | GaugeMetricFamily
 
 
@@ -167,16 +170,53 @@ def amounts_by_unit(amounts: Amounts) -> Iterator[tuple[Labels, float]]:
         yield (resource, _UNITS.get(resource, "bytes")), amounts[resource] / 1000
 
 
-def limits_by_unit(limits: Limits) -> Iterator[tuple[Labels, float]]:
-    """Yield limits with the same labels."""
-    if limits.cpu_usec_per_sec is not None:
-        yield (CPU, "cores"), limits.cpu_usec_per_sec / 1e6
-    if limits.memory_bytes is not None:
-        yield (MEMORY, "bytes"), limits.memory_bytes
-    if limits.swap_bytes is not None:
-        yield ("swap", "bytes"), limits.swap_bytes
-    if limits.tasks is not None:
-        yield (PIDS, _UNITS[PIDS]), limits.tasks
+def property_families(
+    what: str, text: str, labels: Sequence[str], found: Iterable[tuple[Labels, Properties]]
+) -> Iterator[Family]:
+    """Yield the limits of units by resource, the limits of their devices, and weights.
+
+    Args:
+        what: `pod` or `container`.
+        text: the help of the limits.
+        labels: the names of the labels of a unit.
+        found: the values of these labels, and the properties of the unit.
+    """
+    samples = [
+        (family, (*labelled, *more), value)
+        for labelled, properties in found
+        for family, more, value in _property_samples(properties)
+    ]
+    for family, help_, more in (
+        ("resource_limit", text, RESOURCE),
+        (
+            "device_limit",
+            "Limits of input and output by device; absent without a limit",
+            (*RESOURCE, "device"),
+        ),
+        (
+            "resource_weight",
+            "Weights under contention; absent where none is stated",
+            RESOURCE[:1],
+        ),
+    ):
+        values = ((labelled, value) for of, labelled, value in samples if of == family)
+        yield make_family(f"podslice_{what}_{family}", help_, (*labels, *more), values)
+
+
+def _property_samples(properties: Properties) -> Iterator[tuple[str, Labels, float]]:
+    """Yield the family of each value, its further labels, and the value in base units."""
+    for each in properties:
+        row = PROPERTIES[each.name]
+        if row.metric is None or each.value == row.unset:
+            continue
+        labels, base = (row.metric.resource, row.metric.unit), row.codec.base
+        if isinstance(each.value, str):
+            for device, limit in parse_device_limits(each.value):
+                yield "device_limit", (*labels, device), limit / base
+        elif row.metric.unit:
+            yield "resource_limit", labels, each.value / base
+        else:
+            yield "resource_weight", labels[:1], each.value
 
 
 def histogram_family(

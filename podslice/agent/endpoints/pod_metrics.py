@@ -15,13 +15,13 @@ from podslice.agent.endpoints.metric_families import (
     SampleMetric,
     amounts_by_unit,
     detail_metrics,
-    limits_by_unit,
     make_family,
     pressure_families,
+    property_families,
     sample_families,
     usage_metrics,
 )
-from podslice.agent.endpoints.snapshot import Snapshot, container_limits, pod_limits
+from podslice.agent.endpoints.snapshot import Snapshot, container_properties, pod_properties
 from podslice.model.pod import Qos
 from podslice.model.resources import Amounts
 from podslice.policy.recommendation import RecommendedAmounts
@@ -61,15 +61,11 @@ def collect_pods(snapshot: Snapshot, pods: Sequence[PodStats]) -> Iterator[Famil
             for labels, value in amounts_by_unit(pod.decision.requests)
         ),
     )
-    yield make_family(
-        "podslice_pod_resource_limit",
+    yield from property_families(
+        "pod",
         "Limits of the pod's slice; absent without a limit",
-        (*_POD, *RESOURCE),
-        (
-            ((*_pod_labels(pod), *labels), value)
-            for pod in pods
-            for labels, value in limits_by_unit(pod_limits(pod.decision, snapshot.initializing))
-        ),
+        _POD,
+        ((_pod_labels(pod), pod_properties(pod.decision, snapshot.initializing)) for pod in pods),
     )
     yield make_family(
         "podslice_pod_exclusive_cpus",
@@ -175,14 +171,13 @@ def collect_containers(pods: Sequence[PodStats]) -> Iterator[Family]:
     found = {(each.name, *_pod_labels(pod)): (pod, each) for pod in pods for each in pod.containers}
     samples = [(labels, each.sample) for labels, (_, each) in found.items()]
     yield from sample_families(_CONTAINER_METRICS, _CONTAINER, samples)
-    yield make_family(
-        "podslice_container_resource_limit",
+    yield from property_families(
+        "container",
         "Limits of the container's own; absent without a limit",
-        (*_CONTAINER, *RESOURCE),
+        _CONTAINER,
         (
-            ((*labelled, *labels), value)
+            (labelled, container_properties(pod.decision, each.name))
             for labelled, (pod, each) in found.items()
-            for labels, value in limits_by_unit(container_limits(pod.decision, each.name))
         ),
     )
     yield make_family(

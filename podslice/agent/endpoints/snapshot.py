@@ -11,7 +11,7 @@ from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.model.node import Allocation
 from podslice.model.node_state import Condition
-from podslice.model.unit import INFINITY, PropertyValue
+from podslice.model.unit import PropertyValue
 from podslice.policy.eviction.thresholds import EvictionThreshold, SignalObservation
 from podslice.policy.recommendation import RecommendedAmounts
 from podslice.usage.stats import NodeStats, PodStats
@@ -65,36 +65,14 @@ class Snapshot:
         return replace(node, pods=tuple(sorted(found, key=lambda each: each.decision.pod.key)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The limits of a unit; None without one."""
-
-    cpu_usec_per_sec: int | None = None
-    memory_bytes: int | None = None
-    swap_bytes: int | None = None
-    tasks: int | None = None
-
-
-_LIMITS = {
-    "CPUQuotaPerSecUSec": "cpu_usec_per_sec",
-    "MemoryMax": "memory_bytes",
-    "MemorySwapMax": "swap_bytes",
-    "TasksMax": "tasks",
-}
-
-
-def pod_limits(decision: PodDecision, initializing: frozenset[str]) -> Limits:
-    """Return the present limits of a pod's slice."""
+def pod_properties(
+    decision: PodDecision, initializing: frozenset[str]
+) -> tuple[PropertyValue, ...]:
+    """Return the present properties of a pod's slice."""
     is_initializing = decision.pod.key in initializing and decision.init_properties is not None
-    return _limits((decision.init_properties or ()) if is_initializing else decision.properties)
+    return (decision.init_properties or ()) if is_initializing else decision.properties
 
 
-def container_limits(decision: PodDecision, name: str) -> Limits:
-    """Return the limits of a container's own."""
-    properties = (scope.properties for scope in decision.scopes if scope.name == name)
-    return _limits(next(properties, ()))
-
-
-def _limits(properties: tuple[PropertyValue, ...]) -> Limits:
-    stated = {_LIMITS[each.name]: each.value for each in properties if each.name in _LIMITS}
-    return Limits(**{name: int(value) for name, value in stated.items() if value != INFINITY})
+def container_properties(decision: PodDecision, name: str) -> tuple[PropertyValue, ...]:
+    """Return the properties of a container."""
+    return next((scope.properties for scope in decision.scopes if scope.name == name), ())

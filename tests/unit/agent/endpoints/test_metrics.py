@@ -311,3 +311,28 @@ def test_a_container_s_limit_of_swap_is_exposed():
     found = exposed(sample_node.node_stats(sample_node.pod_stats(decision)))
     swap = {"container": "main", **IDE, "resource": "swap", "unit": "bytes"}
     assert value(found, "podslice_container_resource_limit", **swap) == 0
+
+
+def test_stated_limits_of_input_and_output_and_of_compressed_swap_are_exposed():
+    stated = {
+        "IOReadBandwidthMax": "/dev/sda 1048576; /srv 4096",
+        "IOWriteIOPSMax": "/dev/sda 100",
+        "IOWeight": 200,
+        "MemoryZSwapMax": 8 * MI,
+    }
+    pod = builders.pod("ide", properties=stated)
+    found = exposed(sample_node.node_stats(*map(sample_node.pod_stats, builders.decisions(pod))))
+    zswap = {**IDE, "resource": "zswap", "unit": "bytes"}
+    assert value(found, "podslice_pod_resource_limit", **zswap) == 8 * MI
+    assert value(found, "podslice_pod_resource_weight", **IDE, resource="io") == 200
+    limits = {
+        (labels["device"], labels["resource"], labels["unit"]): found[name, labelled]
+        for name, labelled in found
+        if name == "podslice_pod_device_limit"
+        for labels in [dict(labelled)]
+    }
+    assert limits == {
+        ("/dev/sda", "io_read", "bytes_per_second"): MI,
+        ("/srv", "io_read", "bytes_per_second"): 4096,
+        ("/dev/sda", "io_write", "operations_per_second"): 100,
+    }

@@ -127,6 +127,8 @@ class Property:
     kernel_file_v1: str = ""
     """The same with cgroup v1, below the controller's directory. Remove once systemd < 258 is no
     longer supported."""
+    kernel_unset: str = "max"
+    """What the kernel has while it is unset; a list of CPUs has no such value."""
     of_kernel: Callable[[str], str] = str
     """Returns its part of the text of that file."""
     possible: str = ""
@@ -277,6 +279,7 @@ ROWS = (
         maximum=_WEIGHT_MAX,
         codec=codecs.WEIGHT,
         kernel_file="cpu.weight",
+        kernel_unset="100",
         kernel_file_v1="cpu/cpu.shares",
         annotation="cpu-weight",
         controller="cpu",
@@ -370,6 +373,7 @@ ROWS = (
         maximum=_WEIGHT_MAX,
         codec=codecs.NUMBER,
         kernel_file="io.weight",
+        kernel_unset="100",
         of_kernel=codecs.read_weight,
         of_pods=True,
         annotation="io-weight",

@@ -26,7 +26,20 @@ from podslice.model.kubelet_node import (
 from podslice.model.naming import Tree, slice_of_cgroup
 from podslice.model.node import Node
 from podslice.model.pod import Qos
-from podslice.model.properties import MANAGED, QUOTA_PERIOD_USEC
+from podslice.model.properties import (
+    ALLOWED_CPUS,
+    ALLOWED_MEMORY_NODES,
+    CPU_QUOTA,
+    CPU_QUOTA_PERIOD,
+    CPU_WEIGHT,
+    MANAGED,
+    MEMORY_HIGH,
+    MEMORY_LOW,
+    MEMORY_MIN,
+    MEMORY_SWAP_MAX,
+    QUOTA_PERIOD_USEC,
+    TASKS_MAX,
+)
 from podslice.model.resources import CPU, MEMORY, format_amount, hugetlb_files
 from podslice.model.unit import INFINITY, DesiredUnit, PropertyValue, UnitKind, UnitName, Value
 from podslice.policy.aggregate import lacking_limit
@@ -46,9 +59,7 @@ from podslice.policy.pod_level import level_values
 
 _OOM_GROUP_SINCE = (1, 28)
 _NO_SWAP_SINCE = (1, 30)
-_QUOTA, _PERIOD = "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"
-_WEIGHT, _SWAP = "CPUWeight", "MemorySwapMax"
-_GUARDS = frozenset({"MemoryHigh", "MemoryLow", "MemoryMin"})
+_GUARDS = frozenset({MEMORY_HIGH, MEMORY_LOW, MEMORY_MIN})
 """The properties that the kubelet sets only with the feature MemoryQoS."""
 _OOM_GROUP = "memory.oom.group"
 _NOT_SET = "not set by the kubelet"
@@ -122,7 +133,7 @@ def _node_values(
         yield from _hugepage_values(dict.fromkeys(node.hugepage_sizes, 0), "0: an enforced slice")
         return
     # the CPUs of the root are a finding of their own
-    others = frozenset({"AllowedCPUs"}) if unit.name == root else frozenset()
+    others = frozenset({ALLOWED_CPUS}) if unit.name == root else frozenset()
     for each in _all_values(unit.kind, unit.properties, settings, without=others):
         yield replace(each, is_periodic=each.has_source and unit.is_tier)
     for size in node.hugepage_sizes:
@@ -144,7 +155,7 @@ def _all_values(
     guards = _GUARDS if has_memory_qos(settings) else ()
     # those that are stated first
     for name in dict.fromkeys((*stated, *MANAGED[kind])):
-        if name in stated or not (name == _PERIOD or name in guards or name in without):
+        if name in stated or not (name == CPU_QUOTA_PERIOD or name in guards or name in without):
             yield _value(name, stated.get(name))
     yield ExpectedValue(name="cgroup.freeze", value="0", why=_NOT_SET, has_source=False)
     if kind is UnitKind.SLICE:
@@ -218,7 +229,7 @@ def _sandbox_values(
     Source: containerd 2.1.9, internal/cri/opts/spec_linux.go, DefaultSandboxCPUshares.
     """
     weight = weight_from_shares(MIN_SHARES, WeightMapping.KUBELET, container=True)
-    stated = PropertyValue(name=_WEIGHT, value=weight, why=f"a sandbox → {MIN_SHARES} shares")
+    stated = PropertyValue(name=CPU_WEIGHT, value=weight, why=f"a sandbox → {MIN_SHARES} shares")
     yield from _all_values(UnitKind.SCOPE, (stated, *_default_tasks(default_tasks_max)), settings)
     yield ExpectedValue(name=_OOM_GROUP, value="0", why=_NOT_SET, has_source=False)
 
@@ -226,7 +237,7 @@ def _sandbox_values(
 def _default_tasks(limit: int | None) -> Iterator[PropertyValue]:
     """Yield the limit of processes of a scope that states none."""
     if limit is not None:
-        yield PropertyValue(name="TasksMax", value=limit, why="DefaultTasksMax of systemd")
+        yield PropertyValue(name=TASKS_MAX, value=limit, why="DefaultTasksMax of systemd")
 
 
 def _enforced(
@@ -235,7 +246,7 @@ def _enforced(
     """Return the properties, without the quota where CPUs are exclusive."""
     if not is_exclusive:
         return properties
-    return [each for each in properties if each.name not in {_QUOTA, _PERIOD}]
+    return [each for each in properties if each.name not in {CPU_QUOTA, CPU_QUOTA_PERIOD}]
 
 
 def _limited_values(
@@ -251,17 +262,17 @@ def _limited_values(
     The quota may be from before a change of cpuCFSQuota: none, or the one of the limits.
     """
     names = {each.name for each in properties}
-    if _QUOTA in names and _PERIOD not in names:
+    if CPU_QUOTA in names and CPU_QUOTA_PERIOD not in names:
         why = "cpuCFSQuotaPeriod, by default 100ms"
         properties = (
             *properties,
-            PropertyValue(name=_PERIOD, value=QUOTA_PERIOD_USEC, why=why),
+            PropertyValue(name=CPU_QUOTA_PERIOD, value=QUOTA_PERIOD_USEC, why=why),
         )
-    quotas = frozenset({INFINITY, *(each.value for each in otherwise if each.name == _QUOTA)})
+    quotas = frozenset({INFINITY, *(each.value for each in otherwise if each.name == CPU_QUOTA)})
     older: Mapping[str, frozenset[Value] | None] = {
-        _QUOTA: quotas,
-        _PERIOD: None,
-        **({"TasksMax": None} if kind is UnitKind.SLICE else {}),
+        CPU_QUOTA: quotas,
+        CPU_QUOTA_PERIOD: None,
+        **({TASKS_MAX: None} if kind is UnitKind.SLICE else {}),
     }
     for each in _all_values(kind, properties, settings, without=without):
         yield replace(each, older=older[each.name]) if each.name in older else each
@@ -284,18 +295,20 @@ def _container_values(
     weights = {each.name: each.value for each in otherwise.properties}
     with_swap = settings.version >= _NO_SWAP_SINCE
     without = {
-        *(("AllowedCPUs",) if settings.has_static_cpus else ()),
-        *(("AllowedMemoryNodes",) if settings.has_static_memory else ()),
-        *(() if with_swap else (_SWAP,)),
+        *((ALLOWED_CPUS,) if settings.has_static_cpus else ()),
+        *((ALLOWED_MEMORY_NODES,) if settings.has_static_memory else ()),
+        *(() if with_swap else (MEMORY_SWAP_MAX,)),
     }
-    properties = [each for each in container.properties if with_swap or each.name != _SWAP]
+    properties = [
+        each for each in container.properties if with_swap or each.name != MEMORY_SWAP_MAX
+    ]
     stated = _enforced((*properties, *_default_tasks(default_tasks_max)), is_exclusive=is_exclusive)
     for each in _limited_values(
         UnitKind.SCOPE, stated, otherwise.properties, settings, without=without
     ):
-        if each.name == _WEIGHT:
-            yield replace(each, other=weights[_WEIGHT])
-        elif each.name == _SWAP:
+        if each.name == CPU_WEIGHT:
+            yield replace(each, other=weights[CPU_WEIGHT])
+        elif each.name == MEMORY_SWAP_MAX:
             yield replace(each, also=INFINITY)  # a runtime may write the file beside systemd
         else:
             yield each
@@ -315,7 +328,7 @@ def _tasks_max(settings: KubeletSettings) -> Iterator[PropertyValue]:
     """
     limit = settings.pod_pids_limit
     value = INFINITY if limit is None else limit
-    yield PropertyValue(name="TasksMax", value=value, why="podPidsLimit")
+    yield PropertyValue(name=TASKS_MAX, value=value, why="podPidsLimit")
 
 
 def _hugepage_values(hugepages: Mapping[int, int], why: str) -> Iterator[ExpectedValue]:

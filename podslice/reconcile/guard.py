@@ -21,6 +21,7 @@ from podslice.model.manager import Manager
 from podslice.model.naming import Tree
 from podslice.model.node import Node
 from podslice.model.pod import Pod
+from podslice.model.properties import CPU_WEIGHT, MEMORY_MAX
 from podslice.model.unit import (
     ObservedUnit,
     UnitKind,
@@ -102,10 +103,10 @@ async def claims_beside_kubelet(
     kubelets = cgroups.limits(control_group_of(Tree().root))
     own = cgroups.limits(control_group_of(beside_kubelet(tree)))
     neighbour = Neighbour(
-        memory_max_bytes=_number(kubelets.get("MemoryMax")),
+        memory_max_bytes=_number(kubelets.get(MEMORY_MAX)),
         # the shares of cgroup v1 are other numbers
-        cpu_weight=_number(kubelets.get("CPUWeight")) if cgroups.is_v2 else None,
-        own_weight=_number(own.get("CPUWeight")) if cgroups.is_v2 else None,
+        cpu_weight=_number(kubelets.get(CPU_WEIGHT)) if cgroups.is_v2 else None,
+        own_weight=_number(own.get(CPU_WEIGHT)) if cgroups.is_v2 else None,
     )
     return tuple(check_claims(tree, node, config, neighbour))
 

@@ -18,15 +18,20 @@ from podslice.model.kubelet_node import (
     KubeletSettings,
 )
 from podslice.model.level_plan import LevelValues
-from podslice.model.properties import PROPERTIES, QUOTA_PERIOD_USEC
+from podslice.model.properties import (
+    CPU_QUOTA,
+    CPU_QUOTA_PERIOD,
+    CPU_WEIGHT,
+    MEMORY_MAX,
+    PROPERTIES,
+    QUOTA_PERIOD_USEC,
+    TASKS_MAX,
+)
 from podslice.model.unit import INFINITY, ObservedUnit, UnitName, Value
 from podslice.policy.kubelet_decision import rejects_pod_level
 
-_QUOTA, _PERIOD = "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"
-_LIMITS = (_QUOTA, "MemoryMax", "TasksMax")
-_RESIZED = (_QUOTA, _PERIOD, "CPUWeight", "MemoryMax")
-_UNSET = {"CPUWeight": "100", "IOWeight": "100"}
-"""What the kernel has where a property is unset, other than `max` for those without a limit."""
+_LIMITS = (CPU_QUOTA, MEMORY_MAX, TASKS_MAX)
+_RESIZED = (CPU_QUOTA, CPU_QUOTA_PERIOD, CPU_WEIGHT, MEMORY_MAX)
 _QUOTA_STEP_USEC = 10_000
 _SECOND_USEC = 1_000_000
 
@@ -54,8 +59,8 @@ def read_values(cgroups: CgroupFs, group: str, names: Iterable[str]) -> Mapping[
     if not cgroups.is_v2:
         return {}
     limits = dict(cgroups.limits(group))
-    if _QUOTA in limits:
-        limits[_PERIOD] = limits[_QUOTA]  # one file has both
+    if CPU_QUOTA in limits:
+        limits[CPU_QUOTA_PERIOD] = limits[CPU_QUOTA]  # one file has both
     return {**limits, **cgroups.files(group, [name for name in names if name not in PROPERTIES])}
 
 
@@ -136,7 +141,7 @@ def _known(
 def _effective(name: str, value: Value | None) -> Value | None:
     """Return a value as it acts: systemd's and the kubelet's default period are the same."""
     unset = PROPERTIES[name].unset
-    if name == _PERIOD and value in (None, unset):
+    if name == CPU_QUOTA_PERIOD and value in (None, unset):
         return QUOTA_PERIOD_USEC
     return unset if value is None else value
 
@@ -147,14 +152,14 @@ def is_in_kernel(name: str, value: Value | None, kernel: str, page_size: int) ->
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpu.max ("$MAX $PERIOD"), cpu.weight,
     io.weight, memory.max, pids.max; mm/page_counter.c, page_counter_memparse (whole pages).
     """
-    if name == _QUOTA:
+    if name == CPU_QUOTA:
         return _is_quota(value, kernel)
-    if name == _PERIOD:
+    if name == CPU_QUOTA_PERIOD:
         return split_words(kernel)[1:] == [str(_effective(name, value))]
     number = _effective(name, value)
     row = PROPERTIES[name]
     if number == row.unset and (number == INFINITY or row.codec.separator):
-        return kernel == _UNSET.get(name, "max")
+        return kernel == row.kernel_unset
     if row.codec == BYTES and isinstance(number, int) and number != INFINITY:
         number = number // page_size * page_size
     return kernel == ("max" if number == INFINITY else str(number))

@@ -25,7 +25,7 @@ from podslice.model.kubelet_node import (
     KubeletSettings,
     NodeAudit,
 )
-from podslice.model.properties import PROPERTIES, format_value
+from podslice.model.properties import ALLOWED_CPUS, CPU_WEIGHT, MEMORY_LOW, PROPERTIES, format_value
 from podslice.model.unit import (
     INFINITY,
     ObservedUnit,
@@ -98,7 +98,7 @@ def _has_level(unit: AuditedUnit) -> bool:
     return any(each.kind in _LEVEL for each in levels) and all(
         each.systemd == each.expected.pod_level
         for each in levels
-        if each.expected.name != "MemoryLow"
+        if each.expected.name != MEMORY_LOW
     )
 
 
@@ -203,7 +203,7 @@ def _stray_group(
         hint = (
             f"find its processes: cat {directory}/cgroup.procs; once it is empty: rmdir {directory}"
         )
-    elif (weight := unit.properties.get("CPUWeight", INFINITY)) != INFINITY:
+    elif (weight := unit.properties.get(CPU_WEIGHT, INFINITY)) != INFINITY:
         what += f", with CPUWeight={weight}"
     return AuditFinding(
         kind=FindingKind.UNIT_STRAY,
@@ -253,7 +253,7 @@ def _audit_unit(
     )
     directory = host.cgroups.directory(group)
     findings = [_finding(unit, each, each.kind, directory) for each in values if each.kind]
-    findings += _exclusive_cpus(unit, found.properties.get("AllowedCPUs"), kernel)
+    findings += _exclusive_cpus(unit, found.properties.get(ALLOWED_CPUS), kernel)
     return AuditedUnit(expected=unit, exists=True, values=values), findings
 
 
@@ -265,14 +265,14 @@ def _exclusive_cpus(
     Source: Kubernetes, pkg/kubelet/cm/internal_container_lifecycle_linux.go, PreCreateContainer: the
     container starts with them.
     """
-    texts = [str(each) for each in (systemd, kernel.get("AllowedCPUs")) if each is not None]
+    texts = [str(each) for each in (systemd, kernel.get(ALLOWED_CPUS)) if each is not None]
     wrong = [text for text in texts if len(parse_cpus(text)) != unit.exclusive_cpus]
     if unit.exclusive_cpus and wrong:
         yield AuditFinding(
             kind=FindingKind.VALUE_CHANGED,
             object=unit.name,
             pod=_pod_of(unit),
-            property="AllowedCPUs",
+            property=ALLOWED_CPUS,
             message=f"AllowedCPUs is {wrong[0] or 'unset'}, and the container has"
             f" {unit.exclusive_cpus} CPU{'' if unit.exclusive_cpus == 1 else 's'} for itself",
             hint=_POD_HINT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from podslice.model.further_settings import FURTHER_SETTINGS, format_setting
+from podslice.model.further_settings import FURTHER_SETTINGS
 from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.properties import NEWER, OBSERVED, PROPERTIES, TASKS_MAX
 from podslice.model.unit import INFINITY, ObservedUnit, UnitKind, UnitName
@@ -47,8 +47,8 @@ def _further(
 ) -> Iterator[tuple[str, str]]:
     """Yield the settings that are set: key → value."""
     for name, row in FURTHER_SETTINGS[kind].items():
-        if name in found and found[name] != row.unset:
-            yield row.key, format_setting(name, found[name])
+        if name in found and found[name] not in (row.unset, ()):
+            yield row.key, row.format(found[name])
     # a slice has no default
     unset = INFINITY if kind is UnitKind.SLICE else default_tasks
     if found.get(TASKS_MAX, unset) != unset:

@@ -3,7 +3,7 @@
 import pytest
 
 from podslice.model.codec import share_of_percent
-from podslice.model.further_settings import FURTHER_SETTINGS, format_setting
+from podslice.model.further_settings import FURTHER_SETTINGS
 from podslice.model.properties import MANAGED
 from podslice.model.unit import INFINITY, UnitKind
 
@@ -27,7 +27,8 @@ from podslice.model.unit import INFINITY, UnitKind
     ],
 )
 def test_a_value_is_as_in_a_unit_file(name, value, text):
-    assert format_setting(name, value) == text
+    rows = FURTHER_SETTINGS[UnitKind.SLICE] | FURTHER_SETTINGS[UnitKind.SERVICE]
+    assert rows[name].format(value) == text
 
 
 @pytest.mark.parametrize("kind", [UnitKind.SERVICE, UnitKind.SCOPE, UnitKind.SLICE])

@@ -176,7 +176,7 @@ def test_every_connection_that_changes_something_is_guarded():
     guarded = {name for name, found in made.items() if "Guarded" in found}
     reading = {f"cli/verbs/{verb}.py" for verb in ("audit", "doctor", "version")}
     # these only give a daemon a function that connects
-    agents = {"cli/verbs/agent.py", "cli/kubelet_agent.py"}
+    agents = {"cli/verbs/agent.py"}
     assert connecting - reading - agents == guarded - {"agent/daemon.py"}
     # the exception from the guard sets four properties, and has no other caller
     assert {name for name, found in made.items() if "LevelSlices" in found} == {

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from podslice.agent.announcer import Announcer
 from podslice.agent.context import AgentContext
-from podslice.agent.drift import Drift
 from podslice.agent.manifest_files import ManifestDirectories
-from podslice.agent.operator_changes import OperatorChanges
+from podslice.agent.repair_times import CONTESTED_SEC, CONTESTED_TIMES, RepairTimes
 from podslice.agent.terminations import Terminations
 from podslice.agent.wanted_pods import HeldPods, WantedPods, WantedPodsReader
-from podslice.agent.write_lock import write_lock
 from podslice.errors import ForeignRoot, InputError
 from podslice.model.desired import PodDecision
+from podslice.model.event import Kind
 from podslice.model.pod import Pod
-from podslice.model.properties import managed_of, supported
-from podslice.model.unit import DesiredUnit, UnitName, parent_slice
+from podslice.model.properties import PROPERTIES, managed_of, supported
+from podslice.model.resources import hugetlb_files
+from podslice.model.unit import INFINITY, Caps, DesiredUnit, UnitName, Value, parent_slice
 from podslice.plan import Plan, StartUnit, Step, StopUnit
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import apply
+from podslice.reconcile.manual_changes import take_over
 from podslice.reconcile.pending import find_pending
 from podslice.reconcile.report import Outcome, Report, StepResult
 from podslice.reconcile.request import Request
+from podslice.store import Store
+from podslice.store.lock import held_for
 from podslice.systemd.caching_client import CachingClient, EditedLimits, changed_limits
 from podslice.threads import in_thread
 
@@ -352,3 +357,149 @@ def _stops_pod(step: Step) -> bool:
 def _is_done(report: Report) -> bool:
     """Return whether all steps succeeded; refused pods are not tried again."""
     return not report.stuck and all(result.outcome is Outcome.DONE for result in report.results)
+
+
+class OperatorChanges:
+    """Reads the records of verbs."""
+
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._pods: set[str] = set()
+
+    def take(self) -> set[UnitName]:
+        """Return the units of changes that are over, and remove their records."""
+        changes = take_over(self._context.world.store)
+        pods = {pod for change in changes for pod in change.pods}
+        self._pods |= pods
+        units = {unit for change in changes for unit in change.units}
+        assessment = self._context.assessment
+        if pods and assessment is not None:
+            units |= {unit.name for unit in assessment.desired.units if unit.pod in pods}
+        return units
+
+    def take_pods(self) -> set[str]:
+        """Return the pods of changes since the last call, those under way included."""
+        under_way = self._context.world.store.manual_changes.load()
+        pods = self._pods | {pod for change in under_way for pod in change.pods}
+        self._pods = set()
+        return pods
+
+
+_POLL_SEC = 0.02
+LOCK_TIMEOUT_SEC = 120.0
+"""How long another podslice process may hold the lock."""
+
+
+@asynccontextmanager
+async def write_lock(store: Store) -> AsyncIterator[None]:
+    """Hold the lock; the event loop continues while another process holds it.
+
+    Raises:
+        HostError: another process holds it for too long.
+    """
+    now = asyncio.get_running_loop().time
+    deadline = now() + LOCK_TIMEOUT_SEC
+    while (lock := store.try_lock()) is None:
+        if now() > deadline:
+            raise held_for(LOCK_TIMEOUT_SEC, store.root)
+        await asyncio.sleep(_POLL_SEC)
+    with lock:
+        yield
+
+
+CONTESTED_PAUSE_SEC = 10.0
+"""The pause between two repairs of a contested unit."""
+
+
+class Drift:
+    """Remembers the properties of units while they were as desired."""
+
+    def __init__(self, context: AgentContext, now: Callable[[], float] = time.monotonic) -> None:
+        """Begin without known units; `now` is a monotonic clock."""
+        self._context = context
+        self._settled: dict[UnitName, DesiredUnit] = {}
+        """The units as they were desired then."""
+        self._repairs = RepairTimes(now)
+        self._contested: set[UnitName] = set()
+        self._reload_count: int | None = None
+        """That of systemd at the last `settle`."""
+
+    def settle(self, assessment: Assessment) -> None:
+        """Remember the properties of units, except of those that the plan changes."""
+        due = {step.name for step in assessment.plan.steps}
+        units = {unit.name: unit for unit in assessment.desired.lasting}
+        self._settled = {
+            name: self._settled[name] if name in due else unit
+            for name, unit in units.items()
+            if (name in self._settled if name in due else name in assessment.observed.units)
+        }
+        self._repairs.keep(units)
+        self._contested &= units.keys()
+        self._reload_count = assessment.observed.caps.reload_count
+
+    def forget(self, name: UnitName | None) -> None:
+        """Do not take the next change of a unit for drift; None: of every unit."""
+        if name is None:
+            self._settled.clear()
+        else:
+            self._settled.pop(name, None)
+
+    def is_settled(self, name: UnitName) -> bool:
+        """Return whether a unit was as desired."""
+        return name in self._settled
+
+    def is_repair(self, step: Step) -> bool:
+        """Return whether a step undoes an external change."""
+        unit = self._settled.get(step.name)
+        if unit is None or isinstance(step, StopUnit):
+            return False
+        before = _values(unit)
+        return isinstance(step, StartUnit) or any(
+            change.old != before.get(change.name, _unset(change.name)) for change in step.changes
+        )
+
+    def was_reloaded(self, caps: Caps | None) -> bool:
+        """Return whether systemd has read its unit files again since `settle`; False if not known."""
+        count = None if caps is None else caps.reload_count
+        return None not in (count, self._reload_count) and count != self._reload_count
+
+    def are_contested(self, steps: Iterable[Step]) -> bool:
+        """Return whether all steps are repairs of units that are contested now."""
+        steps = tuple(steps)
+        return bool(steps) and all(
+            self.is_repair(step) and self.is_contested_now(step.name) for step in steps
+        )
+
+    def is_contested_now(self, name: UnitName) -> bool:
+        """Return whether a unit is contested, and was repaired a moment ago."""
+        recent = [age_sec for age_sec in self._repairs.ages(name) if age_sec < CONTESTED_SEC]
+        return len(recent) >= CONTESTED_TIMES and recent[-1] < CONTESTED_PAUSE_SEC
+
+    def count_repair(self, name: UnitName) -> None:
+        """Count a repair; report once that the unit is contested."""
+        self._context.counters.drift()
+        elapsed_sec = self._repairs.count(name)
+        if elapsed_sec is None:
+            self._contested.discard(name)
+        elif name not in self._contested:
+            self._contested.add(name)
+            self._context.events.report(
+                Kind.DRIFT_CONTESTED,
+                f"{name} was restored {CONTESTED_TIMES} times in {elapsed_sec:.0f} s:"
+                f" another program changes it; pausing {CONTESTED_PAUSE_SEC:.0f} s between repairs",
+                unit=name,
+            )
+
+
+def _values(unit: DesiredUnit) -> Mapping[str, Value]:
+    """Return the desired properties and kernel files of a unit."""
+    pages = {
+        name: limit // size * size
+        for size, limit in unit.hugepages.items()
+        for name in hugetlb_files(size)
+    }
+    return {**unit.values, **pages}
+
+
+def _unset(name: str) -> Value | None:
+    return PROPERTIES[name].unset if name in PROPERTIES else INFINITY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -16,13 +17,12 @@ from typer.core import TyperCommand, TyperGroup
 
 from podslice import __version__
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
-from podslice.cli.color_option import Color, color_option
 from podslice.cli.command_line import Verb
-from podslice.cli.command_tree import read_app, read_verb
+from podslice.cli.command_tree import format_help, read_app, read_verb
+from podslice.cli.options import declared
 from podslice.cli.output import choose_colors, note, write
 from podslice.cli.suggestions import suggest_option, suggest_verb
 from podslice.cli.verb_table import BELOW_NODE, SUMMARIES, VERB_GROUPS
-from podslice.cli.views.help import format_help
 from podslice.cli.views.problem_lines import problem_line, problem_lines
 from podslice.cli.views.style import ColorMode
 from podslice.errors import InputError, PodsliceError, Problem
@@ -234,3 +234,27 @@ def root(
         raise typer.Exit
     if context.invoked_subcommand is None:
         write([context.get_help()])
+
+
+Color = Annotated[
+    ColorMode | None,
+    typer.Option(
+        "--color",
+        help="When to color the output; auto: on a terminal, unless NO_COLOR is set or TERM is dumb.",
+    ),
+]
+_PARAMETER = inspect.Parameter(
+    "color", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Color
+)
+
+
+def color_option(verb: Callable[..., int]) -> Callable[..., int]:
+    """Add `--color`, which every verb has."""
+    signature = inspect.signature(verb, eval_str=True)
+    parameters = [*signature.parameters.values(), _PARAMETER]
+
+    def with_color(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)
+        choose_colors(given.pop("color", None))
+        return verb(**given)
+
+    return declared(with_color, verb, parameters)

@@ -15,11 +15,10 @@ from podslice.cli.output import note
 from podslice.errors import HostError, PodsliceError, invalid
 from podslice.model.workload import Exec, HttpGet, Probe, TcpSocket
 from podslice.processes.container_network import find_process, give_up_rights, join_network
-from podslice.processes.probe_attempt import in_child
 from podslice.processes.probe_commands import ProbedTarget, attempt_command, request_command, serve
 from podslice.processes.probe_connection import connect
 from podslice.processes.probe_http import get
-from podslice.processes.probing import ProbeKind, begin, parse_probes
+from podslice.processes.probing import ProbeKind, begin, in_child, parse_probes
 from podslice.systemd.notify import Notifier
 
 NOT_ALIVE = 3

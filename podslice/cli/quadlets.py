@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,6 @@ from podslice.cli.output import note, write
 from podslice.cli.own_program import PROGRAM, own_program
 from podslice.cli.start_at_boot import note_start_at_boot
 from podslice.cli.views.problem_lines import problem_lines
-from podslice.cli.views.quadlet_lines import quadlet_lines
 from podslice.errors import HostError, InputError, Problem, printable
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
@@ -29,7 +28,7 @@ from podslice.programs import NoAnswerError, run_program
 from podslice.quadlet.archive import with_archive
 from podslice.quadlet.generate import generate
 from podslice.quadlet.probes import program_problem
-from podslice.quadlet.result import ARCHIVE_SUFFIX, Options, Quadlets
+from podslice.quadlet.result import ARCHIVE_SUFFIX, Options, Quadlets, is_data
 
 if TYPE_CHECKING:
     from podslice.cli.options import Planning
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from podslice.inputs.manifest.workloads import LoadedWorkloads
     from podslice.model.desired import PodDecision
     from podslice.model.manager import Manager
+    from podslice.quadlet.result import File, Quadlets
 
 _VERSION_WAIT_SEC = 30.0
 _EXTRACT = "tar --extract --preserve-permissions --directory=/ --file=FILE"
@@ -215,3 +215,25 @@ def further_problems(problems: Iterable[Problem], loaded: LoadedPods) -> list[Pr
     """Return the problems that the pods do not have already."""
     known = {str(each) for each in loaded.all_problems}
     return [each for each in problems if str(each) not in known]
+
+
+def quadlet_lines(quadlets: Quadlets, top: str) -> Iterator[str]:
+    """Yield the files of a pod, each below its name; contents of Secrets are not among them.
+
+    `top` is the directory of podslice's own files on the host.
+    """
+    for file in quadlets.files:
+        path = f"{top}/{file.path}" if is_data(file.path) else file.path
+        yield f"### {printable(path)} (mode {file.mode:04o})"
+        yield from _content(file)
+        yield ""
+
+
+def _content(file: File) -> Iterator[str]:
+    if file.is_secret:
+        yield f"# {len(file.content)} bytes, which are written to a file only"
+        return
+    try:
+        yield from file.text.removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        yield f"# {len(file.content)} bytes, which are not text"

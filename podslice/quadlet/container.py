@@ -5,7 +5,8 @@ Source: podman 5.4, podman-systemd.unit(5); pkg/systemd/quadlet/quadlet.go, Conv
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,13 +15,20 @@ from podslice.model.pod import ContainerKind
 from podslice.model.pod_texts import checked
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import GENERATED, INFINITY
-from podslice.model.workload import SECCOMP_ROOT, ContainerWorkload, PodWorkload, Pull, Security
-from podslice.quadlet.expansion import Expanded, expand, expand_variables
-from podslice.quadlet.hooks import hook_line, stop_line, stop_timeout_sec
+from podslice.model.workload import (
+    SECCOMP_ROOT,
+    ContainerWorkload,
+    Exec,
+    PodWorkload,
+    Pull,
+    Security,
+    Sleep,
+    Variable,
+)
 from podslice.quadlet.order import add_order, add_restart, is_last_init
 from podslice.quadlet.pod_names import Names, stem
 from podslice.quadlet.probes import add_health, needs_prober, prober_start_line
-from podslice.quadlet.result import SECRET_MODE, UNIT_MODE, File, Options
+from podslice.quadlet.result import PODMAN, SECRET_MODE, UNIT_MODE, File, Options
 from podslice.quadlet.unit_text import (
     EMPTY_VARIABLE,
     Section,
@@ -229,3 +237,88 @@ def _add_security(body: Section, security: Security) -> None:
         if label := getattr(security.selinux, part):
             checked(f"{_SECURITY}.seLinuxOptions.{part}", label)
             body.add("PodmanArgs", argument(f"--security-opt=label={part}:{label}"))
+
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expanded:
+    """A text after expansion."""
+
+    text: str
+    is_secret: bool = False
+    """Whether a Secret's value is in it."""
+
+
+def expand_variables(variables: Iterable[Variable]) -> dict[str, Expanded]:
+    """Return the variables of a container by name; each may refer to earlier ones."""
+    known: dict[str, Expanded] = {}
+    for each in variables:
+        if each.is_literal:
+            known[each.name] = Expanded(text=each.value, is_secret=each.is_secret)
+        else:
+            known[each.name] = expand(each.value, known)
+    return known
+
+
+def expand(text: str, known: Mapping[str, Expanded]) -> Expanded:
+    """Replace `$(NAME)` of known variables; `$$` is a dollar sign, and the rest remains."""
+    is_secret = False
+
+    def replace(match: re.Match[str]) -> str:
+        nonlocal is_secret
+        name = match[1]
+        if name is None:
+            return "$"
+        if name not in known:
+            return match[0]
+        is_secret = is_secret or known[name].is_secret
+        return known[name].text
+
+    expanded = _REFERENCE.sub(replace, text)
+    return Expanded(text=expanded, is_secret=is_secret)
+
+
+_GRACE_MIN_SEC = 2
+"""The time that a container always has between its signal and the end.
+
+Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_container.go, minimumGracePeriodInSeconds.
+"""
+# A container that has exited by itself has no hook: systemd states no main process then.
+# The time is that since boot, which no change of the clock affects.
+_STOP = (
+    '[ -n "$MAINPID" ] || exit 0; grace=$1 name=$2; shift 2; '
+    'read -r start _ </proc/uptime; timeout --kill-after=1 "$grace" "$@"; '
+    "read -r end _ </proc/uptime; left=$((grace + ${start%.*} - ${end%.*})); "
+    f"[ $left -gt {_GRACE_MIN_SEC} ] || left={_GRACE_MIN_SEC}; "
+    f'exec {PODMAN} stop --ignore --time=$left "$name"'
+)
+
+
+def stop_timeout_sec(grace_sec: int) -> int:
+    """Return the time between a container's signal and its end, where no hook has used some of it."""
+    return max(grace_sec, _GRACE_MIN_SEC)
+
+
+def hook_line(action: Exec | Sleep, container: str) -> str:
+    """Return the command line of a hook, with podman's name of its container."""
+    return words(_command(action, container))
+
+
+def stop_line(action: Exec | Sleep, container: str, grace_sec: int) -> str | None:
+    """Return the command line that runs a hook and then stops the container; None without any time.
+
+    What the hook leaves of the grace period is between the signal and the end. A hook that fails, or
+    that takes the whole period, does not keep the container from its stop.
+    """
+    if grace_sec == 0:
+        return None
+    script = ("/usr/bin/sh", "-c", _STOP, "sh", str(grace_sec), container)
+    return f"-{words((*script, *_command(action, container)))}"
+
+
+def _command(action: Exec | Sleep, container: str) -> tuple[str, ...]:
+    if isinstance(action, Sleep):
+        return ("/usr/bin/sleep", str(action.seconds))
+    return (PODMAN, "exec", container, *action.command)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from podslice.errors import HostError
 from podslice.model.container_exit import ContainerHistory
+from podslice.model.manual_change import ManualChange
 from podslice.model.node_state import AgentState, Eviction
 from podslice.model.pod import NO_PROGRESS, InitProgress, Pod
 from podslice.model.reserved_values import ReservedValues
-from podslice.store import histories, lock, marks, volume_directories
+from podslice.store import histories, lock, marks
 from podslice.store.atomic import (
     Stamp,
     directory_stamp,
@@ -23,10 +25,10 @@ from podslice.store.atomic import (
     read_json,
     remove,
     scan,
+    unlink_link,
     write_json,
     writing,
 )
-from podslice.store.change_records import ManualChanges
 from podslice.store.records import VERSION, Record, RecordReader, Records, digest, format_record
 
 
@@ -319,7 +321,7 @@ class Store:
 
         A directory that is a mount or contains one is kept.
         """
-        return volume_directories.discard(self._volumes(uid))
+        return discard(self._volumes(uid))
 
     def _volumes(self, uid: str) -> Path:
         return self._pods / uid / "volumes"
@@ -331,7 +333,7 @@ class Store:
                 with contextlib.suppress(OSError):
                     Path(file.path).unlink()
             elif not (file.name.endswith(".json") or self._record(file.name).exists()):
-                volume_directories.remove_empty(Path(file.path))
+                remove_empty(Path(file.path))
         for directory in entries(self._containers):
             if not self._record(directory.name).exists():
                 with contextlib.suppress(OSError):
@@ -389,3 +391,85 @@ def _files(directory: Path) -> list[os.DirEntry[str]]:
 
 def _name(file: os.DirEntry[str]) -> str:
     return file.name
+
+
+class ManualChanges:
+    """A file for each process of podslice."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def save(self, change: ManualChange) -> None:
+        """Write the record of a change.
+
+        Raises:
+            HostError: it can't be written.
+        """
+        with writing(self.directory):
+            write_json(self._path(change), asdict(change))
+
+    def load(self) -> tuple[ManualChange, ...]:
+        """Return the recorded changes; damaged records are removed."""
+        found = []
+        for path in entries(self.directory):
+            if path.suffix != ".json":
+                continue  # it is being written
+            with suppress(OSError):
+                change = marks.read(marks.manual_change, read_json(path))
+                if change is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    found.append(change)
+        return tuple(found)
+
+    def drop(self, change: ManualChange) -> None:
+        """Remove a record, if there is one.
+
+        Raises:
+            HostError: it can't be removed.
+        """
+        with writing(self.directory):
+            remove(self._path(change))
+        with suppress(OSError):
+            self.directory.rmdir()
+
+    def _path(self, change: ManualChange) -> Path:
+        return self.directory / f"{change.pid}-{change.started_ticks}.json"
+
+
+def discard(volumes: Path) -> tuple[str, ...]:
+    """Remove the directories of a pod's volumes; return those that could not be removed.
+
+    A directory that is a mount or contains one is kept.
+    """
+    pod = volumes.parent
+    paths = [] if pod.is_symlink() else entries(volumes)
+    left = tuple(str(path) for path in paths if not _remove(path))
+    remove_empty(pod)
+    return left
+
+
+def remove_empty(directory: Path) -> None:
+    """Remove the directories of a pod that are empty and not mounts; of a link, only the link."""
+    volumes = directory / "volumes"
+    with contextlib.suppress(OSError):
+        if unlink_link(directory):
+            return
+        unlink_link(volumes)
+    for path in (*entries(volumes), volumes, directory):
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
+def _remove(path: Path) -> bool:
+    """Remove a directory with its content unless it contains a mount; return whether it did."""
+    try:
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+        elif any(os.path.ismount(directory) for directory, _, _ in os.walk(path)):
+            return False
+        else:
+            shutil.rmtree(path)
+    except (OSError, RecursionError):
+        return False
+    return True

@@ -15,7 +15,15 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, assert_never
 
-from podslice.errors import BusUnavailable, NoSuchUnit, UnitExists
+from podslice.errors import (
+    BadProperty,
+    BusUnavailable,
+    CallTimeout,
+    NoSuchUnit,
+    Refused,
+    SystemdError,
+    UnitExists,
+)
 from podslice.kernel.cpusets import read_possible
 from podslice.model.manager import Manager
 from podslice.model.properties import MANAGED, PROPERTIES
@@ -28,7 +36,6 @@ from podslice.model.unit import (
     UnitName,
     Value,
 )
-from podslice.systemd.bus_errors import error_of
 from podslice.systemd.call_checks import check_change, check_name, is_changeable, kind_of
 from podslice.systemd.change_signals import MATCHES, ChangeSignals
 from podslice.systemd.client import (
@@ -50,13 +57,13 @@ from podslice.systemd.client import (
     StopBatch,
 )
 from podslice.systemd.dbus.connection import Connection, ConnectionLost, Peer
-from podslice.systemd.inspect_unit import inspect_unit
+from podslice.systemd.dbus.wire import Received
+from podslice.systemd.inspect_unit import inspect_unit, read_definition, read_predecessors
 from podslice.systemd.jobs import MATCH, Jobs
 from podslice.systemd.manager_calls import ManagerCalls, exists, is_as_requested, is_implied
 from podslice.systemd.observe_units import observe_units
 from podslice.systemd.slice_files import SliceFiles
 from podslice.systemd.tasks import run_concurrently
-from podslice.systemd.unit_definitions import read_definition, read_predecessors
 
 if TYPE_CHECKING:
     from podslice.model.inspected_unit import InspectedUnit
@@ -395,3 +402,45 @@ def _unique_slice() -> UnitName:
 
 def _format_names(names: Sequence[UnitName]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+_BUS = "org.freedesktop.DBus.Error."
+_SYSTEMD = "org.freedesktop.systemd1."
+
+_ERRORS: dict[str, type[SystemdError]] = {
+    _SYSTEMD + "UnitExists": UnitExists,
+    _SYSTEMD + "NoSuchUnit": NoSuchUnit,
+    _SYSTEMD + "BadUnitSetting": BadProperty,  # a required property is missing
+    _BUS + "InvalidArgs": BadProperty,
+    _BUS + "PropertyReadOnly": BadProperty,  # systemd replies so to an unknown property, too
+    _BUS + "UnknownProperty": BadProperty,
+    _BUS + "FileNotFound": BadProperty,  # a scope without processes
+    _BUS + "UnixProcessIdUnknown": BadProperty,  # a process that has exited
+    "System.Error.ENXIO": BadProperty,  # a value of the wrong type
+    "System.Error.ESRCH": BadProperty,  # as UnixProcessIdUnknown, from 255 on
+    _BUS + "AccessDenied": Refused,
+    _BUS + "AuthFailed": Refused,
+    _BUS + "InteractiveAuthorizationRequired": Refused,
+    "System.Error.EACCES": Refused,
+    "System.Error.EPERM": Refused,
+    _BUS + "Timeout": CallTimeout,
+    _BUS + "TimedOut": CallTimeout,
+    _BUS + "LimitsExceeded": BusUnavailable,
+}
+"""By name; every other error is a SystemdError whose message has the name."""
+
+_PROCESS_EXITED = {_BUS + "UnixProcessIdUnknown", "System.Error.ESRCH"}
+_AS_ROOT = "run as root, or use --user"
+
+
+def error_of(reply: Received, about: str) -> SystemdError:
+    """Return the error for an error reply; `about` is the unit, or another subject of the call."""
+    reason = reply.reason
+    if reply.error_name in _PROCESS_EXITED:
+        reason = f"a process has exited ({reason})"
+    kind = _ERRORS.get(reply.error_name, SystemdError)
+    if kind is Refused:
+        return Refused(f"{about}: access denied ({reason}); {_AS_ROOT}")
+    if kind is SystemdError:
+        return SystemdError(f"{about}: {reason} ({reply.error_name})")
+    return kind(f"{about}: {reason}")

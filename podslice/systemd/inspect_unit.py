@@ -8,9 +8,11 @@ from podslice.model.further_settings import FURTHER_SETTINGS
 from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.properties import NEWER, OBSERVED, PROPERTIES, TASKS_MAX
 from podslice.model.unit import INFINITY, ObservedUnit, UnitKind, UnitName
+from podslice.model.unit_definition import UnitDefinition
 from podslice.systemd.call_checks import kind_of
 from podslice.systemd.dbus.wire import Wire
 from podslice.systemd.manager_calls import STARTED, ManagerCalls, exists
+from podslice.systemd.tasks import run_concurrently
 
 
 async def inspect_unit(name: UnitName, calls: ManagerCalls) -> InspectedUnit | None:
@@ -53,3 +55,37 @@ def _further(
     unset = INFINITY if kind is UnitKind.SLICE else default_tasks
     if found.get(TASKS_MAX, unset) != unset:
         yield TASKS_MAX, PROPERTIES[TASKS_MAX].format(found[TASKS_MAX])
+
+
+_FURTHER = ("Id", "DropInPaths", "Triggers")
+
+
+async def read_definition(name: UnitName, calls: ManagerCalls) -> UnitDefinition:
+    """Return the definition of a unit, which is loaded for this."""
+    found = await calls.properties(name, _FURTHER)
+    return UnitDefinition(
+        name=UnitName(found["Id"]),
+        load_state=found["LoadState"],
+        active_state=found["ActiveState"],
+        transient=found["Transient"],
+        fragment_path=found["FragmentPath"],
+        drop_ins=tuple(found.get("DropInPaths", ())),
+        slice=found.get("Slice", ""),
+        control_group=found.get("ControlGroup", ""),
+        triggers=tuple(found.get("Triggers", ())),
+    )
+
+
+async def read_predecessors(name: UnitName, calls: ManagerCalls) -> frozenset[UnitName]:
+    """Return the units that a unit is ordered after, directly or by way of others."""
+    found: set[UnitName] = set()
+    todo = {name}
+    while todo:
+        after = await run_concurrently(_read_after(each, calls) for each in todo)
+        todo = {UnitName(each) for names in after for each in names} - found
+        found |= todo
+    return frozenset(found)
+
+
+async def _read_after(name: UnitName, calls: ManagerCalls) -> tuple[str, ...]:
+    return tuple(await calls.unit_property(name, "After"))

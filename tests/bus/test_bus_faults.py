@@ -26,8 +26,7 @@ from podslice.errors import (
 from podslice.model.container_exit import ContainerExit
 from podslice.model.manager import Manager
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.systemd.bus import Bus
-from podslice.systemd.bus_errors import error_of
+from podslice.systemd.bus import Bus, error_of
 from podslice.systemd.dbus import connection, wire
 from podslice.systemd.dbus.connection import Connection, Peer
 from tests.bus.scripted_bus import (

@@ -57,13 +57,17 @@ from podslice.store import Store
 from podslice.store.level_record import LevelRecord
 from podslice.store.usage_files import UsageFiles
 from podslice.systemd import journalctl
-from podslice.systemd.bus_errors import error_of
+from podslice.systemd.bus import error_of
 from podslice.systemd.change_signals import ChangeSignals
 from podslice.systemd.dbus import handshake, wire
 from podslice.systemd.dbus.connection import Connection, Peer
 from podslice.systemd.jobs import Jobs
-from podslice.usage.prometheus_history import make_history, make_pod_history
-from podslice.usage.range_answer import parse_error, parse_range
+from podslice.usage.prometheus_history import (
+    make_history,
+    make_pod_history,
+    parse_error,
+    parse_range,
+)
 from tests.configuration import load_config
 
 HERE = Path(__file__).resolve().parent

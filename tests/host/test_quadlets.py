@@ -12,7 +12,7 @@ from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
 from podslice.model.workload import Exec, Sleep
 from podslice.processes.quadlet_files import Directories, installed, write_quadlets
-from podslice.quadlet.hooks import stop_line
+from podslice.quadlet.container import stop_line
 from podslice.quadlet.result import PODMAN, is_data
 from podslice.quadlet.volume_units import MAKE_BELOW
 from tests.cases import quadlets

@@ -6,6 +6,8 @@ import asyncio
 import ctypes
 import gc
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podslice.agent.daemon import Daemon, Setup
+from podslice.agent.kubelet_daemon import KubeletDaemon, KubeletSetup
 from podslice.cli.arguments import DONE
-from podslice.cli.host import load_node, runtime_directory, usage_directory
-from podslice.cli.kubelet_agent import run_kubelet_agent
+from podslice.cli.host import level_directory, load_node, runtime_directory, usage_directory
 from podslice.cli.kubelet_options import (
     Insecure,
     Kubeconfig,
@@ -27,10 +29,15 @@ from podslice.cli.kubelet_options import (
     KubeletVersion,
     check_options,
 )
+from podslice.cli.kubelet_source import POD_LIST, connect, read_kubelet_settings
 from podslice.cli.options import Planning, agent_options
 from podslice.cli.own_program import own_program
 from podslice.cli.wanted import manifest_directories
 from podslice.errors import InputError
+from podslice.inputs.kubelet.kubelet_config import read_version
+from podslice.inputs.kubelet.pod_list import parse_pod_list
+from podslice.kernel.cgroup import CgroupFs
+from podslice.model.kubelet_node import KubeletNode
 from podslice.policy.allocatable import check_host
 from podslice.reconcile.world import World
 from podslice.store import Store
@@ -39,8 +46,13 @@ from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier, listen_fds
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from podslice.agent.daemon import Setup
+    from podslice.cli.options import Planning
+    from podslice.kubelet.kubelet_api import KubeletApi
     from podslice.model.config import Config
+    from podslice.model.kubelet_node import KubeletSettings
     from podslice.model.node import Node
 
 _M_MMAP_THRESHOLD = -3
@@ -177,3 +189,96 @@ def _release_large_blocks() -> None:
     """
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+
+
+SETTINGS_SEC = 60.0
+"""How long the configuration and the version of the kubelet, and the credentials, are used."""
+
+
+class FollowedKubelet:
+    """A kubelet whose configuration may change with each of its restarts."""
+
+    def __init__(
+        self, source: KubeletSource, url: str, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`now` is a monotonic clock."""
+        self._source = source
+        self._url = url
+        self._now = now
+        self._known: tuple[float, KubeletApi, KubeletSettings, Node] | None = None
+
+    def check(self) -> None:
+        """Check the options, without a connection.
+
+        Raises:
+            InputError: the address, the version or a file is invalid.
+            HostError: the credentials are not valid.
+        """
+        connect(self._source, self._url)
+        if self._source.version is not None:
+            read_version(self._source.version)
+
+    def refresh(self) -> None:
+        """Read everything again next time."""
+        self._known = None
+
+    def read(self) -> KubeletNode:
+        """Return the pods and the configuration; after a failure everything is read again.
+
+        Raises:
+            HostError: the kubelet does not reply as expected.
+            InputError: a file or a document is invalid.
+        """
+        known, self._known = self._known, None
+        if known is None or self._now() - known[0] >= SETTINGS_SEC:
+            known = self._read_settings()
+        _, api, settings, node = known
+        name = f"{self._url}{POD_LIST}"
+        pods = parse_pod_list(api.get(POD_LIST), name, keeps_invalid=True)
+        self._known = known
+        return KubeletNode(pods=pods, settings=settings, node=node)
+
+    def _read_settings(self) -> tuple[float, KubeletApi, KubeletSettings, Node]:
+        at = self._now()
+        api = connect(self._source, self._url)
+        settings = read_kubelet_settings(self._source, self._url, api, assumes_version=False)
+        return at, api, settings, load_node(settings.config)
+
+
+def run_kubelet_agent(
+    source: KubeletSource, planning: Planning, socket: Path | None, *, restores: bool
+) -> None:
+    """Run the agent that applies pod levels on the slices of a kubelet.
+
+    Raises:
+        InputError: the address or a file of the options is invalid.
+        HostError: another agent runs, or a socket cannot be opened.
+    """
+    kubelet = FollowedKubelet(source, source.url or "")
+    kubelet.check()
+
+    async def serve() -> None:
+        await KubeletDaemon(_setup_levels(kubelet, planning, socket, restores=restores)).run()
+
+    asyncio.run(serve())
+
+
+def _setup_levels(
+    kubelet: FollowedKubelet, planning: Planning, socket: Path | None, *, restores: bool
+) -> KubeletSetup:
+    """Return the arguments of the daemon, with its connections."""
+    environment = dict(os.environ)
+    directory = level_directory(planning.manager)
+    return KubeletSetup(
+        read=kubelet.read,
+        refresh=kubelet.refresh,
+        connect=lambda on_change: bus.Bus(planning.manager, on_change=on_change),
+        config=planning.config,
+        directory=directory,
+        journal=Journal(manager=planning.manager),
+        notifier=Notifier(environment),
+        cgroups=CgroupFs(),
+        sockets=listen_fds(environment),
+        socket_path=socket or directory / "agent.sock",
+        restores=restores,
+    )

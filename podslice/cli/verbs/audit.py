@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,9 +23,15 @@ from podslice.cli.kubelet_options import (
 )
 from podslice.cli.kubelet_source import read_kubelet
 from podslice.cli.output import OutputFormat, emit, write
-from podslice.cli.views import audit_views, documents
+from podslice.cli.views import documents
+from podslice.cli.views.documents import listed, number
+from podslice.cli.views.layout import Column, Shorten, remedy_section, table
+from podslice.cli.views.style import Role, Styled
 from podslice.kernel.cgroup import CgroupFs
+from podslice.metric_text import format_head, format_sample
+from podslice.model.kubelet_node import FindingKind
 from podslice.model.manager import SYSTEM
+from podslice.model.properties import PROPERTIES, format_value
 from podslice.policy.kubelet_values import expect_node
 from podslice.store.level_record import LevelRecord
 from podslice.systemd import bus
@@ -33,8 +41,18 @@ from podslice.usage.kubelet_units import audit_units, unit_patterns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from podslice.model.kubelet_node import KubeletPod, KubeletSettings, NodeAudit
+    from podslice.cli.views.documents import Document
+    from podslice.cli.views.style import Cell, Display
+    from podslice.model.kubelet_node import (
+        AuditedUnit,
+        AuditedValue,
+        AuditFinding,
+        KubeletPod,
+        KubeletSettings,
+        NodeAudit,
+    )
     from podslice.model.node import Node
+    from podslice.model.unit import Value
 
 
 class AuditFormat(StrEnum):
@@ -86,12 +104,12 @@ def audit(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         )
     )
     if output is AuditFormat.PROMETHEUS:
-        write(audit_views.metrics(found))
+        write(metrics(found))
     else:
         emit(
             OutputFormat(output),
-            document=lambda: documents.document(**audit_views.document(found)),
-            lines=lambda display: audit_views.lines(found, display),
+            document=lambda: documents.document(**document(found)),
+            lines=lambda display: lines(found, display),
             names=lambda: dict.fromkeys(each.object for each in found.problems),
         )
     return DIFFERENCES if found.problems else DONE
@@ -118,3 +136,165 @@ async def _observe(pods: Sequence[KubeletPod], node: Node, settings: KubeletSett
         page_size=node.page_size_bytes,
     )
     return audit_units(expected, host, settings)
+
+
+_UNIT = Column(title="UNIT", min_width=28, shorten=Shorten.MIDDLE)
+_COLUMNS = (
+    _UNIT,
+    Column(title="POD", min_width=12, shorten=Shorten.MIDDLE),
+    Column(title="CONTAINER", drop=1, min_width=8, shorten=Shorten.MIDDLE),
+    Column(title="STATE", min_width=8),
+)
+_VALUES = (
+    _UNIT,
+    *(Column(title=title) for title in ("PROPERTY", "EXPECTED", "SYSTEMD", "KERNEL", "WHY")),
+)
+_AS_EXPECTED, _PENDING, _MISSING = "as expected", "pending", "missing"
+_DIFFERENT, _KNOWN = "differs", "known"
+_ROLES = {_AS_EXPECTED: Role.GOOD, _KNOWN: Role.GOOD, _PENDING: Role.DIM}
+
+
+def lines(found: NodeAudit, display: Display) -> Iterator[str]:
+    """Yield a line for each unit, then the problems and the known behaviour."""
+    yield from table(_COLUMNS, (_unit_cells(each) for each in found.units), display)
+    if display.wide:
+        yield ""
+        cells = (
+            _value_cells(unit, each)
+            for unit in found.units
+            for each in unit.values
+            if each.expected.has_source or each.kind
+        )
+        yield from table(_VALUES, cells, display)
+    known = [each for each in found.findings if each.kind.is_known]
+    yield from _listed("PROBLEMS", found.problems, display)
+    yield from _listed("KNOWN BEHAVIOUR OF THE KUBELET", known, display)
+    if not found.problems:
+        yield ""
+        yield display.paint("no problems found", Role.GOOD)
+
+
+def _state(unit: AuditedUnit) -> str:
+    if not unit.exists:
+        return _MISSING if unit.expected.is_required else _PENDING
+    kinds = {each.kind for each in unit.values if each.kind}
+    if any(not kind.is_known for kind in kinds):
+        return _DIFFERENT
+    return _KNOWN if kinds else _AS_EXPECTED
+
+
+def _unit_cells(unit: AuditedUnit) -> Sequence[Cell]:
+    expected, state = unit.expected, _state(unit)
+    pod = expected.pod.pod.key if expected.pod else "-"
+    cell = Styled(state, _ROLES.get(state, Role.ERROR))
+    return expected.name, pod, expected.container or "-", cell
+
+
+def _value_cells(unit: AuditedUnit, found: AuditedValue) -> Sequence[Cell]:
+    expected = found.expected
+    is_property = expected.name in PROPERTIES
+    return (
+        unit.expected.name,
+        PROPERTIES[expected.name].key if is_property else expected.name,
+        _text(expected.name, expected.value),
+        "-" if found.systemd is None else _text(expected.name, found.systemd),
+        found.kernel or "-",
+        expected.why,
+    )
+
+
+def _text(name: str, value: Value | None) -> str:
+    return format_value(name, value) if name in PROPERTIES else str(value)
+
+
+def _listed(title: str, found: Sequence[AuditFinding], display: Display) -> Iterator[str]:
+    """Return findings with their remedies."""
+    sentences = [(_sentence(each), each.hint) for each in found]
+    return remedy_section(title, sentences, display, "more; to see all: podslice audit -o json")
+
+
+def _sentence(found: AuditFinding) -> str:
+    whose = f" ({found.pod})" if found.pod and found.pod != found.object else ""
+    return f"{found.object}{whose}: {found.message}"
+
+
+def document(found: NodeAudit) -> Document:
+    """Return the units with their values, and the findings."""
+    return {
+        "units": listed(found.units, _unit_document),
+        "findings": listed(found.findings, _finding_document),
+    }
+
+
+def _unit_document(unit: AuditedUnit) -> Document:
+    expected = unit.expected
+    return {
+        "unit": expected.name,
+        "control_group": expected.control_group,
+        "pod": expected.pod.pod.key if expected.pod else None,
+        "container": expected.container,
+        "exists": unit.exists,
+        "properties": listed(unit.values, _value_document),
+    }
+
+
+def _value_document(found: AuditedValue) -> Document:
+    return {
+        "name": found.expected.name,
+        "expected": number(found.expected.value),
+        "systemd": number(found.systemd),
+        "kernel": found.kernel,
+        "finding": found.kind.value if found.kind else None,
+        "why": found.expected.why,
+    }
+
+
+def _finding_document(found: AuditFinding) -> Document:
+    return {
+        "kind": found.kind.value,
+        "known": found.kind.is_known,
+        "object": found.object,
+        "pod": found.pod,
+        "property": found.property,
+        "message": found.message,
+        "hint": found.hint,
+    }
+
+
+def metrics(found: NodeAudit) -> Iterator[str]:
+    """Yield the findings as metrics in the text format of Prometheus."""
+    counts = Counter(each.kind for each in found.findings)
+    yield from _family(
+        "podslice_audit_findings",
+        'Findings of the last audit by kind; those with known="true" are not problems.',
+        (
+            ({"kind": kind.value, "known": str(kind.is_known).lower()}, counts[kind])
+            for kind in FindingKind
+        ),
+    )
+    compared = sum(unit.exists for unit in found.units)
+    yield from _family("podslice_audit_units", "Units that were compared.", [({}, compared)])
+    yield from _family(
+        "podslice_audit_finding",
+        "One problem of the last audit; the value is always 1.",
+        ((labels, 1) for labels in _unique(map(_labels, found.problems))),
+    )
+
+
+def _labels(found: AuditFinding) -> dict[str, str]:
+    return {
+        "kind": found.kind.value,
+        "object": found.object,
+        "pod": found.pod or "",
+        "property": found.property or "",
+    }
+
+
+def _unique(labels: Iterable[dict[str, str]]) -> Iterator[dict[str, str]]:
+    return (dict(each) for each in dict.fromkeys(tuple(each.items()) for each in labels))
+
+
+def _family(name: str, text: str, samples: Iterable[tuple[dict[str, str], int]]) -> Iterator[str]:
+    yield format_head(name, "gauge", text)
+    for labels, value in samples:
+        yield format_sample(name, labels, str(value))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,28 +15,36 @@ import typer
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED, TextOrJson
 from podslice.cli.file_tree import FileTree, leaving
 from podslice.cli.node_files import FileChange, body, mark
-from podslice.cli.node_proposal import (
-    KUBE,
-    SYSTEM,
-    Proposal,
-    config_text,
-    explain,
-    proposals_document,
-    propose,
-    read_stated,
-    table,
-)
 from podslice.cli.output import ReportFormat, note, write, write_json
-from podslice.cli.views import node_file_documents
+from podslice.cli.views import documents
+from podslice.cli.views.pod_documents import division
+from podslice.cli.views.tables import columns
 from podslice.errors import InputError, Problem, printable
-from podslice.inputs.options.config_files import CONFIG_DIRECTORIES, CONFIG_NAME, read_files
+from podslice.inputs.options.config_files import (
+    CONFIG_DIRECTORIES,
+    CONFIG_NAME,
+    make_config,
+    read_files,
+)
+from podslice.inputs.options.values import read_reservation
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.host import read_node
 from podslice.model.naming import KUBE_RESERVED_SLICE
-from podslice.policy.providers import PROVIDERS, by_provider
+from podslice.model.quantity import format_bytes, format_milli
+from podslice.policy.allocatable import allocate, validate_node
+from podslice.policy.providers import (
+    PROVIDERS,
+    Reservation,
+    by_provider,
+    explain_provider,
+    explain_system,
+    system_reservation,
+)
 
 if TYPE_CHECKING:
+    from podslice.cli.node_files import FileChange
     from podslice.cli.views.documents import Document
+    from podslice.errors import Problem
     from podslice.model.node import Node
 
 CONFIG = "etc/podslice/podslice.toml"
@@ -49,6 +60,9 @@ _UNIT_DIRECTORIES = (
 """Source: systemd.unit(5), "Unit File Load Path"."""
 _SLICE_FILE = f"etc/systemd/system/{KUBE_RESERVED_SLICE}"
 SYSTEM_SLICES = ("/system.slice", "/user.slice")
+
+KUBE, SYSTEM = "kube-reserved", "system-reserved"
+"""Keys of the configuration."""
 
 _SLICE_UNIT = """\
 [Unit]
@@ -251,9 +265,9 @@ def _document(
 ) -> Document:
     """Return the document of `init` and `reset`."""
     placed = {root / _drop_in(name): f"{name}.service" for name in SERVICES}
-    return node_file_documents.document(
+    return document(
         changes,
-        node_file_documents.read_allocation(node, changes, root),
+        read_allocation(node, changes, root),
         problems,
         placed=placed,
         config=root / CONFIG,
@@ -355,3 +369,187 @@ def used_by_system() -> int | None:
     used = [cgroups.usage(slice_).memory_bytes for slice_ in SYSTEM_SLICES]
     counted = [number for number in used if number is not None]
     return sum(counted) if counted else None
+
+
+_AGENT = "podslice-agent.service"
+
+
+def read_allocation(node: Node, changes: Sequence[FileChange], root: Path) -> Document:
+    """Return the division of the node after the changes, with all configuration files.
+
+    With a configuration that is invalid the division is not known, and its problems are listed.
+    """
+    texts = {each.path: None if each.after is None else each.after.encode() for each in changes}
+    try:
+        files = read_files(root=root, texts=texts)
+        config = make_config(files, {})
+        problems = validate_node(node, config)
+    except InputError as error:
+        found = documents.listed(error.problems, documents.problem)
+        unknown = dict.fromkeys(("capacity", "reserved", "allocatable", "effective"))
+        return {**unknown, "configuration_problems": found}
+    return {
+        **division(allocate(node, config)),
+        "effective": dict(sorted(files.options.items())),
+        "configuration_problems": documents.listed(problems, documents.problem),
+    }
+
+
+def document(
+    changes: Sequence[FileChange],
+    allocation: Document,
+    problems: Sequence[Problem],
+    *,
+    placed: Mapping[Path, str],
+    config: Path,
+    dry_run: bool,
+) -> Document:
+    """Return the document; `placed` are the services by their drop-in."""
+    changed = {each.path for each in changes if each.is_change}
+    return documents.document(
+        changed=bool(changed),
+        dry_run=dry_run,
+        **allocation,
+        files=[
+            {
+                "path": str(each.path),
+                "changed": each.is_change,
+                "before": each.before,
+                "after": each.after,
+            }
+            for each in changes
+        ],
+        services=[service for path, service in placed.items() if _exists_after(path, changes)],
+        needs_daemon_reload=bool(changed - {config}),
+        needs_restart=[service for path, service in placed.items() if path in changed],
+        needs_reload=[_AGENT] if config in changed else [],
+        problems=documents.listed(problems, documents.problem),
+    )
+
+
+def _exists_after(path: Path, changes: Sequence[FileChange]) -> bool:
+    return any(each.path == path and each.after is not None for each in changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """The reservations to write, with their reasons."""
+
+    kube: Reservation
+    why_kube: str
+    formula: str
+    system: Reservation
+    why_system: str
+    stated: Mapping[str, str]
+    """The values of options that are written instead, by key."""
+
+    def value(self, key: str) -> str:
+        """Return what is written."""
+        return self.stated.get(key) or _flag(self.kube if key == KUBE else self.system)
+
+    def why(self, key: str, proposed: str) -> str:
+        """Return the reason: that of the proposal, unless the value is stated."""
+        return f"as stated with --{key}" if key in self.stated else proposed
+
+
+def read_stated(options: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the reservations that are stated, by key.
+
+    Raises:
+        InputError: one is invalid; it has every problem.
+    """
+    stated = {key: value for key, value in options.items() if value is not None}
+    problems: list[Problem] = []
+    for key, value in stated.items():
+        try:
+            read_reservation(value)
+        except InputError as error:
+            problems += (each.within(f"--{key}") for each in error.problems)
+    if problems:
+        raise InputError(problems)
+    return stated
+
+
+def propose(
+    node: Node,
+    proposals: Mapping[str, Reservation],
+    like: str | None,
+    pods: int,
+    stated: Mapping[str, str],
+    used_bytes: int | None,
+) -> Proposal:
+    """Return the reservations of one provider, or those with the least memory, and the system's."""
+    least = min(proposals, key=lambda name: proposals[name].memory_bytes)
+    return Proposal(
+        kube=proposals[like or least],
+        why_kube=f"as {like}" if like else f"as {least}, the lowest memory of the three",
+        formula=explain_provider(like or least, pods),
+        system=system_reservation(node, used_bytes),
+        why_system=explain_system(used_bytes),
+        stated=stated,
+    )
+
+
+def config_text(proposal: Proposal) -> str:
+    """Return the text of `podslice.toml`."""
+    why_kube = proposal.why(KUBE, f"{proposal.why_kube}: {proposal.formula}")
+    why_system = proposal.why(SYSTEM, "")
+    why_system = f", {why_system}" if why_system else f": {proposal.why_system}"
+    return "\n".join(
+        (
+            *_comment(f"Reserved for container runtimes and podslice, {why_kube}."),
+            f"{KUBE} = {json.dumps(proposal.value(KUBE))}",
+            f'kube-reserved-cgroup = "/{KUBE_RESERVED_SLICE}"',
+            *_comment(f"Reserved for system daemons{why_system}."),
+            f"{SYSTEM} = {json.dumps(proposal.value(SYSTEM))}",
+            "# Limits pods only. Measure the usage before adding kube-reserved here.",
+            'enforce-node-allocatable = "pods"',
+            "",
+        )
+    )
+
+
+def _comment(text: str) -> list[str]:
+    return wrap(text, 98, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+
+
+def _flag(reservation: Reservation) -> str:
+    cpu, memory = format_milli(reservation.cpu_milli), format_bytes(reservation.memory_bytes)
+    return f"cpu={cpu},memory={memory}"
+
+
+def table(proposals: dict[str, Reservation], system: Reservation) -> Iterator[str]:
+    """Return a table of the providers' reservations, and of the system's."""
+    kept = {f"kube, as {name}": each for name, each in proposals.items()} | {"system": system}
+    rows = [
+        (name, format_milli(each.cpu_milli), format_bytes(each.memory_bytes))
+        for name, each in kept.items()
+    ]
+    return columns([("RESERVATION", "CPU", "MEMORY"), *rows])
+
+
+def explain(proposal: Proposal, pods: int) -> Iterator[str]:
+    """Yield each provider's formula, and the proposed values, with their sources."""
+    yield from (f"{name}: {explain_provider(name, pods)}" for name in PROVIDERS)
+    yield f"system: {proposal.why_system}"
+    yield ""
+    why_kube = proposal.why(KUBE, proposal.why_kube)
+    why_system = f", {proposal.why(SYSTEM, '')}".removesuffix(", ")
+    yield f"{KUBE} {proposal.value(KUBE)}: for container runtimes and podslice, {why_kube}"
+    yield f"{SYSTEM} {proposal.value(SYSTEM)}: for system daemons{why_system}"
+
+
+def proposals_document(
+    by_name: Mapping[str, Reservation], proposal: Proposal, pods: int
+) -> Document:
+    """Return the reservation that each provider proposes, and the one for the system."""
+    formulas = {name: explain_provider(name, pods) for name in by_name}
+    formulas["system"] = proposal.why_system
+    return {
+        name: {
+            "cpu_milli": each.cpu_milli,
+            "memory_bytes": each.memory_bytes,
+            "formula": formulas[name],
+        }
+        for name, each in {**by_name, "system": proposal.system}.items()
+    }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from podslice.cli import configuration, host
@@ -10,7 +12,8 @@ from podslice.cli.arguments import DONE, FAILED, Output
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.recorded_usage import recorded_files, see_agent
-from podslice.cli.views import documents, reservation_lines
+from podslice.cli.views import documents, pod_documents
+from podslice.cli.views.layout import Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, Problem, invalid
 from podslice.model.naming import (
@@ -18,13 +21,25 @@ from podslice.model.naming import (
     kube_reserved_slice,
     system_reserved_slice,
 )
+from podslice.model.quantity import about_bytes, format_milli
+from podslice.model.resources import CPU, MEMORY, format_amount, rounded_up
 from podslice.model.usage_history import PodHistory
+from podslice.policy.allocatable import reserved_for_system
+from podslice.policy.proposal import format_age
 from podslice.policy.providers import by_provider
-from podslice.policy.reservation_recommendation import slice_usage
+from podslice.policy.reservation_recommendation import (
+    SliceUsage,
+    recommend_reservation,
+    slice_usage,
+)
 
 if TYPE_CHECKING:
+    from podslice.cli.views.documents import Document
+    from podslice.cli.views.style import Display
     from podslice.model.config import Config
+    from podslice.model.resources import Amounts
     from podslice.model.unit import UnitName
+    from podslice.policy.providers import Reservation
     from podslice.policy.reservation_recommendation import SliceUsage
 
 _PODS = 30
@@ -43,7 +58,7 @@ def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     kube, system = _units_of(planning.config)
     capacity = {**host.load_node(planning.config).capacity, **planning.config.capacity}
     usage = _read(planning, [*kube, *system])
-    found = reservation_lines.Reservations(
+    found = Reservations(
         usage=tuple(usage),
         kube=tuple(each for each in usage if each.unit in kube),
         system=tuple(each for each in usage if each.unit in system),
@@ -52,8 +67,8 @@ def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     )
     emit(
         output,
-        document=lambda: documents.document(**reservation_lines.document(found)),
-        lines=lambda display: reservation_lines.lines(found, display),
+        document=lambda: documents.document(**document(found)),
+        lines=lambda display: lines(found, display),
         names=lambda: [each.unit for each in usage],
     )
     return DONE if any(each.samples for each in usage) else FAILED
@@ -85,3 +100,110 @@ def _read(planning: Planning, units: list[UnitName]) -> list[SliceUsage]:
         hint = f"the agent records it, {see_agent(planning.manager)}"
         note(problem_line(Problem(message="no usage of slices is recorded yet", hint=hint)))
     return found
+
+
+_USED = (
+    Column(title="SLICE", min_width=16, shorten=Shorten.MIDDLE),
+    Column(title="HISTORY", drop=1),
+    Column(title="CPU P99"),
+    Column(title="CPU PEAK", drop=3),
+    Column(title="MEM P99", drop=2),
+    Column(title="MEM PEAK"),
+)
+_RESERVED = (Column(title="RESERVATION"), Column(title="CPU"), Column(title="MEMORY"))
+_WHY = (
+    "CPU: the 99th percentile of minutes, and 15 %; memory: the highest peak of 8 days, and 15 %."
+    " Providers reserve for container runtimes and a kubelet only"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservations:
+    """Everything that is shown."""
+
+    usage: tuple[SliceUsage, ...]
+    kube: tuple[SliceUsage, ...]
+    """The slices of kube-reserved."""
+    system: tuple[SliceUsage, ...]
+    config: Config
+    providers: Mapping[str, Reservation]
+
+    @property
+    def rows(self) -> Iterator[tuple[str, Amounts, Reservation | None]]:
+        """Yield each reservation with its present and its recommended amounts."""
+        config = self.config
+        yield "kube-reserved", rounded_up(config.kube_reserved), recommend_reservation(self.kube)
+        system = recommend_reservation(self.system)
+        yield "system-reserved", rounded_up(reserved_for_system(config)), system
+
+
+def lines(found: Reservations, display: Display) -> Iterator[str]:
+    """Yield the table of the slices, that of the reservations, and the formula."""
+    yield from table(_USED, map(_used, found.usage), display)
+    yield ""
+    rows = []
+    for name, current, recommended in found.rows:
+        rows.append((f"{name}, now", *_stated(current)))
+        rows.append((f"{name}, recommended", *_reservation(recommended)))
+    rows += [(f"kube-reserved, as {name}", *_reservation(r)) for name, r in found.providers.items()]
+    yield from table(_RESERVED, rows, display)
+    yield ""
+    yield from fold(_WHY, display)
+
+
+def document(found: Reservations) -> Document:
+    """Return what slices have used, and the reservations."""
+    return {
+        "slices": [
+            {
+                "unit": each.unit,
+                "history_sec": each.age_sec,
+                "samples": each.samples,
+                "cpu_p99_milli": each.used.cpu_milli,
+                "cpu_peak_milli": each.used.cpu_peak_milli,
+                "memory_p99_bytes": each.used.memory_bytes,
+                "memory_peak_bytes": each.used.memory_peak_bytes,
+            }
+            for each in found.usage
+        ],
+        "reservations": {
+            name: {
+                "current": pod_documents.amounts(current),
+                "recommended": None if recommended is None else _document(recommended),
+            }
+            for name, current, recommended in found.rows
+        },
+        "providers": {name: _document(each) for name, each in found.providers.items()},
+    }
+
+
+def _used(usage: SliceUsage) -> tuple[str, ...]:
+    used = usage.used
+    return (
+        usage.unit,
+        format_age(usage.age_sec) if usage.samples else "-",
+        *(
+            "-" if each is None else format_milli(each)
+            for each in (used.cpu_milli, used.cpu_peak_milli)
+        ),
+        *(
+            "-" if each is None else about_bytes(each)
+            for each in (used.memory_bytes, used.memory_peak_bytes)
+        ),
+    )
+
+
+def _stated(amounts: Amounts) -> tuple[str, ...]:
+    return tuple(
+        format_amount(name, amounts[name]) if name in amounts else "-" for name in (CPU, MEMORY)
+    )
+
+
+def _reservation(found: Reservation | None) -> tuple[str, str]:
+    if found is None:
+        return "-", "-"
+    return format_milli(found.cpu_milli), about_bytes(found.memory_bytes)
+
+
+def _document(found: Reservation) -> Document:
+    return {"cpu_milli": found.cpu_milli, "memory_bytes": found.memory_bytes}

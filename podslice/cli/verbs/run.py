@@ -23,8 +23,14 @@ from podslice.errors import HostError, InputError, PodsliceError, Problem
 from podslice.model.event import Kind
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import UnitName
-from podslice.processes.ends import OomKills, is_followed, variables_of
-from podslice.processes.foreground import Child, exit_like, fork
+from podslice.processes.foreground import (
+    Child,
+    OomKills,
+    exit_like,
+    fork,
+    is_followed,
+    variables_of,
+)
 from podslice.processes.launch import (
     Invocation,
     become,

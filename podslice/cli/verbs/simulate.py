@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from podslice.cli import configuration
-from podslice.cli.arguments import DONE, FAILED, Namespace, Output
-from podslice.cli.assumptions import AssumptionOptions, Known, read_assumptions
+from podslice.cli.arguments import DONE, FAILED, Namespace, Output, key_of, nearest_pod
 from podslice.cli.host import applied_pods, load_node, recorded_pods
 from podslice.cli.manifests import load_candidates
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.picture_files import writer_of
 from podslice.cli.views import documents
-from podslice.cli.views.bar_chart import chart_of
+from podslice.cli.views.bar_chart import BAR_COLOR, MARK_COLOR, BarChart, chart_of, svg
 from podslice.cli.views.simulation import (
     Simulation,
     make_simulation,
     simulation_document,
     simulation_lines,
 )
+from podslice.errors import HostError, InputError, Problem, invalid
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.host_slices import read_host_slices, usual_slices
+from podslice.model.cpu_list import parse_cpus
 from podslice.model.pod import InitProgress
 from podslice.model.resources import CPU
 from podslice.policy.cpu_sharing import share_cpu
-from podslice.policy.cpu_tree import cpu_tree
+from podslice.policy.cpu_tree import Assumptions, cpu_tree
 from podslice.policy.desire import desire
 from podslice.reconcile.report import describe_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from matplotlib.figure import Figure
 
     from podslice.model.cpu_group import CpuGroup
     from podslice.model.desired import Desired
@@ -181,3 +185,154 @@ def _emit(found: Simulation, output: OutputFormat) -> None:
         lines=lambda display: simulation_lines(found, display),
         names=lambda: [unit.pod.pod.key for unit in found.units if unit.pod],
     )
+
+
+def writer_of(path: Path) -> Callable[[BarChart], None]:
+    """Return the function that writes a chart to a file, by the ending of its name.
+
+    Raises:
+        InputError: the ending is unknown.
+        HostError: it is PNG, and matplotlib is not installed.
+    """
+    if path.suffix == ".svg":
+        return lambda chart: _write_svg(chart, path)
+    if path.suffix != ".png":
+        raise invalid(f"{path.name!r} does not end in .svg or .png", where="--plot")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise HostError(
+            "--plot: PNG requires matplotlib, which is not installed; write a file that ends in"
+            " .svg, or install python3-matplotlib"
+        ) from error
+    return lambda chart: _write_png(chart, path, Figure(figsize=(9, 1 + len(chart.bars) / 4)))
+
+
+def _write_svg(chart: BarChart, path: Path) -> None:
+    path.write_text(svg(chart), encoding="utf-8")
+
+
+def _write_png(chart: BarChart, path: Path, figure: Figure) -> None:
+    """Draw the same bars with matplotlib."""
+    figure.set_layout_engine("tight")
+    axes = figure.add_subplot()
+    places = range(len(chart.bars))
+    drawn = axes.barh(places, [each.value for each in chart.bars], color=BAR_COLOR)
+    axes.bar_label(drawn, [each.text for each in chart.bars], padding=4)
+    for place, each in zip(places, chart.bars, strict=True):
+        if each.mark is not None:
+            axes.plot([each.mark, each.mark], [place - 0.4, place + 0.4], color=MARK_COLOR)
+    axes.set_yticks(places, [each.label for each in chart.bars])
+    axes.set_xlim(0, chart.whole)
+    axes.set_xticks([])
+    axes.invert_yaxis()
+    axes.set_title(chart.title)
+    figure.savefig(path, metadata={"Software": None})
+
+
+_NAME = "NAME is a pod, or a slice outside of the pods"
+_THREADS_MAX = 100_000
+_THREADS = (f"is not NAME=NUMBER with a number from 1 to {_THREADS_MAX}", "as web=2")
+_SHOWN = 64
+"""Characters of a wrong value."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssumptionOptions:
+    """The values of the options, as they are on the command line."""
+
+    idle: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    """`NAME=NUMBER`."""
+    cpus: tuple[str, ...] = ()
+    """`NAME=LIST`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the options can name, and the CPUs that there are."""
+
+    pods: Collection[str]
+    slices: Collection[str]
+    namespace: str | None
+    cpu_count: int
+
+
+def read_assumptions(stated: AssumptionOptions, known: Known) -> Assumptions:
+    """Return what the options assume, by pod (`namespace/name`) or slice.
+
+    Raises:
+        InputError: options are wrong; it has every problem.
+    """
+    problems: list[Problem] = []
+    last = known.cpu_count - 1
+    cpus = (f"is not NAME=LIST with CPUs from 0 to {last}", f"as web=0-{last}")
+
+    def parse_present(text: str) -> frozenset[int]:
+        numbers = parse_cpus(text)
+        if not numbers or max(numbers) > last:
+            raise ValueError(text)
+        return frozenset(numbers)
+
+    found = Assumptions(
+        idle=frozenset(_find("--idle", stated.idle, known, problems)),
+        threads=dict(
+            _pairs("--threads", stated.threads, _parse_threads, _THREADS, known, problems)
+        ),
+        cpus=dict(_pairs("--allowed-cpus", stated.cpus, parse_present, cpus, known, problems)),
+    )
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def _parse_threads(text: str) -> int:
+    """Parse a number of threads.
+
+    Raises:
+        ValueError: it is not a number in the range.
+    """
+    number = int(text) if len(text) <= len(str(_THREADS_MAX)) else 0
+    if not 0 < number <= _THREADS_MAX:
+        raise ValueError(text)
+    return number
+
+
+def _pairs(
+    option: str,
+    texts: Iterable[str],
+    parse: Callable[[str], T],
+    wrong: tuple[str, str],
+    known: Known,
+    problems: list[Problem],
+) -> Iterator[tuple[str, T]]:
+    """Yield the names with their values; `wrong` is the message and the hint for others."""
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            parsed = parse(value)
+        except ValueError:
+            message, hint = wrong
+            problems.append(
+                Problem(where=option, message=f"{text[:_SHOWN]!r} {message}", hint=hint)
+            )
+        else:
+            for key in _find(option, (name,), known, problems):
+                yield key, parsed
+
+
+def _find(
+    option: str, names: Iterable[str], known: Known, problems: list[Problem]
+) -> Iterator[str]:
+    """Yield the keys of pods and the slices that are known; the others are problems."""
+    for name in names:
+        if name in known.slices:
+            yield name
+        elif (key := key_of(name, known.namespace)) in known.pods:
+            yield key
+        else:
+            slices = f"slices: {', '.join(known.slices)}" if known.slices else ""
+            hint = nearest_pod(key, known.pods) or slices or _NAME
+            problems.append(Problem(where=option, message=f"{name!r} is unknown", hint=hint))

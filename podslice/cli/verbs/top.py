@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
-from typing import Annotated
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 
-from podslice.cli import configuration, terminal
+from podslice.cli import configuration, interrupts, terminal
 from podslice.cli.arguments import (
     DONE,
     OnlyNamespace,
@@ -19,14 +25,18 @@ from podslice.cli.arguments import (
     pod_filter,
 )
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import OutputFormat, emit
+from podslice.cli.output import OutputFormat, display_on_terminal, emit
+from podslice.cli.pod_observer import PodPage, read_page
 from podslice.cli.session import in_world
-from podslice.cli.top_page import LivePage
-from podslice.cli.usage_observer import observe_interval
-from podslice.cli.views import documents, usage_head, usage_table
+from podslice.cli.usage_observer import ObservedUsage, UsageObserver, observe_interval
+from podslice.cli.views import documents, status_lines, top_view, usage_head, usage_table
+from podslice.cli.views.layout import fold
+from podslice.cli.views.pod_page import pod_page
 from podslice.cli.views.style import Display
+from podslice.cli.views.top_view import Frame, TopState
 from podslice.errors import InputError, Problem
 from podslice.inputs.options.values import read_duration
+from podslice.reconcile.world import LiveWorld
 
 _INTERVALS_SEC = (0.1, 3600)
 
@@ -97,3 +107,108 @@ def _interval_sec(text: str) -> float:
     except InputError as error:
         raise InputError(each.within("--interval") for each in error.problems) from error
     raise InputError(Problem(where="--interval", message=message, hint=hint))
+
+
+_FIRST_SEC = 0.5
+"""The pause before the second measurement, which gives the first rates."""
+_QUIT = "q"
+
+
+class LivePage:
+    """The full-screen page, from start to end."""
+
+    def __init__(
+        self, world: LiveWorld, shown: PodFilter, sort: Sort, interval_sec: float, *, wide: bool
+    ) -> None:
+        # notes would overwrite the page
+        self._world = replace(world, on_note=lambda _: None)
+        self._observer = UsageObserver(self._world, shown)
+        self._state = TopState(sort=sort, wide=wide)
+        self._interval_sec = interval_sec
+        self._observed: ObservedUsage | None = None
+        self._page: PodPage | None = None
+        self._has_opened = asyncio.Event()
+        self._screen = terminal.Screen(self._on_key, self._draw)
+
+    async def run(self) -> int:
+        """Show the page until it is closed, and return the exit code.
+
+        Raises:
+            Interrupted: SIGTERM has ended it; Ctrl-C is its intended end.
+        """
+        with self._screen.full_screen():
+            self._draw()
+            tasks = [asyncio.create_task(each) for each in (self._refresh(), self._refresh_page())]
+            ends: set[asyncio.Future[Any]] = {*tasks, self._screen.ended_by}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        number = self._screen.ended_by.result()
+        if number == signal.SIGTERM:
+            raise interrupts.Interrupted(number)
+        return DONE if number == signal.SIGINT else 128 + number
+
+    async def _refresh(self) -> None:
+        pause_sec = min(_FIRST_SEC, self._interval_sec)
+        while True:
+            self._observed = await self._observer.observe()
+            self._draw()
+            await asyncio.sleep(pause_sec)
+            pause_sec = self._interval_sec
+
+    async def _refresh_page(self) -> None:
+        """Observe the pod whose page is open."""
+        while True:
+            await self._has_opened.wait()
+            self._has_opened.clear()
+            while pod := self._state.opened:
+                self._page = await read_page(self._world, pod)
+                self._draw()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._interval_sec):
+                        await self._has_opened.wait()
+                self._has_opened.clear()
+
+    def _on_key(self, key: str) -> None:
+        if key == _QUIT and not self._state.is_typing:
+            self._screen.end(signal.SIGINT)
+            return
+        pods: Sequence[str] = ()
+        if self._observed is not None:
+            usage = top_view.select(self._observed.usage, self._state)
+            pods = [each.name for each in usage.pods]
+        before = self._state.opened
+        self._state = top_view.press(self._state, key, pods)
+        if self._state.opened != before:
+            self._page = None
+            self._has_opened.set()
+        self._draw()
+
+    def _draw(self) -> None:
+        width, height = self._screen.size
+        frame = self._frame(display_on_terminal(width, wide=self._state.wide), height)
+        self._state = frame.state
+        self._screen.draw(frame.lines, marked=frame.marked)
+
+    def _frame(self, display: Display, height: int) -> Frame:
+        if self._observed is None:
+            return Frame(lines=["loading …"], state=self._state)
+        if self._state.shows_help:
+            return top_view.draw_help(self._state, display, height)
+        usage, summary = self._observed.usage, self._observed.summary
+        if self._state.opened:
+            return top_view.draw_page(self._state, self._page_lines(display), display, height)
+        at = datetime.fromtimestamp(usage.stats.time_usec / 1e6, UTC).astimezone()
+        title = top_view.format_title(self._state, usage, f"{at:%H:%M:%S}", self._interval_sec)
+        return top_view.draw_list(self._state, usage, summary, title, display, height)
+
+    def _page_lines(self, display: Display) -> list[str]:
+        page, pod = self._page, self._state.opened
+        if page is None or page.pod != pod:
+            return ["loading …"]
+        if page.detail is None:
+            text = page.error or f"pod {pod} is no longer applied"
+            return list(fold(text, display))
+        return [*pod_page(page.detail, display), *status_lines.problems(page.problems, display)]

@@ -5,7 +5,9 @@ The status is written by the kubelet. A field of an unexpected type counts as no
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +15,6 @@ from typing import Any
 
 from podslice.errors import InputError, Problem, Severity, invalid, quote
 from podslice.inputs.budget import Budget, Exhausted
-from podslice.inputs.kubelet.static_pods import LOGS, find_static_uids
 from podslice.inputs.limits import OBJECT_BYTES_MAX
 from podslice.inputs.manifest.load import LoadedPods, load_pods, load_text
 from podslice.inputs.scalars import extend_path
@@ -44,6 +45,8 @@ _NODES_SHOWN = 3
 _SAVE = "kubectl get pods -A -o json --field-selector spec.nodeName=NODE"
 _KEPT = frozenset({"Node"})
 """A kind without a pod, so that the documents are kept."""
+LOGS = Path("/var/log/pods")
+"""Source: Kubernetes, pkg/kubelet/apis/config/v1beta1/defaults.go, PodLogsDir."""
 
 
 def read_pod_list(
@@ -227,3 +230,35 @@ def _read_time(value: object) -> int | None:
         return int(datetime.fromisoformat(str(value)).timestamp())
     except (ValueError, OverflowError):
         return None
+
+
+def find_static_uids(pods: Sequence[Pod], logs: Path = LOGS) -> Mapping[str, str]:
+    """Return the uids of static pods by their keys; of pods without a directory none.
+
+    A directory is `NAMESPACE_NAME-NODE_UID`. A pod has a new one after each change of its manifest:
+    the newest counts. Of two pods whose names begin a directory's name, the longer name does.
+
+    Source: Kubernetes, pkg/kubelet/kuberuntime/helpers.go, BuildPodLogsDirectory;
+    pkg/kubelet/config/common.go, applyDefaults and generatePodName.
+    """
+    names = sorted(((pod.namespace, pod.name, pod.key) for pod in pods), key=_by_length)
+    found: dict[str, tuple[float, str]] = {}
+    for changed, namespace, name, uid in _directories(logs):
+        for pod_namespace, pod_name, key in names:
+            if namespace == pod_namespace and name.startswith(f"{pod_name}-"):
+                found[key] = max(found.get(key, (changed, uid)), (changed, uid))
+                break
+    return {key: uid for key, (_, uid) in found.items()}
+
+
+def _by_length(names: tuple[str, str, str]) -> int:
+    return -len(names[1])
+
+
+def _directories(logs: Path) -> Iterator[tuple[float, str, str, str]]:
+    """Yield the time of the last change, namespace, name and uid of each directory."""
+    with suppress(OSError), os.scandir(logs) as entries:
+        for entry in entries:
+            parts = entry.name.split("_")
+            if len(parts) == 3 and is_uid(parts[2]):
+                yield entry.stat().st_mtime, parts[0], parts[1], parts[2]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated
 
 from podslice.inputs.manifest.names import check_label
 from podslice.inputs.manifest.schema import read_model
-from podslice.inputs.manifest.workload_claim_models import (
-    ClaimSpecFields,
-    ClaimTemplateFields,
-    StatefulSetFields,
-)
 from podslice.inputs.manifest.workload_fields import Refusals, is_stated
+from podslice.inputs.manifest.workload_models import ENTRIES, Fields, Text
 from podslice.inputs.scalars import extend_path
 from podslice.model.pod import Pod
 from podslice.model.workload import Claim
@@ -63,3 +60,31 @@ def _refuse_unkept(spec: ClaimSpecFields, path: str, refusals: Refusals) -> None
     for name, value in (("dataSource", spec.data_source), ("dataSourceRef", spec.data_source_ref)):
         if is_stated(value):
             refusals.refuse(f"{path}.{name}", "a volume of podman begins empty")
+
+
+class ClaimNameFields(Fields):
+    """`metadata` of a claim's template; labels mean nothing on a single host."""
+
+    name: Text | None = None
+
+
+class ClaimSpecFields(Fields):
+    """`spec` of a claim's template; a volume of podman has neither a size nor a class."""
+
+    volume_mode: Text | None = None
+    data_source: object = None
+    data_source_ref: object = None
+
+
+class ClaimTemplateFields(Fields):
+    """One entry of `volumeClaimTemplates`."""
+
+    metadata: ClaimNameFields | None = None
+    spec: ClaimSpecFields | None = None
+
+
+class StatefulSetFields(Fields):
+    """`spec` of a StatefulSet."""
+
+    volume_claim_templates: Annotated[list[ClaimTemplateFields | None], ENTRIES] | None = None
+    """An entry of another type is reported, and read as none."""

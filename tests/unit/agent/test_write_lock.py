@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from podslice.agent import write_lock as module
-from podslice.agent.write_lock import write_lock
+from podslice.agent import reconciler as module
+from podslice.agent.reconciler import write_lock
 from podslice.errors import HostError
 from podslice.store import Store
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import pytest
 
 from podslice import __main__
-from podslice.cli import caller, container_log, host, manual_log, options, quadlets, wanted
+from podslice.cli import host, manual_log, options, quadlets, wanted
 from podslice.cli.app import run
-from podslice.cli.verbs import doctor
+from podslice.cli.verbs import containers, doctor
 from podslice.errors import BusUnavailable
 from podslice.inputs.options.config_files import read_as, read_files
 from podslice.kernel.cgroup import CgroupFs
@@ -85,10 +85,10 @@ def here(tmp_path, monkeypatch, journal):
     monkeypatch.setattr(wanted, "manifest_directories", lambda *_: (str(root / "manifests"),))
     monkeypatch.setattr(host, "usage_directory", lambda *_: str(root / "usage"))
     monkeypatch.setitem(CgroupFs.__init__.__kwdefaults__, "mount", root / "cgroup")
-    monkeypatch.setattr(caller, "read_login_uid", lambda: None)
+    monkeypatch.setattr(manual_log, "read_login_uid", lambda: None)
     for name in ("SUDO_USER", "SUDO_UID"):
         monkeypatch.delenv(name, raising=False)
-    for module in (container_log, manual_log):
+    for module in (containers, manual_log):
         monkeypatch.setattr(module, "Journal", lambda **_: journal)
     work = tmp_path / "work"
     work.mkdir()

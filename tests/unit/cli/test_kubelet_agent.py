@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.cli import kubelet_agent
-from podslice.cli.kubelet_agent import FollowedKubelet
 from podslice.cli.kubelet_options import KubeletSource, check_options
+from podslice.cli.verbs import agent
+from podslice.cli.verbs.agent import FollowedKubelet
 from podslice.errors import HostError, InputError
 from podslice.model.config import Config, PodsFrom
 from podslice.model.manager import SYSTEM
@@ -81,7 +81,7 @@ def server(allow_effects, tmp_path, monkeypatch):
     recorded = RecordedNode()
     recorded.pods[0]["metadata"]["annotations"] = {"podslice.io/resources": "{"}
     recorded.pods[1]["metadata"].pop("uid")
-    monkeypatch.setattr(kubelet_agent, "load_node", lambda _: node("cpu=4,memory=8Gi"))
+    monkeypatch.setattr(agent, "load_node", lambda _: node("cpu=4,memory=8Gi"))
     (tmp_path / "config.json").write_text(json.dumps(recorded.config))
     with KubeletServer() as server:
         server.documents = {

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from podslice.cli import caller
-from podslice.cli.caller import find_caller
+from podslice.cli import manual_log
+from podslice.cli.manual_log import find_caller
 from podslice.kernel.proc import read_process
 from podslice.model.event import Kind
 from podslice.model.manual_change import Account, Caller
@@ -171,18 +171,18 @@ ALICE = Account(uid=1000, name="alice")
     ],
 )
 def test_the_environment_of_sudo(monkeypatch, environment, sudo):
-    monkeypatch.setattr(caller, "read_login_uid", lambda: None)
+    monkeypatch.setattr(manual_log, "read_login_uid", lambda: None)
     assert find_caller(environment) == Caller(sudo=sudo)
 
 
 @pytest.mark.parametrize(("uid", "name"), [(0, "root"), (2**32 - 7, "")])
 def test_the_account_of_the_login(monkeypatch, uid, name):
-    monkeypatch.setattr(caller, "read_login_uid", lambda: uid)
+    monkeypatch.setattr(manual_log, "read_login_uid", lambda: uid)
     assert find_caller({}) == Caller(login=Account(uid=uid, name=name))
 
 
 def test_the_caller_is_in_the_fields(podslice, memory, web, journal, monkeypatch):
-    monkeypatch.setattr(caller, "read_login_uid", lambda: 0)
+    monkeypatch.setattr(manual_log, "read_login_uid", lambda: 0)
     monkeypatch.setenv("SUDO_USER", "alice\n")
     podslice("apply", "-f", web)
     (event,) = journal.all

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.cli.views.node_bars import node_bars
+from podslice.cli.verbs.node import node_bars
 from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import width_of
 from podslice.model.config import Config

@@ -11,9 +11,8 @@ import pytest
 
 from podslice.cli.prober import attempt, requester
 from podslice.model.workload import Exec, HttpGet, Probe, TcpSocket
-from podslice.processes.probe_attempt import in_child
 from podslice.processes.probe_commands import ProbedTarget, attempt_command
-from podslice.processes.probing import ProbeKind
+from podslice.processes.probing import ProbeKind, in_child
 
 pytestmark = pytest.mark.usefixtures("allow_effects")
 LOOPBACK = "127.0.0.1"

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from podslice.cli import output, progress
-from podslice.cli.progress import StepProgress
-from podslice.cli.views.progress_line import Waiting, progress_line
+from podslice.cli.progress import StepProgress, Waiting, progress_line
 from podslice.model.unit import Occupants, UnitName
 from podslice.plan import Plan, StopUnit
 from podslice.reconcile.report import Outcome, StepResult

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from podslice.files import read_regular
-from podslice.inputs import links
-from podslice.inputs.links import locate_entitled
+from podslice.inputs import source
+from podslice.inputs.source import locate_entitled
 
 STRANGER, READER = 4711, 4712
 
@@ -159,6 +159,6 @@ def test_a_link_that_is_replaced_after_it_was_followed_is_rejected(reader, tmp_p
             link(path, mine)
         return descriptor
 
-    monkeypatch.setattr(links, "follow_links", swapped)
+    monkeypatch.setattr(source, "follow_links", swapped)
     with pytest.raises(ValueError, match="cannot be checked"):
         read(path)

@@ -9,7 +9,7 @@ import pytest
 
 from podslice.kernel.proc import children
 from podslice.processes.container_network import find_process, give_up_rights, join_network
-from podslice.processes.probe_attempt import in_child
+from podslice.processes.probing import in_child
 
 pytestmark = pytest.mark.usefixtures("allow_effects")
 NOBODY = 65534

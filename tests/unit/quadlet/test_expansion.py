@@ -3,7 +3,7 @@
 import pytest
 
 from podslice.model.workload import Variable
-from podslice.quadlet.expansion import Expanded, expand, expand_variables
+from podslice.quadlet.container import Expanded, expand, expand_variables
 
 # Source: Kubernetes, third_party/forked/golang/expansion/expand_test.go
 KUBELET = {"VAR_A": "A", "VAR_B": "B", "VAR_C": "C", "VAR_REF": "$(VAR_A)", "VAR_EMPTY": ""}

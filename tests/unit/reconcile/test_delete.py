@@ -260,7 +260,7 @@ async def test_volumes_that_are_still_mounted_keep_the_record(tmp_path, memory, 
     here = world(tmp_path, memory)
     await put(here, burstable("web", volumes=CACHE))
     path = here.store.make_volume("web", "cache")
-    monkeypatch.setattr("podslice.store.volume_directories.os.path.ismount", lambda _: True)
+    monkeypatch.setattr("podslice.store.store.os.path.ismount", lambda _: True)
     report = await remove(here)
     hint = "unmount it; to retry: podslice delete -n default web"
     why = f"something is still mounted at {path}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from podslice.agent.terminations import stop_pod
 from podslice.errors import ForeignRoot
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName
@@ -16,7 +17,6 @@ from podslice.processes.pod_phase import finish_container, set_phase
 from podslice.processes.start import start_scope, start_service
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete, settle
-from podslice.reconcile.evict import stop_pod
 from podslice.reconcile.guard import Guard
 from podslice.reconcile.report import Outcome
 from podslice.reconcile.request import Request

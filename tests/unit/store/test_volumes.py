@@ -7,7 +7,7 @@ import pytest
 from podslice.errors import HostError
 from podslice.model.naming import volume_path
 from podslice.store import Store
-from podslice.store import volume_directories as store_volumes
+from podslice.store import store as store_volumes
 from tests.unit.builders import (
     besteffort,
     make_files,

@@ -4,8 +4,7 @@ import pytest
 
 from podslice.errors import InputError
 from podslice.usage import prometheus_history
-from podslice.usage.prometheus_history import make_pod_history
-from podslice.usage.range_answer import Series
+from podslice.usage.prometheus_history import Series, make_pod_history
 
 NOTHING = {"cpu": (), "memory": (), "kills": ()}
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from podslice.errors import InputError
-from podslice.usage import range_answer
-from podslice.usage.range_answer import parse_error, parse_range
+from podslice.usage import prometheus_history
+from podslice.usage.prometheus_history import parse_error, parse_range
 
 
 def answer(*result, status="success", **more):
@@ -100,9 +100,9 @@ def test_an_answer_with_another_status_states_its_reason(status, text, error):
 def test_the_number_of_values_is_limited(monkeypatch):
     """Also in an error: an empty object takes 30 times the memory of its text."""
     found = answer(*[{"metric": {}, "values": [[1, "1"], [2, "1"]]}] * 2)
-    monkeypatch.setattr(range_answer, "VALUES_MAX", 13)
+    monkeypatch.setattr(prometheus_history, "VALUES_MAX", 13)
     assert len(parse_range(found)) == 2
-    monkeypatch.setattr(range_answer, "VALUES_MAX", 12)
+    monkeypatch.setattr(prometheus_history, "VALUES_MAX", 12)
     with pytest.raises(InputError, match="has more than 12 values"):
         parse_range(found)
     text = answer(status="error", error="x", more=[{}] * 12)

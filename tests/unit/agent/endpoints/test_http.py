@@ -10,7 +10,7 @@ from pathlib import Path
 import h11
 import pytest
 
-from podslice.agent.endpoints import http_connection, listener
+from podslice.agent.endpoints import http, http_connection
 from podslice.agent.endpoints.http import Server
 from podslice.agent.endpoints.http_connection import WaitingFor
 from podslice.agent.endpoints.pages import Page, Response
@@ -237,7 +237,7 @@ async def test_a_client_may_disconnect_at_any_time(server, connect):
 
 
 async def test_a_new_client_replaces_an_idle_one(server, connect, monkeypatch):
-    monkeypatch.setattr(listener, "PEER_CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(http, "PEER_CONNECTIONS_MAX", 3)
     idle = [await connect() for _ in range(3)]
     await idle[0].ask("/hello")
     for _ in range(3):
@@ -246,7 +246,7 @@ async def test_a_new_client_replaces_an_idle_one(server, connect, monkeypatch):
 
 
 async def test_many_clients_at_once_are_served_or_disconnected(server, connect, monkeypatch):
-    monkeypatch.setattr(listener, "PEER_CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(http, "PEER_CONNECTIONS_MAX", 3)
     crowd = await asyncio.gather(*(connect() for _ in range(30)))
     await until(lambda: sum(each.reader.at_eof() for each in crowd) == 27)
     ended = [each for each in crowd if each.reader.at_eof()]
@@ -276,7 +276,7 @@ def peer(monkeypatch):
     """Return a function that sets the peer of the next connections."""
 
     def be(name):
-        monkeypatch.setattr(listener, "peer_of", lambda _: name)
+        monkeypatch.setattr(http, "peer_of", lambda _: name)
 
     return be
 
@@ -308,7 +308,7 @@ async def hold(server, connect, waits):
 async def test_connections_are_replaced_in_the_order_of_their_states(
     gate, server, connect, monkeypatch
 ):
-    monkeypatch.setattr(listener, "PEER_CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(http, "PEER_CONNECTIONS_MAX", 4)
     order = (WaitingFor.CLIENT_READ, WaitingFor.REST_OF_REQUEST, WaitingFor.NEXT_REQUEST)
     *_, answered = [await hold(server, connect, each) for each in (*order, WaitingFor.RESPONSE)]
     for number in range(3):
@@ -322,7 +322,7 @@ async def test_connections_are_replaced_in_the_order_of_their_states(
 
 
 async def test_the_oldest_connection_is_replaced_first(server, connect, monkeypatch):
-    monkeypatch.setattr(listener, "PEER_CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(http, "PEER_CONNECTIONS_MAX", 3)
     first, second, third = [await hold(server, connect, WaitingFor.NEXT_REQUEST) for _ in range(3)]
     # the first one has waited for its next request for less time than the others
     assert (await first.ask("/hello"))[0] == 200
@@ -337,7 +337,7 @@ async def test_incomplete_requests_of_one_user_lock_out_no_other(server, connect
     peer("uid 1000")
     for _ in range(100):
         await hold(server, connect, WaitingFor.REST_OF_REQUEST)
-    assert len(server.connections) == listener.PEER_CONNECTIONS_MAX
+    assert len(server.connections) == http.PEER_CONNECTIONS_MAX
     peer("uid 0")
     root = await connect()
     assert (await root.ask("/hello"))[0] == 200
@@ -351,7 +351,7 @@ async def test_slow_readers_of_one_user_lock_out_no_other(server, connect, peer)
     peer("uid 1000")
     for _ in range(20):
         await hold(server, connect, WaitingFor.CLIENT_READ)
-    assert len(server.connections) == listener.PEER_CONNECTIONS_MAX
+    assert len(server.connections) == http.PEER_CONNECTIONS_MAX
     assert len(server.pages["/big"].sent) == 1
     peer("uid 0")
     assert len((await (await connect()).ask("/big"))[2]) == 5_000_000
@@ -384,12 +384,12 @@ async def test_at_a_full_address_the_peer_with_most_connections_loses_one(server
         for _ in range(count):
             kind = WaitingFor.REST_OF_REQUEST if user else WaitingFor.NEXT_REQUEST
             await hold(server, connect, kind)
-    assert len(server.connections) == listener.CONNECTIONS_MAX
+    assert len(server.connections) == http.CONNECTIONS_MAX
     for number in range(20):
         peer(f"uid {1000 + number}")
         await hold(server, connect, WaitingFor.REST_OF_REQUEST)
     held = Counter(each.peer for each in server.connections)
-    assert held.total() == listener.CONNECTIONS_MAX
+    assert held.total() == http.CONNECTIONS_MAX
     assert held["uid 0"] == 1
     assert max(held.values()) <= 3
 
@@ -417,7 +417,7 @@ async def test_the_user_is_reported_by_the_kernel(public, pages, connect):
     client = await connect(asyncio.open_unix_connection(public / "socket"))
     assert (await client.ask("/hello"))[0] == 200
     assert Counter(each.peer for each in server.connections) == {
-        "uid 65534": listener.PEER_CONNECTIONS_MAX,
+        "uid 65534": http.PEER_CONNECTIONS_MAX,
         "uid 0": 1,
     }
     await server.close()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from podslice.cli import container_log, quadlets
+from podslice.cli import quadlets
 from podslice.cli.verbs import containers
 from podslice.errors import HostError, Refused, warning
 from podslice.model.event import Kind
@@ -296,14 +296,14 @@ def test_an_error_of_the_whole_run_is_recorded(machine):
 
 
 def test_a_warning_of_a_file_is_only_printed(machine):
-    log = container_log.ContainerLog(machine.store, SYSTEM)
+    log = containers.ContainerLog(machine.store, SYSTEM)
     with log.published():
         log.add_problem(warning("web.yaml", "odd"))
     assert ContainerFailures(machine.store.root).load() == ()
 
 
 def test_the_record_of_a_later_run_remains(machine):
-    first, second = (container_log.ContainerLog(machine.store, SYSTEM) for _ in range(2))
+    first, second = (containers.ContainerLog(machine.store, SYSTEM) for _ in range(2))
     with first.published():
         pass
     with second.published():

@@ -12,9 +12,7 @@ import sys
 from contextlib import suppress
 from itertools import chain
 
-from podslice.errors import PodsliceError
 from podslice.files import read_regular
-from podslice.inputs.manifest.load import load_pods
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -152,6 +150,10 @@ def _in_files(
     files: list[str], namespace: str | None
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield the pods of manifests."""
+    # 0.2 s, which names of applied pods need not
+    from podslice.errors import PodsliceError
+    from podslice.inputs.manifest.load import load_pods
+
     try:
         named = [f for f in files if f != "-"]
         loaded = load_pods(named, namespace=namespace, stdin=lambda: b"", validate=None)

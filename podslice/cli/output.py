@@ -12,8 +12,6 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TextIO
 
-import yaml
-
 from podslice.cli.views.style import ColorMode, Display, is_colored
 
 if TYPE_CHECKING:
@@ -52,6 +50,9 @@ def emit(
         case OutputFormat.JSON:
             write_json(document())
         case OutputFormat.YAML:
+            # the prober, a process for each container, writes no YAML
+            import yaml
+
             with suppress(BrokenPipeError):
                 yaml.safe_dump(document(), sys.stdout, sort_keys=False, allow_unicode=True)
         case OutputFormat.NAME:

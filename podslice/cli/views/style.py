@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import typer
-
 
 class Role(StrEnum):
     """The meaning of a text, from which its color follows."""
@@ -71,6 +69,8 @@ class Display:
         """Return the text in the color of its role, if colors are displayed."""
         if role is None or not self.is_colored or not text:
             return text
+
+        import typer  # the prober, a process for each container, has no colors
 
         return typer.style(text, **_STYLES[role])
 

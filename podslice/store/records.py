@@ -53,14 +53,11 @@ class RecordReader:
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[Stamp, Record | None]] = {}
-        self._found: Mapping[str, Record | None] = {}
         self.expected: Mapping[str, Pod] = {}
         """Pods by uid; a record with the manifest of one of them is not parsed."""
 
     def read(self, files: Iterable[os.DirEntry[str]]) -> Mapping[str, Record | None]:
         """Return the record of each existing file by its path; None where it is not valid.
-
-        As long as nothing has changed it is the same object.
 
         Raises:
             HostError: a file can't be read.
@@ -75,12 +72,7 @@ class RecordReader:
 
     def known(self) -> Mapping[str, Record | None]:
         """Return what was read last, with what was written since."""
-        records = {path: record for path, (_, record) in list(self._read.items())}
-        if records.keys() != self._found.keys() or any(
-            record is not self._found[path] for path, record in records.items()
-        ):
-            self._found = records
-        return self._found
+        return {path: record for path, (_, record) in list(self._read.items())}
 
     def remember(self, path: Path, pod: Pod, record: Mapping[str, Any]) -> None:
         """Cache a record that was just written, as `format_record` formats it.

@@ -52,7 +52,6 @@ class Store:
         """The record of values outside the root; it exists while there is one."""
         self.manual_changes = ManualChanges(root / "changes")
         self._reader = RecordReader()
-        self._known: tuple[Mapping[str, Record | None], Records] = {}, Records()
         """The last records without marks and invalid files, and what followed from them."""
         self._is_held = False
         self._is_current = False
@@ -69,21 +68,14 @@ class Store:
     def load(self) -> Records:
         """Return all records and marks, and the names of files that are not valid.
 
-        A record that has not changed since this store read it last is not read again; if none has,
-        the result is the same object.
+        A record that has not changed since this store read it last is not read again.
 
         Raises:
             HostError: the records can't be read, or are of pods below another `cgroup_root`.
         """
         found = self._find_records()
         marked = {file.path: self._mark(Path(file.path)) for file in _files(self.marks)}
-        before, known = self._known
-        if found is before and not marked:
-            return known
-        read = self._combine(found, marked)
-        if not marked and not read.broken:
-            self._known = found, read
-        return read
+        return self._combine(found, marked)
 
     def _find_records(self) -> Mapping[str, Record | None]:
         """Read the records; while the lock is held, once; and only if one was written or removed."""

@@ -400,7 +400,7 @@ def test_a_record_that_was_edited_in_place_is_found_once_verified(store):
     os.utime(record(store, "web").parent, (1, 1))
     first = store.load()
     record(store, "web").write_text("{")
-    assert store.load() is first
+    assert store.load() == first
     store.verify()
     assert store.load().broken == (str(record(store, "web")),)
 

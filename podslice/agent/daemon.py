@@ -143,6 +143,7 @@ class Daemon:
         setup, process = self._setup, self._process
         process.refuse_second(self._context.world.store)
         self._save_options()
+        process.limit_threads()
         process.handle_signals(self._on_hangup)
         async with AsyncExitStack() as stack:
             stack.callback(self._setup.journal.close)

@@ -100,6 +100,7 @@ class KubeletDaemon:
                 "an agent that applies pod levels is already running on this host, perhaps in a"
                 f" container; stop it first; to find it: fuser -v {setup.directory}/lock"
             )
+        process.limit_threads()
         process.handle_signals(self._on_hangup)
         async with AsyncExitStack() as stack:
             stack.callback(self._release, held)

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from podslice.reconcile.readmission import living_agent
 from podslice.store import Store
 from podslice.systemd.client import Client
 from podslice.systemd.notify import Notifier
+
+_THREADS_MAX = 2
+"""One for manifests and decisions, and one for records of usage."""
 
 
 class ServiceProcess:
@@ -48,6 +52,14 @@ class ServiceProcess:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_requested.set)
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
+
+    @staticmethod
+    def limit_threads() -> None:
+        """Let the event loop use few threads, however many processors the host has.
+
+        `TasksMax=` of the unit permits no more than these, the loop and a margin.
+        """
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS_MAX))
 
     async def connect(self, client: Client) -> None:
         """Connect to systemd; after a failure each call tries again."""

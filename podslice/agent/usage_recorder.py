@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from threading import RLock
 from typing import NoReturn
 
 from podslice.agent.context import AgentContext
@@ -81,6 +82,8 @@ class UsageRecorder:
         self._context = context
         self._wall = wall
         self._monotonic = monotonic
+        self._lock = RLock()
+        """Held by a sample and a save: the one at the end may follow a sample in another thread."""
         self._files: UsageFiles | None = None
         self._records: dict[str, _Record] = {}
         """By the key of the pod, or the name of the slice, which has no `/`."""
@@ -105,6 +108,10 @@ class UsageRecorder:
 
     def sample(self) -> None:
         """Take one sample of everything."""
+        with self._lock:
+            self._sample_all()
+
+    def _sample_all(self) -> None:
         self._follow_configuration()
         assessment = self._context.assessment
         if self._files is None or assessment is None:
@@ -123,6 +130,10 @@ class UsageRecorder:
 
     def save(self) -> None:
         """Write the histories, and remove those of pods that do not exist and are too old."""
+        with self._lock:
+            self._save_all()
+
+    def _save_all(self) -> None:
         files = self._files
         if files is None:
             return

@@ -393,12 +393,13 @@ def test_a_second_agent_reports_an_error_and_does_not_disturb_the_first(host):
     assert host.run("python3", "-c", ASK).stdout == "200 ok\n"
 
 
-def test_the_agent_has_at_most_one_capability_and_one_thread(host):
+def test_the_agent_has_at_most_one_capability_and_three_threads(host):
     status = host.get(f"/proc/{start_agent(host)}/status").decode()
     found = dict(line.split(":", 1) for line in status.splitlines())
     # a namespace does not even have this one, CAP_SYS_RESOURCE
     assert int(found["CapBnd"], 16) | 1 << 24 == 1 << 24
-    assert (found["Threads"].strip(), found["Seccomp"].strip()) == ("1", "2")
+    # the event loop, manifests and decisions, records of usage
+    assert (int(found["Threads"]) <= 3, found["Seccomp"].strip()) == (True, "2")
 
 
 # the agent of a user

@@ -7,6 +7,7 @@ from importlib import import_module
 
 import pytest
 
+from podslice.agent.service_process import ServiceProcess
 from podslice.inputs.budget import Budget
 from podslice.inputs.limits import POD_PROBLEMS_MAX
 from podslice.inputs.manifest.load import load_pods, load_text
@@ -34,6 +35,12 @@ async def test_the_collector_of_cycles_rests_meanwhile(collects):
         assert (await in_thread(gc.isenabled), gc.isenabled()) == (False, collects)
     finally:
         (gc.enable if was else gc.disable)()
+
+
+async def test_an_agent_has_two_more_threads_at_most():
+    """Its unit permits eight tasks, and asyncio alone would use up to 32."""
+    ServiceProcess.limit_threads()
+    assert len({await in_thread(threading.get_ident) for _ in range(50)}) <= 2
 
 
 async def test_an_error_of_the_work_is_raised():

@@ -166,9 +166,9 @@ def measure(directory: Path, count: int, minutes: int) -> Recording:
     for minute in range(minutes):
         groups.advance()
         clock.sec += 60
-        sample_ms.append(cpu_ms_of(recorder.sampling))
+        sample_ms.append(cpu_ms_of(recorder.sample))
         if minute % SAVE_MINUTES == SAVE_MINUTES - 1:
-            write_ms.append(cpu_ms_of(recorder.saving))
+            write_ms.append(cpu_ms_of(recorder.save))
     gc.collect()
     files = (path for path in (directory / "usage/pods").rglob("*") if path.is_file())
     return Recording(

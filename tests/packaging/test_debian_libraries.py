@@ -39,7 +39,7 @@ LEFT_OUT = (
 )
 """Parameters of tests/bus: the client in memory, and other machines, all of which are this one here."""
 PARTS = {
-    "unit": ("tests/unit",),
+    "unit": ("tests/unit/cli", "tests/unit/processes", "tests/unit/systemd", "tests/unit/ansible"),
     "bus": (
         "tests/bus",
         "--ignore=tests/bus/test_lab_namespace.py",

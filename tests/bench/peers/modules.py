@@ -1,32 +1,15 @@
 """The interpreter with the imports of a verb, and nothing else.
 
-    python3 modules.py list FILE VERB [ARGUMENT]...   run the verb, and write what it has imported
-    python3 modules.py import FILE                    import these, in the same order
-    python3 modules.py packages FILE                  import only those that are not of podslice or Python
-
-Modules whose import a verb suppresses are not imported here either.
+python3 modules.py list FILE VERB [ARGUMENT]...   run the verb, and write what it has imported
+python3 modules.py import FILE                    import these, in the same order
+python3 modules.py packages FILE                  import only those that are not of podslice or Python
 """
 
 import gc
 import os
 import sys
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec, module_from_spec
 
-METADATA = "importlib.metadata"
 OF_PACKAGES = ("/dist-packages/", "/site-packages/")
-
-
-class Only:
-    """Refuses the import of other modules."""
-
-    def __init__(self, names: list[str]) -> None:
-        self._names = frozenset(names)
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Return None, by which other finders are tried."""
-        if name not in self._names:
-            raise ModuleNotFoundError(f"{name} is not imported here", name=name)
 
 
 class Record:
@@ -65,22 +48,10 @@ def is_of_package(module: object) -> bool:
     return any(part in (getattr(module, "__file__", None) or "") for part in OF_PACKAGES)
 
 
-def import_modules(path: str, names_path: str) -> None:
-    """Import the modules of the second file; these may import those of the first one."""
+def import_modules(names_path: str) -> None:
+    """Import the modules of a file."""
     gc.disable()  # as podslice does
-    known, names = read_names(path), read_names(names_path)
-    if METADATA not in known:
-        # podslice replaces it by these functions, which find nothing
-        found = module_from_spec(ModuleSpec(METADATA, None))
-        vars(found).update(entry_points=lambda **_: (), distributions=lambda: ())
-        sys.modules[METADATA] = found
-    for package in {name.partition(".")[0] for name in names}.difference(known):
-        # a package whose modules were imported without it
-        spec = find_spec(package)
-        assert spec is not None
-        sys.modules[package] = module_from_spec(spec)
-    sys.meta_path.insert(0, Only(known))
-    for name in names:
+    for name in read_names(names_path):
         if name not in sys.modules:
             __import__(name)
 
@@ -96,4 +67,4 @@ if __name__ == "__main__":
     if kind == "list":
         list_modules(file)
     else:
-        import_modules(file, f"{file}.packages" if kind == "packages" else file)
+        import_modules(f"{file}.packages" if kind == "packages" else file)

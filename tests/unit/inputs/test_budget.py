@@ -112,7 +112,7 @@ def test_directives_are_counted_from_one_value_to_the_next():
 @pytest.mark.parametrize(
     ("source", "line", "message"),
     [
-        ("[" + "1,\n" * 90_000 + "1,]", 90_001, "not valid JSON: expecting value"),
+        ("[" + "1,\n" * 90_000 + "x]", 90_001, "not valid JSON: expecting value"),
         ('{"a": [' + "1,\n" * 90_000 + "1]", 90_001, "not valid JSON: expecting ',' delimiter"),
         ('{"a"' + " " * 70_000 + ", 1}", 1, "not valid JSON: expecting ':' delimiter"),
         ("[" * 200_000, None, "nested too deep"),

@@ -156,9 +156,9 @@ def _journal(machine, *arguments):
     return machine.run("sh", "-c", script, "journalctl", *arguments).stdout
 
 
-def ask(machine, path):
+def ask(machine, path, socket=SOCKET):
     """Return the agent's answer at its socket."""
-    return machine.run("python3", "-c", ASK, SOCKET, path).stdout
+    return machine.run("python3", "-c", ASK, socket, path).stdout
 
 
 def last_log_sec(machine):

@@ -175,6 +175,9 @@ LV, AN, OW = (
     "kubepods-burstable-pod0000_an.slice",
     "kubepods-burstable-pod0000_ow.slice",
 )
+REJECTED = ("pod-level-rejected", "default/lv", None)
+"""The stand-in runs this pod, which a kubelet of its version rejects."""
+LEVEL_SOCKET = "/run/podslice/kubelet/agent.sock"
 WAITING = {name: {"state": {"waiting": {}}} for name in ("c0", "c1")}
 
 
@@ -238,9 +241,9 @@ def test_pod_levels_are_applied_kept_and_removed(follower):
     assert (left["PODSLICE_UNIT"], left["PODSLICE_REASON"]) == (OW, "other-value")
     applied = agent.events(machine, "pod-level-applied")
     assert {each["PODSLICE_POD"] for each in applied} == {"default/lv", "default/an", "default/ow"}
-    document = json.loads(agent.ask(machine, "/pod-levels"))
+    document = json.loads(agent.ask(machine, "/pod-levels", LEVEL_SOCKET))
     assert {each["unit"] for each in document["applied"]} == {LV, AN, OW}
-    assert "podslice_pod_levels_applied 3.0" in agent.ask(machine, "/metrics")
+    assert "podslice_pod_levels_applied 3.0" in agent.ask(machine, "/metrics", LEVEL_SOCKET)
     assert audit(machine)[0] == {("value-changed", OW, "MemoryMax")}
 
     machine.run("systemctl", "daemon-reload")
@@ -337,7 +340,7 @@ def plant(machine, scope):
         ("file-changed", BURSTABLE, "MemoryHigh", "memory.high", "100000000"),
         ("file-changed", scope, "CPUWeight", "cpu.weight", "7"),
         ("value-changed", scope, "memory.oom.group", "memory.oom.group", "0"),
-        ("value-changed", scope, "memory.swap.max", "memory.swap.max", "max"),
+        ("value-changed", scope, "MemorySwapMax", "memory.swap.max", "max"),
     )
     for _, unit, _, file, text in faults:
         machine.put(f"/sys/fs/cgroup{groups[unit]}/{file}", text)
@@ -357,7 +360,7 @@ def test_the_kernel_has_what_an_audit_compares_and_what_the_agent_sets(container
     found, scopes = audit(machine)
     # the container inside is as expected
     known = {
-        ("pod-level-ignored", "default/lv", None),
+        REJECTED,
         ("container-outside", f"cri-containerd-{ids['c1']}.scope", None),
     }
     assert found == known

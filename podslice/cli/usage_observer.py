@@ -49,6 +49,7 @@ class UsageObserver:
         self._world = replace(world, client=self._client)
         self._recorded = RecordedUsage(world)
         self._assessment: Assessment | None = None
+        self._services: tuple[PodService, ...] = ()
         self._before: NodeStats | None = None
         self._forget_at = 0.0
         self._affected: frozenset[str] = frozenset()
@@ -69,6 +70,8 @@ class UsageObserver:
             self._forget_at = now + _FORGET_SEC
         try:
             assessment = self._assessment = await assess(self._world)
+            keys = [pod.key for pod in assessment.current]
+            self._services = await observe_services(self._world, keys)
             if is_due and self._shown.only_problems:
                 self._affected = problematic_pods((await overview.observe(self._world)).problems)
         except PodsliceError as error:
@@ -79,8 +82,7 @@ class UsageObserver:
             assessment = self._assessment
         if not self._before:
             self._shown = self._shown.resolve({pod.key for pod in assessment.current})
-        services = await observe_services(self._world, (pod.key for pod in assessment.current))
-        found = self._measure(assessment, services)
+        found = self._measure(assessment, self._services)
         before, self._before = self._before or found, found
         if self._world.origin.problems:
             problems.append("the configuration files are invalid, see: podslice status")

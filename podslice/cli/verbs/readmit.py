@@ -11,6 +11,7 @@ from podslice.cli.arguments import DONE, FAILED, Namespace, key_of
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
+from podslice.cli.quadlet_presence import pods_with_quadlets
 from podslice.cli.session import open_store
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import Problem
@@ -41,7 +42,11 @@ def readmit(
         for mark in marks:
             log.report(Kind.POD_READMITTED, f"pod {mark.pod} is readmitted", pod=mark.pod)
     runs = living_agent(store) is not None
-    write(_describe(mark, agent_runs=runs) for mark in marks)
+    started = pods_with_quadlets((mark.pod for mark in marks), planning.manager)
+    for mark in marks:
+        start = " --start" if mark.pod in started else ""
+        command = f"podslice apply{planning.manager.flag}{start} -f FILE"
+        write([_describe(mark, command, agent_runs=runs)])
     missing = keys - {mark.pod for mark in marks}
     for key in sorted(missing):
         note(
@@ -56,10 +61,10 @@ def readmit(
     return FAILED if missing else DONE
 
 
-def _describe(mark: Eviction, *, agent_runs: bool) -> str:
+def _describe(mark: Eviction, command: str, *, agent_runs: bool) -> str:
     if agent_runs:
         return (
             f"pod {mark.pod} is readmitted; the agent starts it again if a manifest directory has it,"
-            " otherwise run: podslice apply -f FILE"
+            f" otherwise run: {command}"
         )
-    return f"pod {mark.pod} is readmitted; to start it again: podslice apply -f FILE"
+    return f"pod {mark.pod} is readmitted; to start it again: {command}"

@@ -10,6 +10,7 @@ from podslice.errors import Problem, Severity
 from podslice.inputs.manifest.load import parse_manifest
 from podslice.kernel.proc import read_process
 from podslice.model.node_state import AgentState, Condition, Eviction
+from podslice.model.unit import GENERATED
 from podslice.store import Store
 from tests.unit.builders import make_files, manifest
 
@@ -60,6 +61,12 @@ def test_a_readmitted_pod_is_admitted_again(podslice, store, evicted):
     )
     assert names(store) == ["default/shop"]
     assert podslice("apply", "-f", "web.json").code == 0
+
+
+def test_a_readmitted_pod_with_quadlets_is_applied_with_its_containers(podslice, here, evicted):
+    text = f"{GENERATED}\n[Unit]\nDescription=Pod default/web\n"
+    make_files(here / "etc-False/containers/systemd", {"web.pod": text})
+    assert podslice("readmit", "web").out.endswith(": podslice apply --start -f FILE\n")
 
 
 def test_a_removed_mark_is_a_change(podslice, store, evicted):

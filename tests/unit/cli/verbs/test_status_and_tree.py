@@ -346,7 +346,10 @@ def test_a_container_that_a_runtime_holds_is_not_empty(podslice, web, run, runti
     assert (wide[0], wide[2], wide[-1]) == ("main", "podman", LIBPOD)
 
 
-def test_a_container_that_has_ended_in_a_runtime_was_started(podslice, web, run, runtimes_hold):
+def test_a_container_that_has_ended_in_a_runtime_was_started(
+    podslice, web, run, runtimes_hold, monkeypatch
+):
+    monkeypatch.setattr(journalctl, "read_events", lambda _: ())
     runtimes_hold.append(podman("", exit_code=3, restarts=2))
     wide = podslice("status", "-o", "wide").out.splitlines()
     assert wide[3].split()[3:5] == ["0/1", "2"]

@@ -210,7 +210,7 @@ class ContainerEnds:
         return replace(now, last_exit=last, stated_exit=stated)
 
     def _exits_of(self, service: _Service) -> list[ContainerExit]:
-        """Return the exits since the last round; those of `podslice run` are in its records."""
+        """Return the exits since the last round; the records of `podslice run` have its exits."""
         is_recorded = service.unit.transient and service.container != service.unit.name
         return [] if is_recorded else list(self._exits.get(service.unit.name, ()))
 

@@ -78,8 +78,8 @@ def draft_pod(
 
 def _annotations(source: ImportSource) -> Iterator[tuple[str, StatedAmount]]:
     """Yield what keeps the weight of a unit and the OOM score, where resources would change them."""
-    if source.is_unit and not _has_weight(source):
-        yield CPU_WEIGHT, _amount(DEFAULT_WEIGHT, f"{source.what} states no CPUWeight")
+    if source.is_unit:
+        yield from _default_weight(source)
     if source.oom_score_adj is not None:
         yield (
             OOM_SCORE_ADJ,
@@ -90,11 +90,7 @@ def _annotations(source: ImportSource) -> Iterator[tuple[str, StatedAmount]]:
 def _annotations_of_pod(group: ImportGroup) -> Iterator[tuple[str, StatedAmount]]:
     """Yield what keeps the weight of a slice, or of several units together."""
     if group.slice is not None:
-        if not _has_weight(group.slice):
-            yield (
-                CPU_WEIGHT,
-                _amount(DEFAULT_WEIGHT, f"{group.slice.what} states no CPUWeight"),
-            )
+        yield from _default_weight(group.slice)
         return
     units = [each for each in group.sources if each.is_unit]
     if len(units) < len(group.sources) or all(map(_has_weight, units)):
@@ -105,6 +101,12 @@ def _annotations_of_pod(group: ImportGroup) -> Iterator[tuple[str, StatedAmount]
     ]
     why = "of its containers together" if len(units) > 1 else "of its container"
     yield CPU_WEIGHT, _amount(min(sum(weights), MAX_WEIGHT), why)
+
+
+def _default_weight(source: ImportSource) -> Iterator[tuple[str, StatedAmount]]:
+    """Yield the weight of a unit that states none."""
+    if not _has_weight(source):
+        yield CPU_WEIGHT, _amount(DEFAULT_WEIGHT, f"{source.what} states no CPUWeight")
 
 
 def _has_weight(source: ImportSource) -> bool:

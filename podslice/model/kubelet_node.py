@@ -57,7 +57,7 @@ class KubeletSettings:
     has_static_cpus: bool = False
     """Whether containers may get CPUs of their own (the policy `static` of the CPU manager)."""
     has_static_memory: bool = False
-    """Whether containers may get NUMA nodes of their own (the policy of the memory manager)."""
+    """Whether the memory manager may assign NUMA nodes to containers."""
     has_cgroupfs: bool = False
     """Whether the driver of control groups is `cgroupfs`, as the configuration states it."""
     ignored_thresholds: tuple[str, ...] = ()
@@ -199,7 +199,7 @@ class ExpectedUnit:
     is_required: bool = True
     """Whether it must exist."""
     exclusive_cpus: int = 0
-    """The number of CPUs that a container has for itself; the kubelet chooses which."""
+    """The number of exclusive CPUs of a container; the kubelet chooses the CPUs."""
     values: tuple[ExpectedValue, ...] = ()
 
 

@@ -132,7 +132,7 @@ def _node_values(
         yield from (_value(each.name, each) for each in unit.properties)
         yield from _hugepage_values(dict.fromkeys(node.hugepage_sizes, 0), "0: an enforced slice")
         return
-    # the CPUs of the root are a finding of their own
+    # `audit` reports the CPUs of the root in a separate finding
     others = frozenset({ALLOWED_CPUS}) if unit.name == root else frozenset()
     for each in _all_values(unit.kind, unit.properties, settings, without=others):
         yield replace(each, is_periodic=each.has_source and unit.is_tier)
@@ -257,7 +257,7 @@ def _limited_values(
     *,
     without: Container[str] = (),
 ) -> Iterator[ExpectedValue]:
-    """Yield the values of a pod's slice or a container's scope, with those of older configurations.
+    """Yield the values of a pod's slice or a container's scope, with the values of older configurations.
 
     The quota may be from before a change of cpuCFSQuota: none, or the one of the limits.
     """

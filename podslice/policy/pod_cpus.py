@@ -113,7 +113,7 @@ class PodAssignment:
 
     @property
     def _claiming(self) -> Sequence[ContainerDecision]:
-        """Return the containers with CPUs of their own in the order in which they start."""
+        """Return the containers with exclusive CPUs in the order in which they start."""
         claiming = [each for each in self.pod.containers if each.name in self.claim.containers]
         return sorted(claiming, key=lambda each: each.kind is ContainerKind.APP)
 

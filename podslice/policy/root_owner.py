@@ -47,7 +47,7 @@ def is_kubelets_root(tree: Tree, manager: Manager) -> bool:
 
 
 def beside_kubelet(tree: Tree) -> UnitName:
-    """Return the slice that has a root below another one, and is beside that of a kubelet."""
+    """Return the top slice above podslice's root, which is beside a kubelet's root."""
     return UnitName(control_group_of(tree.root).split("/")[1])
 
 

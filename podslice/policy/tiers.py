@@ -88,7 +88,7 @@ def _oomd(config: Config) -> Iterator[PropertyValue]:
 
 
 def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> PropertyValue:
-    """Return the weight of a tier: that of its pods' requests, and the weights that pods state.
+    """Return the weight of a tier: the weight of its pods' requests, and the weights that pods state.
 
     With less than their sum a stated weight would have no effect outside of the tier.
     """

@@ -43,7 +43,7 @@ async def observe_adopted(
 async def observe_placed(
     client: Client, pods: Iterable[PodDecision], names: Iterable[UnitName]
 ) -> tuple[PodService, ...]:
-    """Return those of the services that state the slice of a pod by other means than `adopt`."""
+    """Return the services that state the slice of a pod by other means than `adopt`."""
     keys = {pod.slice: pod.pod.key for pod in pods}
     return tuple(
         PodService(pod=keys[slice_], container=unit.name, unit=unit)

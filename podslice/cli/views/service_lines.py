@@ -53,16 +53,8 @@ def planned_lines(planned: Iterable[PlannedDropIn], display: Display) -> Iterato
 
 def planned_document(each: PlannedDropIn) -> Document:
     """Return a drop-in that would be changed for programs."""
-    service = each.service
-    return {
-        "unit": service.unit,
-        "pod": service.pod,
-        "container": service.container,
-        "drop_in": each.path,
-        "text": service.text if each.action is ServiceAction.WRITTEN else None,
-        "action": each.action.value,
-        "slice": service.slice,
-    }
+    text = each.service.text if each.action is ServiceAction.WRITTEN else None
+    return _drop_in_document(each, text=text, slice_=each.service.slice)
 
 
 def _change(each: PlacedService) -> str:
@@ -93,17 +85,25 @@ def _state(each: PlacedService, flag: str) -> tuple[str, Role | None]:
 
 def service_document(each: PlacedService) -> Document:
     """Return a service for programs."""
-    service = each.service
     return {
-        "unit": service.unit,
-        "pod": service.pod,
-        "container": service.container,
-        "drop_in": each.path,
-        "text": service.text,
-        "action": each.action.value,
-        "slice": each.slice,
+        **_drop_in_document(each, text=each.service.text, slice_=each.slice),
         "control_group": each.runs_in or None,
         "restart_due": each.is_due,
         "restarted": each.is_restarted,
         "error": each.error or None,
+    }
+
+
+def _drop_in_document(
+    each: PlacedService | PlannedDropIn, *, text: str | None, slice_: str
+) -> Document:
+    """Return a service with its drop-in, which was changed or would be."""
+    return {
+        "unit": each.service.unit,
+        "pod": each.service.pod,
+        "container": each.service.container,
+        "drop_in": each.path,
+        "text": text,
+        "action": each.action.value,
+        "slice": slice_,
     }

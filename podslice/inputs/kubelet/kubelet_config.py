@@ -117,7 +117,7 @@ def read_version(text: str) -> tuple[int, int]:
 
 
 def _read_document(data: bytes, where: str) -> tuple[Mapping[str, Any], bool]:
-    """Return the fields of the only document, and whether it is that of `/configz`."""
+    """Return the fields of the only document, and whether `/configz` has returned the document."""
     document = read_document(data, where)
     if isinstance(document, dict) and isinstance(document.get(_WRAPPER), dict):
         return dict(document[_WRAPPER]), True

@@ -22,6 +22,7 @@ from tests.unit.builders import manifest
 from tests.unit.doctor.hosts import program
 
 WIDTHS = (60, 80, 120, 200)
+_END = "\x03"
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -53,29 +54,26 @@ def at_terminal(here, monkeypatch):
     def call(width, *arguments):
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, width, 0, 0))
-        parts = []
-        reader = threading.Thread(target=_read, args=(master, parts))
+        data = bytearray()
+        reader = threading.Thread(target=_read_to_end, args=(master, data), daemon=True)
         reader.start()
         with monkeypatch.context() as patched, os.fdopen(slave, "w", encoding="utf-8") as terminal:
             patched.setattr(sys, "stdout", terminal)
             code = run(list(arguments))
-        reader.join()
+            terminal.write(_END)
+            terminal.flush()
+            reader.join()
         os.close(master)
         assert code in (0, 3)
-        return b"".join(parts).decode().replace("\r\n", "\n").splitlines()
+        return data.decode().removesuffix(_END).replace("\r\n", "\n").splitlines()
 
     return call
 
 
-def _read(terminal, parts):
-    while True:
-        try:
-            data = os.read(terminal, 1 << 16)
-        except OSError:  # the other end is closed
-            return
-        if not data:
-            return
-        parts.append(data)
+def _read_to_end(terminal, data):
+    """Read while the other side is open: a kernel may drop what is unread when it is closed."""
+    while not data.endswith(_END.encode()):
+        data += os.read(terminal, 1 << 16)
 
 
 @pytest.fixture(params=[3, 63])

@@ -14,8 +14,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import h11
@@ -37,8 +37,7 @@ Source: OpenSSL, include/openssl/x509_vfy.h, X509_V_ERR_HOSTNAME_MISMATCH, X509_
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerUrl:
+class ServerUrl(NamedTuple):
     """The address of a server."""
 
     scheme: str
@@ -72,8 +71,7 @@ class ServerUrl:
         return f"{self.scheme}://{self.authority}{self.path}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(NamedTuple):
     """The reply to a request."""
 
     status: int

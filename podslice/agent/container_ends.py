@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from podslice.agent.context import AgentContext
 from podslice.agent.oomd_kills import OomdMonitor
@@ -23,8 +23,7 @@ _UNKNOWN_MAX = 1000
 """Services with exits to keep, of which most are not in pods."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Running:
+class _Running(NamedTuple):
     """The running containers of a pod, and the OOM kills in it so far."""
 
     containers: frozenset[str]
@@ -34,8 +33,7 @@ class _Running:
 _NONE = _Running(containers=frozenset(), oom_kills=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Service:
+class _Service(NamedTuple):
     """A service in a pod, as it was observed last."""
 
     pod: PodDecision
@@ -110,7 +108,7 @@ class ContainerEnds:
         if earlier is not None:
             for name, service in list(self._services.items()):
                 if self._compare(service, earlier.get(name)):
-                    self._services[name] = replace(service, stated_exit=service.last_exit)
+                    self._services[name] = service._replace(stated_exit=service.last_exit)
         # a service that is not known to be in a pod may be found there
         unknown = {} if len(self._exits) > _UNKNOWN_MAX else self._exits
         self._exits = {name: each for name, each in unknown.items() if name not in self._services}
@@ -207,7 +205,7 @@ class ContainerEnds:
         exits = self._exits_of(now)
         before, stated = (had.last_exit, had.stated_exit) if had else (None, None)
         last = now.unit.main_exit or (exits[-1] if exits else before)
-        return replace(now, last_exit=last, stated_exit=stated)
+        return now._replace(last_exit=last, stated_exit=stated)
 
     def _exits_of(self, service: _Service) -> list[ContainerExit]:
         """Return the exits since the last round; the records of `podslice run` have its exits."""

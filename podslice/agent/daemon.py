@@ -9,9 +9,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.agent.container_ends import ContainerEnds
 from podslice.agent.container_keeper import ContainerKeeper
@@ -52,8 +53,7 @@ from podslice.systemd.notify import Notifier
 from podslice.systemd.timed_client import TimedClient
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class Setup(NamedTuple):
     """The arguments of the agent."""
 
     load: Callable[[], World]

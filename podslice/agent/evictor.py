@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -340,7 +339,7 @@ class Evictor:
                     await self._client.kill(decision.slice, signal.SIGKILL)
                     is_hard, deadline = True, now()
             elif hard:
-                of_tier = replace(verdict, due=hard)
+                of_tier = verdict._replace(due=hard)
                 await self._act_on(of_tier, observations, assessment, time.monotonic())
         return not stopping.done() or stopping.result()
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.agent.counters import Counters
 from podslice.agent.endpoints.http import Server
@@ -41,8 +41,7 @@ OVERDUE_SEC = 120.0
 """A read ends before: the kubelet has 30 s for each of three documents, and they are parsed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletSetup:
+class KubeletSetup(NamedTuple):
     """The arguments of the agent."""
 
     read: Callable[[], KubeletNode]

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.errors import Problem, Severity, bounded, printable
 from podslice.files import TooLargeError
@@ -23,8 +24,7 @@ REFUSALS_MAX = 8
 _LATER = f"is not read yet: {REFUSALS_MAX} other manifests exceeded the limits first"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestPod:
+class ManifestPod(NamedTuple):
     """A pod of a manifest."""
 
     pod: Pod

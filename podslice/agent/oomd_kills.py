@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.agent.context import AgentContext
 from podslice.kernel.open_group import OpenGroup
@@ -14,8 +15,7 @@ from podslice.model.unit import UnitName
 from podslice.reconcile.assessment import Assessment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Container:
+class _Container(NamedTuple):
     """A running container."""
 
     pod: str

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.agent.container_ends import ContainerEnds
 from podslice.agent.context import AgentContext
@@ -25,8 +25,7 @@ _ID_CHARS = 64
 _BYTES_MAX = 4 * 2**20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Crash:
+class _Crash(NamedTuple):
     """The crash of a container that may be in a pod."""
 
     id: str

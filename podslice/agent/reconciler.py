@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from podslice.agent.announcer import Announcer
 from podslice.agent.context import AgentContext
@@ -36,8 +37,7 @@ from podslice.systemd.caching_client import CachingClient, EditedLimits, changed
 from podslice.threads import in_thread
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundResult:
+class RoundResult(NamedTuple):
     """The result of one round."""
 
     is_settled: bool

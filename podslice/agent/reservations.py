@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.agent.context import AgentContext
 from podslice.model.event import Kind
@@ -19,8 +19,7 @@ _KEPT_PERCENT = 95
 """Below this share an exceeded reservation counts as kept again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ReservationUse:
+class _ReservationUse(NamedTuple):
     """The use of one resource by a slice, and its reservation, in thousandths of the unit."""
 
     label: str

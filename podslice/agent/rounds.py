@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.agent.container_ends import ContainerEnds
 from podslice.agent.container_keeper import ContainerKeeper
@@ -23,8 +23,7 @@ from podslice.systemd.caching_client import CachingClient
 from podslice.systemd.notify import Notifier
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundParts:
+class RoundParts(NamedTuple):
     """The parts that take part in a round."""
 
     client: CachingClient

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from podslice.agent.context import AgentContext
 from podslice.errors import HostError
@@ -243,8 +242,7 @@ def _container_groups(pod: PodDecision, observed: Observed) -> Iterator[tuple[Co
                 break
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Moment(NamedTuple):
     """A time by two clocks."""
 
     sec: int

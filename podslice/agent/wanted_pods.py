@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.agent.manifest_files import ManifestContents, ManifestDirectories
 from podslice.errors import Problem, Severity, bounded
@@ -19,8 +19,7 @@ from podslice.store import Records
 from podslice.store.adopted_services import AdoptedService, by_pod, read_adopted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedPods:
+class WantedPods(NamedTuple):
     """The pods to apply and to stop."""
 
     contents: ManifestContents
@@ -47,8 +46,7 @@ class WantedPods:
     """The records that this is based on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldPods:
+class HeldPods(NamedTuple):
     """The pods that an agent does not apply for now; what it refers to may change."""
 
     terminating: Collection[str] = ()
@@ -57,8 +55,7 @@ class HeldPods:
     """Returns the mark of an evicted pod, by uid, that could not be written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CheckedPod:
+class _CheckedPod(NamedTuple):
     """A pod of a manifest, with its problems."""
 
     pod: Pod

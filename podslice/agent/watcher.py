@@ -10,9 +10,8 @@ import asyncio
 import errno
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from podslice.inputs.source import is_manifest_name
 from podslice.kernel.cgroup import CgroupFs
@@ -46,8 +45,7 @@ _QUIET_SEC = 0.01
 _Alarm = TypeVar("_Alarm")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchEvents:
+class WatchEvents(NamedTuple):
     """The callbacks of a watcher."""
 
     on_manifests: Callable[[], None]

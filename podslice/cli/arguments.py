@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -157,8 +156,7 @@ def key_of(name: str, namespace: str | None) -> str:
     return name if "/" in name else f"{namespace or 'default'}/{name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodFilter:
+class PodFilter(NamedTuple):
     """The pods that a verb shows."""
 
     keys: tuple[str, ...] = ()
@@ -194,7 +192,7 @@ class PodFilter:
         ]
         if unknown:
             raise InputError(unknown)
-        return replace(self, keys=tuple(dict.fromkeys(chain.from_iterable(found.values()))))
+        return self._replace(keys=tuple(dict.fromkeys(chain.from_iterable(found.values()))))
 
 
 def pod_filter(

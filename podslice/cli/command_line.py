@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class OptionGroup(StrEnum):
@@ -16,8 +17,7 @@ class OptionGroup(StrEnum):
     CONFIG = "Configuration options, keys of podslice.toml(5)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(NamedTuple):
     """One option of a verb."""
 
     flags: tuple[str, ...]
@@ -39,8 +39,7 @@ class Option:
         return next(flag for flag in self.flags if flag.startswith("--"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Argument:
+class Argument(NamedTuple):
     """A positional argument of a verb."""
 
     metavar: str

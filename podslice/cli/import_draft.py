@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.cli.views.import_text import ImportDraft, ImportSource, Mover
 from podslice.cli.views.new_manifest import NewContainer, NewPod
@@ -31,8 +31,7 @@ _SCORES = {
 """What states the OOM score."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportGroup:
+class ImportGroup(NamedTuple):
     """What becomes one pod."""
 
     slice: ImportSource | None

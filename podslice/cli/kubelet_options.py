@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -48,8 +47,7 @@ KubeletVersion = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletSource:
+class KubeletSource(NamedTuple):
     """The options that state where to read."""
 
     files: tuple[str, ...] = ()

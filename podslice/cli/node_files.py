@@ -7,8 +7,8 @@ The first line of each file marks it, and the second has the checksum of the res
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.cli import interrupts
 from podslice.cli.file_tree import FileTree
@@ -28,8 +28,7 @@ def body(text: str) -> str:
     return text.partition("\n")[2].partition("\n")[2]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileChange:
+class FileChange(NamedTuple):
     """A file as it is and as it should be; None for one that does not exist."""
 
     tree: FileTree
@@ -76,7 +75,7 @@ class FileChange:
 
     def stay(self) -> FileChange:
         """Return the file without a change."""
-        return replace(self, wanted=self.before)
+        return self._replace(wanted=self.before)
 
     def execute(self) -> None:
         """Write or remove the file.

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TextIO
 
@@ -97,7 +96,7 @@ def _width_of(terminal: TextIO) -> int:
 
 def display_on_terminal(width: int, *, wide: bool) -> Display:
     """Return how a page is displayed on the whole terminal of standard output."""
-    return replace(display_on(sys.stdout), wide=wide, width=width)
+    return display_on(sys.stdout)._replace(wide=wide, width=width)
 
 
 def write(lines: Iterable[str]) -> None:

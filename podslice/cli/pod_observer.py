@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli import overview
 from podslice.cli.overview import Overview
@@ -85,8 +85,7 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodPage:
+class PodPage(NamedTuple):
     """What is known about a pod at one time."""
 
     pod: str

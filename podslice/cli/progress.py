@@ -8,8 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from podslice.cli import interrupts
 from podslice.cli.output import note, redraw, wipe
@@ -134,8 +133,7 @@ _NAMED_MAX = 5
 """Terminating pods that are named where the width is not limited."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class Waiting(NamedTuple):
     """A pod that is terminating."""
 
     pod: str

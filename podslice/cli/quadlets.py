@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, FAILED, code_of
@@ -42,8 +41,7 @@ _VERSION_WAIT_SEC = 30.0
 _EXTRACT = "tar --extract --preserve-permissions --directory=/ --file=FILE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(NamedTuple):
     """Where quadlets are written: standard output if nothing is stated."""
 
     directory: Path | None = None

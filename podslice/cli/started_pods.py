@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli import interrupts
 from podslice.cli.manifests import choose_candidates, load_all, require_pods
@@ -41,8 +41,7 @@ def _make_none(_: Iterable[PodDecision]) -> tuple[Quadlets, ...]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodsToStart:
+class PodsToStart(NamedTuple):
     """The pods that run from quadlets."""
 
     decisions: tuple[PodDecision, ...] = ()

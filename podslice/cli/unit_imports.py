@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli.views.import_text import ImportSource, Mover
 from podslice.errors import InputError, Problem, quote
@@ -57,8 +57,7 @@ _OF_DELEGATED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedSlice:
+class ImportedSlice(NamedTuple):
     """A slice with the units in it."""
 
     slice: ImportSource

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from podslice.cli import overview
 from podslice.cli.arguments import PodFilter
@@ -30,8 +31,7 @@ _FORGET_SEC = 10.0
 """The maximal age of limits and problems; units are listed each time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedUsage:
+class ObservedUsage(NamedTuple):
     """The usage between two measurements, with a summary of the node."""
 
     usage: NodeUsage
@@ -92,7 +92,7 @@ class UsageObserver:
         )
         pods = tuple(pod for pod in usage.pods if self._is_shown(pod.name))
         return ObservedUsage(
-            usage=replace(usage, pods=pods),
+            usage=usage._replace(pods=pods),
             summary=summarize_node(assessment, problems),
         )
 

@@ -7,8 +7,9 @@ compose, pkg/compose/create.go, getDeployResources, and podman-compose, containe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 from podslice.compose.amounts import PERIOD_USEC, read_cpus, read_memory, read_whole
 from podslice.compose.settings import Settings, read_settings
@@ -57,8 +58,7 @@ _READ = {
 """Path of a mapping in a service → the fields that are read there; no other field resembles one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceAmount:
+class ServiceAmount(NamedTuple):
     """An amount that a service states, in thousandths."""
 
     milli: int
@@ -288,7 +288,7 @@ class _ServiceReader:
             return stated
         period = self._read("cpu_period", read_whole)
         period_usec = period.milli if period is not None and period.milli > 0 else PERIOD_USEC
-        return replace(quota, milli=-(-quota.milli * 1000 // period_usec))
+        return quota._replace(milli=-(-quota.milli * 1000 // period_usec))
 
     def _memory_limit(self) -> ServiceAmount | None:
         return self._either(f"{_LIMITS}.memory", "mem_limit", read_memory, MEMORY)
@@ -310,7 +310,7 @@ class _ServiceReader:
             asked, most = format_amount(CPU, milli), format_amount(CPU, limit.milli)
             self._warn("cpu_shares", f"would request {asked}; the request is the limit, {most}")
             milli = limit.milli
-        return replace(shares, milli=milli, is_weight=True)
+        return shares._replace(milli=milli, is_weight=True)
 
     def _either(
         self, path: str, older: str, read: Callable[[object], int], resource: str

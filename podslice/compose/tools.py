@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 OVERRIDE = "compose.podslice.yaml"
 """The name of the override file."""
@@ -42,8 +42,7 @@ class ComposeTool(StrEnum):
         return "podman" if self is ComposeTool.PODMAN_COMPOSE else "docker"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProjectFiles:
+class ProjectFiles(NamedTuple):
     """The files of a project, and the options that choose what is part of it."""
 
     files: tuple[str, ...]
@@ -57,7 +56,7 @@ class ProjectFiles:
         Source: docs.docker.com, "Using profiles with Compose": `*` is every profile; other tools
         know no such name, and ignore it.
         """
-        return replace(self, profiles=("*", *sorted(names)))
+        return self._replace(profiles=("*", *sorted(names)))
 
     def arguments(self, *more_files: str) -> list[str]:
         """Return the options of every tool, with further files after the project's own."""

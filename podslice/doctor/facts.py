@@ -6,9 +6,9 @@ They are read from files that every user may read; nothing is written.
 from __future__ import annotations
 
 import pwd
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from podslice.doctor.runtime_drivers import Runtime, Surroundings, read_runtimes
 from podslice.errors import HostError, Problem
@@ -32,8 +32,7 @@ class Layout(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemdReply:
+class SystemdReply(NamedTuple):
     """The reply of the service manager, and the owner of the root."""
 
     version: int | None
@@ -47,19 +46,17 @@ class SystemdReply:
     """The resources that both podslice and a kubelet claim."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Subject(NamedTuple):
     """The manager and the pods that are checked, and the user who checks them."""
 
-    manager: Manager = SYSTEM
     uid: int
+    manager: Manager = SYSTEM
     cgroup_root: str = "/"
     control_group: str = "/kubepods.slice"
     """The slice that holds all pods, below the manager's own control group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(NamedTuple):
     """The session that a user needs for `--user`."""
 
     name: str
@@ -71,8 +68,7 @@ class Session:
     """Whether the user's manager keeps running after the last session."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hugetlb:
+class Hugetlb(NamedTuple):
     """The state of the controller of huge pages."""
 
     pages: int
@@ -83,8 +79,7 @@ class Hugetlb:
     """The control group above the root slice that does not enable it below; None if all do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(NamedTuple):
     """The state of a host, as it was read once."""
 
     manager: Manager

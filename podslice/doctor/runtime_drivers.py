@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from podslice.files import NotRegularError, follow_links, read_regular
 from podslice.kernel.host import process_named
@@ -24,8 +23,7 @@ _PROGRAM_DIRECTORIES = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin"
 _CRI_PLUGINS = {"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class Runtime(NamedTuple):
     """A container runtime, and how it creates control groups."""
 
     name: str
@@ -41,8 +39,7 @@ class Runtime:
     """Whether it appears to start containers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """The facts that the runtimes' defaults depend on."""
 
     root: Path
@@ -101,8 +98,8 @@ def _podman(here: Surroundings, _: Path) -> Runtime:
     for path in _podman_files(here):
         engine = _table(_toml(here, path), "engine")
         if "cgroup_manager" in engine:
-            runtime = replace(
-                runtime, driver=str(engine["cgroup_manager"]), source=_host_path(here, path)
+            runtime = runtime._replace(
+                driver=str(engine["cgroup_manager"]), source=_host_path(here, path)
             )
     where = runtime.source or (
         "/etc/containers/containers.conf"
@@ -110,7 +107,7 @@ def _podman(here: Surroundings, _: Path) -> Runtime:
         else f"{here.config_directory}/containers/containers.conf"
     )
     fix = f'write cgroup_manager = "systemd" below [engine] in {where}'
-    return replace(runtime, fix=fix)
+    return runtime._replace(fix=fix)
 
 
 def _podman_files(here: Surroundings) -> Iterator[Path]:
@@ -142,14 +139,14 @@ def _docker(here: Surroundings, _: Path) -> Runtime:
         )
     what = 'write "exec-opts": ["native.cgroupdriver=systemd"] into'
     restart = "systemctl restart docker" if here.uid is None else "systemctl --user restart docker"
-    return replace(runtime, fix=f"{what} {_host_path(here, path)}, then: {restart}")
+    return runtime._replace(fix=f"{what} {_host_path(here, path)}, then: {restart}")
 
 
 def _with_driver_option(runtime: Runtime, words: list[Any], source: str) -> Runtime:
     for word in words:
         _, found, driver = str(word).rpartition("native.cgroupdriver=")
         if found:
-            runtime = replace(runtime, driver=driver, source=source)
+            runtime = runtime._replace(driver=driver, source=source)
     return runtime
 
 
@@ -201,12 +198,12 @@ def _crio(here: Surroundings, _: Path) -> Runtime | None:
     for path in (base / "crio.conf", *sorted(drop_ins)):
         options = _table(_toml(here, path), "crio", "runtime")
         if "cgroup_manager" in options:
-            runtime = replace(
-                runtime, driver=str(options["cgroup_manager"]), source=_host_path(here, path)
+            runtime = runtime._replace(
+                driver=str(options["cgroup_manager"]), source=_host_path(here, path)
             )
     where = runtime.source or "/etc/crio/crio.conf"
     fix = f'write cgroup_manager = "systemd" below [crio.runtime] in {where}'
-    return replace(runtime, fix=f"{fix}, then: systemctl restart crio")
+    return runtime._replace(fix=f"{fix}, then: systemctl restart crio")
 
 
 def _crun(here: Surroundings, path: Path) -> Runtime:

@@ -13,10 +13,10 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.errors import InputError, Problem, printable
 from podslice.files import Path as AnyPath
@@ -38,8 +38,7 @@ MANIFESTS = (".json", ".yaml", ".yml")
 _CHUNK = 2**18
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputText:
+class InputText(NamedTuple):
     """One text: its name in messages, and its bytes or the reason why they were not read."""
 
     name: str
@@ -51,8 +50,7 @@ class InputText:
     """Named by the user, not found in a directory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
+class Timeouts(NamedTuple):
     """Timeouts of pipes and standard input; `now` is a monotonic clock."""
 
     writer_sec: float = PIPE_WAIT_SEC
@@ -136,7 +134,7 @@ def read_stream(descriptor: int, *, limit_bytes: int, timeouts: Timeouts = TIMEO
         TooLargeError: there is more than the limit.
     """
     if os.isatty(descriptor):
-        timeouts = replace(timeouts, whole_sec=math.inf)
+        timeouts = timeouts._replace(whole_sec=math.inf)
     return _drain(descriptor, limit_bytes, timeouts, began=timeouts.now())
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from podslice.kernel.text import read_text, read_value, split_lines, split_words
 from podslice.model.properties import MEMORY_MAX, PROPERTIES
@@ -37,8 +38,7 @@ class Usage:
     tasks: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waited:
+class Waited(NamedTuple):
     """The time that tasks waited: a percentage in thousandths for the last seconds, and the total."""
 
     avg10_milli: int = 0
@@ -47,8 +47,7 @@ class Waited:
     usec: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pressure:
+class Pressure(NamedTuple):
     """The pressure on a resource. Source: Linux, Documentation/accounting/psi.rst."""
 
     some: Waited = Waited()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.errors import HostError
 from podslice.kernel.text import parse_mounts, read_text, read_value, split_lines, split_words
@@ -26,8 +26,7 @@ NODEFS = "var/lib"
 """The file system that counts as ephemeral storage, as the kubelet's default root directory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Availability:
+class Availability(NamedTuple):
     """The available amount of a resource and its capacity, in bytes or counts."""
 
     available: int

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from podslice.kernel.cgroup import CgroupFs
 
@@ -17,8 +16,7 @@ _KILLS = "user.oomd_ooms"
 _COUNT = re.compile(rb"[0-9]{1,18}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenGroup:
+class OpenGroup(NamedTuple):
     """The open directory of a control group."""
 
     descriptor: int

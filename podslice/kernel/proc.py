@@ -6,8 +6,8 @@ import contextlib
 import os
 import select
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.errors import printable
 from podslice.kernel.text import read_text, read_value, split_lines, split_words
@@ -24,8 +24,7 @@ _CPU_TICKS = slice(11, 15)
 """In user and kernel mode, also of children that have terminated. Source: proc_pid_stat(5)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class Process(NamedTuple):
     """A process at one moment."""
 
     pid: int
@@ -71,8 +70,7 @@ def read_process(pid: int, root: Path = Path("/")) -> Process | None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessUse:
+class ProcessUse(NamedTuple):
     """What one process uses, with all its threads."""
 
     cpu_ticks: int

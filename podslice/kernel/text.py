@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _READ_BYTES = 2**16
 
@@ -68,8 +68,7 @@ def unescape(field: str) -> str:
     return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), field)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class Mount(NamedTuple):
     """A mounted file system."""
 
     source: str

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.kernel.cgroup import CgroupFs, parse_pressure
 
 _BYTES_MAX = 2**14
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Layout:
+class _Layout(NamedTuple):
     """The files of one layout of control groups, and their directories below the mount."""
 
     cpu_directory: str

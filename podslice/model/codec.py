@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from podslice.errors import invalid, quote
 from podslice.model.cpu_list import format_cpus, parse_cpus
@@ -41,8 +41,7 @@ _DEVICES_MAX = 64
 _CPUS_HINT = "write 0-3,8, for example"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Codec:
+class Codec(NamedTuple):
     """The texts of values of one type and unit."""
 
     format: Callable[[Value], str]

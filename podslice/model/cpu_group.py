@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 DEFAULT_WEIGHT = 100
 """Of a unit that states none. Source: systemd.resource-control(5), CPUWeight=."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuGroup:
+class CpuGroup(NamedTuple):
     """A control group, with those below it."""
 
     name: str

@@ -7,7 +7,7 @@ pod whose record is lost from it, so a change of the format needs a reader of th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.pod import Pod, Qos
 
@@ -15,8 +15,7 @@ _POD = re.compile(r"Pod ([a-z0-9-]+/[a-z0-9.-]+) \((\w+)\)")
 _PART = re.compile(r"(Container|Volume) ([a-z0-9.-]+) of pod ([a-z0-9-]+/[a-z0-9.-]+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
+class Description(NamedTuple):
     """A pod's slice with its class, or one container or volume of a pod."""
 
     pod: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from podslice.errors import Problem, Severity
 from podslice.model.node import Allocation
@@ -27,8 +28,7 @@ class ContainerDecision:
     """Size of a page in bytes → limit in bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeDecision:
+class VolumeDecision(NamedTuple):
     """The decision on one volume in memory."""
 
     name: str
@@ -82,8 +82,7 @@ class PodDecision:
         return not any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(NamedTuple):
     """A pod that is not admitted. Its units that were applied before do not change."""
 
     pod: str

@@ -7,7 +7,7 @@ import re
 import signal
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.pod import UID_MAX, is_uid
 
@@ -23,8 +23,7 @@ _PORT_NAME_MAX = 15
 _ADDRESS_MAX = 45
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grammar:
+class Grammar(NamedTuple):
     """A set of valid texts."""
 
     name: str

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kubelet:
+class Kubelet(NamedTuple):
     """A kubelet process."""
 
     pid: int
@@ -14,8 +13,7 @@ class Kubelet:
     """The program: `kubelet`, `k3s-server`, …"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbour:
+class Neighbour(NamedTuple):
     """What a kubelet has beside podslice; None where the kernel has no such control group."""
 
     memory_max_bytes: int | None = None
@@ -26,8 +24,7 @@ class Neighbour:
     """The weight of the slice that has podslice's root and is beside the kubelet's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Foreign:
+class Foreign(NamedTuple):
     """A root slice that belongs to a kubelet; podslice changes nothing below it."""
 
     reason: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from podslice.model.config import Config
 from podslice.model.node import Node
@@ -66,8 +67,7 @@ class KubeletSettings:
     """When the configuration was changed last, in seconds since the epoch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletNode:
+class KubeletNode(NamedTuple):
     """A node with a kubelet: its pods, its configuration, and the host."""
 
     pods: tuple[KubeletPod, ...]
@@ -150,8 +150,7 @@ KNOWN = frozenset(
 """The kinds that are known behaviour of a kubelet, or of podslice's agent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditFinding:
+class AuditFinding(NamedTuple):
     """One thing that differs from what the kubelet's rules give, or is known to surprise."""
 
     kind: FindingKind
@@ -165,8 +164,7 @@ class AuditFinding:
     """systemd's property, or the file of the control group; None for the unit itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedValue:
+class ExpectedValue(NamedTuple):
     """The value that a property must have, or a file of the control group."""
 
     name: str
@@ -188,8 +186,7 @@ class ExpectedValue:
     """Whether the kubelet sets it again once a minute."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedUnit:
+class ExpectedUnit(NamedTuple):
     """A slice or scope with the values that the kubelet and the runtime set."""
 
     name: UnitName
@@ -219,8 +216,7 @@ class ExpectedNode:
     """The number of CPUs of the node."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditedValue:
+class AuditedValue(NamedTuple):
     """One expected value with those of systemd and the kernel."""
 
     expected: ExpectedValue
@@ -232,8 +228,7 @@ class AuditedValue:
     """The kind of its finding, if it has one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditedUnit:
+class AuditedUnit(NamedTuple):
     """One expected unit as it is."""
 
     expected: ExpectedUnit
@@ -241,8 +236,7 @@ class AuditedUnit:
     values: tuple[AuditedValue, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeAudit:
+class NodeAudit(NamedTuple):
     """The result of an audit."""
 
     units: tuple[AuditedUnit, ...]

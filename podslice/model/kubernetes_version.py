@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class KubernetesVersion(StrEnum):
@@ -14,8 +14,7 @@ class KubernetesVersion(StrEnum):
     V1_37 = "1.37"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionRules:
+class VersionRules(NamedTuple):
     """What differs between versions: the defaults of their feature gates and options."""
 
     counts_empty_level: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from podslice.model.properties import CPU_QUOTA, CPU_WEIGHT, MEMORY_LOW, MEMORY_MAX
 from podslice.model.unit import PropertyValue, UnitName
@@ -40,8 +41,7 @@ class LeftReason(StrEnum):
     """systemd has refused the values."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftAlone:
+class LeftAlone(NamedTuple):
     """A pod with a pod level, or one of its properties, that is left as it is."""
 
     pod: str
@@ -53,8 +53,7 @@ class LeftAlone:
     """None for the whole pod."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelChange:
+class LevelChange(NamedTuple):
     """Properties to set on the slice of a pod."""
 
     pod: str

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.unit import UnitName
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class Account(NamedTuple):
     """A user of the host."""
 
     uid: int | None
@@ -21,8 +21,7 @@ class Account:
         return self.name or f"uid {self.uid}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(NamedTuple):
     """The user who has called a verb, from two sources."""
 
     login: Account | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from podslice.model.pod import Qos
 from podslice.model.unit import UnitName, mount_name, slice_name
@@ -43,8 +43,7 @@ TIERS = {Qos.BURSTABLE: "burstable", Qos.BESTEFFORT: "besteffort"}
 """The tiers with a slice of their own; Guaranteed pods are children of the root."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
+class Tree(NamedTuple):
     """The names of the units below one root.
 
     Source: Kubelet pod level resource management, "QoS level cgroups"; Node Allocatable Resources,

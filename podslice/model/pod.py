@@ -6,6 +6,7 @@ import re
 import uuid
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from podslice.errors import Problem, Severity
 from podslice.model.properties import StatedProperties
@@ -112,8 +113,7 @@ class Pod:
         return not any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitProgress:
+class InitProgress(NamedTuple):
     """The progress of a pod's init containers since it was applied."""
 
     done: frozenset[str] = frozenset()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.unit import ObservedUnit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodService:
+class PodService(NamedTuple):
     """A service that starts in a pod."""
 
     pod: str

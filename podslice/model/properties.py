@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
+from typing import NamedTuple
 
 from podslice.errors import invalid
 from podslice.model import codec as codecs
@@ -69,8 +70,7 @@ class Tighter(Enum):
     """A list of CPUs that lacks some; unset is all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class Metric(NamedTuple):
     """The labels of a property's metric."""
 
     resource: str
@@ -78,8 +78,7 @@ class Metric:
     """Empty for a weight."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeOption:
+class RuntimeOption(NamedTuple):
     """The settings of container runtimes that result in a property."""
 
     docker: str = ""

@@ -9,9 +9,9 @@ is an error here and 0 there.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from podslice.errors import InputError, invalid, quote
 
@@ -44,8 +44,7 @@ class Format(StrEnum):
     EXPONENT = "DecimalExponent"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Quantity:
+class Quantity(NamedTuple):
     """An exact amount, in billionths."""
 
     nano: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from podslice.model.unit import UnitName
 
@@ -89,8 +90,7 @@ class TrialState(StrEnum):
     """The new ones remain in force: the timer was stopped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unconfirmed:
+class Unconfirmed(NamedTuple):
     """The values that were set with `apply --confirm`, with the previous ones."""
 
     old: Values
@@ -109,8 +109,7 @@ class Unconfirmed:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingTrial:
+class PendingTrial(NamedTuple):
     """Unconfirmed values, with their current state."""
 
     values: Unconfirmed

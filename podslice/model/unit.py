@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import NewType
+from typing import NamedTuple, NewType
 
 from podslice.errors import invalid
 from podslice.model.container_exit import ContainerExit
@@ -105,8 +105,7 @@ class DesiredUnit:
         return {property_.name: property_.value for property_ in self.properties}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedUnit:
+class ListedUnit(NamedTuple):
     """A unit in systemd's list of units."""
 
     name: UnitName
@@ -115,8 +114,7 @@ class ListedUnit:
     active_state: str = "active"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occupants:
+class Occupants(NamedTuple):
     """The processes in a slice and below, and the units that they belong to."""
 
     processes: int = 0
@@ -184,8 +182,7 @@ class Observed:
     units: Mapping[UnitName, ObservedUnit] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransientUnit:
+class TransientUnit(NamedTuple):
     """The name and every property of a transient unit, structure included."""
 
     name: UnitName

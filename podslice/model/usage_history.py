@@ -9,12 +9,12 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import starmap
+from typing import NamedTuple
 
 _BUCKET = struct.Struct("<Hd")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecayingHistogram:
+class DecayingHistogram(NamedTuple):
     """Weights of buckets, in which later samples count more than earlier ones."""
 
     packed: bytes = b""
@@ -48,8 +48,7 @@ class DecayingHistogram:
         return dict(_BUCKET.iter_unpack(self.packed))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryPeaks:
+class MemoryPeaks(NamedTuple):
     """The peaks of finished windows as a histogram, and that of the present window."""
 
     finished: DecayingHistogram = DecayingHistogram()
@@ -66,8 +65,7 @@ class MemoryPeaks:
         return max(self.observed_bytes, self.oom_bytes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitTimes:
+class WaitTimes(NamedTuple):
     """How long tasks waited for a CPU or memory, and for how long that was observed.
 
     Each is a sum in seconds, as of `at_sec`: earlier times count less.
@@ -79,8 +77,7 @@ class WaitTimes:
     memory_sec: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageHistory:
+class UsageHistory(NamedTuple):
     """The history of one pod, container or slice."""
 
     first_sec: int = 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from podslice.model.pod import ContainerKind
 
@@ -68,8 +69,7 @@ class Port:
     protocol: Protocol = Protocol.TCP
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeMount:
+class VolumeMount(NamedTuple):
     """A volume in a container."""
 
     volume: str
@@ -166,8 +166,7 @@ class Sleep:
 Action = Exec | HttpGet | TcpSocket
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class Probe(NamedTuple):
     """One probe of a container, with its times."""
 
     action: Action
@@ -178,8 +177,7 @@ class Probe:
     failure_threshold: int = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SELinux:
+class SELinux(NamedTuple):
     """The SELinux context of a container; an empty part is that of the runtime."""
 
     user: str = ""
@@ -234,8 +232,7 @@ class ContainerWorkload:
     security: Security = field(default_factory=Security)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dns:
+class Dns(NamedTuple):
     """The resolver of a pod; the host's if `servers` is empty."""
 
     servers: tuple[str, ...] = ()

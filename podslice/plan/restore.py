@@ -6,8 +6,8 @@ podslice compares before it restores a value: a value that was changed externall
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import replace
+from typing import NamedTuple, cast
 
 from podslice.model.desired import Desired
 from podslice.model.properties import PROPERTIES
@@ -29,8 +29,7 @@ WHY = "not requested by the configuration; the value before podslice set it"
 _NOTHING = ReservedValues()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restoration:
+class Restoration(NamedTuple):
     """The outcome for the recorded values."""
 
     desired: Desired

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from podslice.model.desired import Refusal
 from podslice.model.unit import (
@@ -123,8 +123,7 @@ class StopUnit:
 Step = StartUnit | SetProperties | SetHugepages | StopUnit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
+class Skipped(NamedTuple):
     """Something that the plan leaves out, and why."""
 
     unit: UnitName

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.config import Rules
 from podslice.model.pod import Container, ContainerKind, Pod
 from podslice.model.resources import Amounts, Resources, is_pod_level_resource, total
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class Term(NamedTuple):
     """The amount that one container states."""
 
     position: int
@@ -18,8 +17,7 @@ class Term:
     amount: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerSum:
+class ContainerSum(NamedTuple):
     """The sum that a pod's containers count as for one resource."""
 
     terms: tuple[Term, ...]

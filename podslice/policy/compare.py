@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from podslice.model.config import Config, Rules
 from podslice.model.desired import PodDecision
@@ -14,8 +15,7 @@ from podslice.model.unit import INFINITY, PropertyValue
 from podslice.policy.decide import decide
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(NamedTuple):
     """One value on which the rule sets differ."""
 
     what: str

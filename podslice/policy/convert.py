@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from podslice.model.config import WeightMapping
 
@@ -86,8 +86,7 @@ _OF_SLICES = {
 _OF_CONTAINERS = {**_OF_SLICES, WeightMapping.KUBELET: Curve.OCI}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quota:
+class Quota(NamedTuple):
     """A CPU quota as systemd stores it, and the requested one."""
 
     per_sec_usec: int

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from podslice.model.cpu_list import format_cpus
 from podslice.model.cpu_topology import Cpus, CpuTopology
@@ -22,8 +23,7 @@ SMT_ALIGNMENT = "SMTAlignmentError"
 """Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, ErrorSMTAlignment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuOptions:
+class CpuOptions(NamedTuple):
     """How CPUs are chosen."""
 
     # Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_options.go

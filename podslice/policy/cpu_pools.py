@@ -6,7 +6,8 @@ No file records an assignment: the CPUs that a unit has are its own as long as t
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from podslice.model.cpu_topology import Cpus
 from podslice.model.desired import ContainerDecision, PodDecision, Refusal
@@ -21,8 +22,7 @@ from podslice.policy.pod_cpus import CpuManager, HeldCpus, PodAssignment, PodCpu
 _NONE: Cpus = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllowedCpus:
+class AllowedCpus(NamedTuple):
     """The CPUs that a unit may use."""
 
     cpus: Cpus
@@ -150,7 +150,7 @@ def _own(pools: CpuPools, cpus: Cpus, why: str) -> AllowedCpus:
 
 
 def _isolated(own: AllowedCpus, pools: CpuPools) -> AllowedCpus:
-    return replace(own, partition=PARTITION_ISOLATED if pools.partition else "")
+    return own._replace(partition=PARTITION_ISOLATED if pools.partition else "")
 
 
 def _lasting(pod: PodDecision, own: PodCpus) -> Iterator[ContainerDecision]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from podslice.errors import invalid
 from podslice.model.cpu_group import CpuGroup
@@ -13,8 +13,7 @@ _UNIONS_MAX = 1_000
 """A host has a few sets of CPUs, which are usually disjoint or nested."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Leaf:
+class _Leaf(NamedTuple):
     """A control group with threads."""
 
     path: tuple[str, ...]

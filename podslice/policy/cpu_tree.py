@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from podslice.model.cpu_group import CpuGroup
 from podslice.model.cpu_list import parse_cpus
@@ -66,20 +66,20 @@ def _group_of(unit: DesiredUnit, present: CpuGroup | None, assumed: Assumptions)
     values = unit.values
     group = present or CpuGroup(name=unit.name)
     if CPU_WEIGHT in values:
-        group = replace(group, weight=int(values[CPU_WEIGHT]))
+        group = group._replace(weight=int(values[CPU_WEIGHT]))
     if CPU_QUOTA in values:
-        group = replace(group, quota_milli=int(values[CPU_QUOTA]) // 1000)
+        group = group._replace(quota_milli=int(values[CPU_QUOTA]) // 1000)
     if ALLOWED_CPUS in values:
-        group = replace(group, cpus=frozenset(parse_cpus(str(values[ALLOWED_CPUS]))))
+        group = group._replace(cpus=frozenset(parse_cpus(str(values[ALLOWED_CPUS]))))
     if unit.owned and unit.pod is None:
-        return replace(group, threads=0)  # without pods nothing runs in it
+        return group._replace(threads=0)  # without pods nothing runs in it
     return _assume(group, unit.pod or unit.name, assumed)
 
 
 def _assume(group: CpuGroup, key: str, assumed: Assumptions) -> CpuGroup:
     """Return a group with what is assumed about its pod or slice."""
     threads = 0 if key in assumed.idle else assumed.threads.get(key, group.threads)
-    return replace(group, threads=threads, cpus=assumed.cpus.get(key, group.cpus))
+    return group._replace(threads=threads, cpus=assumed.cpus.get(key, group.cpus))
 
 
 def _insert(
@@ -101,4 +101,4 @@ def _join(
 ) -> Iterator[CpuGroup]:
     for name in below.get(parent, ()):
         group = slices.get(name) or CpuGroup(name=name)
-        yield replace(group, children=tuple(_join(name, slices, below)))
+        yield group._replace(children=tuple(_join(name, slices, below)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from podslice.model.config import Rules
 from podslice.model.pod import ContainerKind, InitProgress, Pod
 
@@ -32,5 +30,5 @@ def finish(pod: Pod, progress: InitProgress, container: str) -> InitProgress:
 
     The phase does not begin again if a later manifest adds init containers.
     """
-    further = replace(progress, done=progress.done | {container})
-    return replace(further, over=further.over or not pending(pod, further))
+    further = progress._replace(done=progress.done | {container})
+    return further._replace(over=further.over or not pending(pod, further))

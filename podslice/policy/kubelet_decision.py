@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from podslice.model.config import Config, MemoryProtection, Rules, WeightMapping
 from podslice.model.desired import PodDecision
@@ -18,8 +19,7 @@ _POD_LEVEL_SINCE = (1, 34)
 _NO_QUOTA_SINCE = (1, 33)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletDecision:
+class KubeletDecision(NamedTuple):
     """A pod of the kubelet with the decision about it."""
 
     pod: KubeletPod

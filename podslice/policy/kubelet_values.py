@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from podslice.model.config import (
     Config,
@@ -135,7 +134,7 @@ def _node_values(
     # `audit` reports the CPUs of the root in a separate finding
     others = frozenset({ALLOWED_CPUS}) if unit.name == root else frozenset()
     for each in _all_values(unit.kind, unit.properties, settings, without=others):
-        yield replace(each, is_periodic=each.has_source and unit.is_tier)
+        yield each._replace(is_periodic=each.has_source and unit.is_tier)
     for size in node.hugepage_sizes:
         for file in hugetlb_files(size):
             yield ExpectedValue(
@@ -191,7 +190,7 @@ def _pod_units(
         is_required=decided.pod.is_running,
         values=(
             *(
-                replace(each, pod_level=level[each.name].value) if each.name in level else each
+                each._replace(pod_level=level[each.name].value) if each.name in level else each
                 for each in values
             ),
             *_hugepage_values(decision.hugepages, "requests of huge pages, or 0"),
@@ -275,7 +274,7 @@ def _limited_values(
         **({TASKS_MAX: None} if kind is UnitKind.SLICE else {}),
     }
     for each in _all_values(kind, properties, settings, without=without):
-        yield replace(each, older=older[each.name]) if each.name in older else each
+        yield each._replace(older=older[each.name]) if each.name in older else each
 
 
 def _container_values(
@@ -307,9 +306,9 @@ def _container_values(
         UnitKind.SCOPE, stated, otherwise.properties, settings, without=without
     ):
         if each.name == CPU_WEIGHT:
-            yield replace(each, other=weights[CPU_WEIGHT])
+            yield each._replace(other=weights[CPU_WEIGHT])
         elif each.name == MEMORY_SWAP_MAX:
-            yield replace(each, also=INFINITY)  # a runtime may write the file beside systemd
+            yield each._replace(also=INFINITY)  # a runtime may write the file beside systemd
         else:
             yield each
     if settings.version >= _OOM_GROUP_SINCE:
@@ -317,7 +316,7 @@ def _container_values(
         why = f"singleProcessOOMKill: {'false' if kills_all else 'true'}"
         yield ExpectedValue(name=_OOM_GROUP, value=str(int(kills_all)), why=why)
     for each in _hugepage_values(container.hugepages, "limits of huge pages, or 0"):
-        yield replace(each, also="max")
+        yield each._replace(also="max")
 
 
 def _tasks_max(settings: KubeletSettings) -> Iterator[PropertyValue]:

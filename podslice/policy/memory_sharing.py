@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.desired import ContainerDecision, Desired, PodDecision
 from podslice.model.pod import ContainerKind
@@ -14,8 +14,7 @@ from podslice.policy.eviction.pressure import candidates
 from podslice.policy.eviction.thresholds import PodUsage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodMemory:
+class PodMemory(NamedTuple):
     """The memory of a pod, in bytes."""
 
     pod: PodDecision
@@ -36,8 +35,7 @@ class PodMemory:
         return self.limit_bytes - self.protected_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySharing:
+class MemorySharing(NamedTuple):
     """The memory of all pods, in the order in which the kernel kills them."""
 
     available_bytes: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from podslice.model.config import TopologyManagerPolicy
 from podslice.model.cpu_topology import Cpus, CpuTopology
@@ -62,8 +63,7 @@ class HeldCpus:
     """Those of the tiers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodAssignment:
+class PodAssignment(NamedTuple):
     """Divides CPUs among the containers of a pod."""
 
     manager: CpuManager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from podslice.errors import Problem, Severity
 from podslice.model.config import MemoryProtection
@@ -59,8 +60,7 @@ _WHY: Mapping[LeftReason, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceState:
+class SliceState(NamedTuple):
     """The slice of a pod as it is."""
 
     unit: ObservedUnit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind
@@ -15,16 +15,14 @@ from podslice.policy.defaulting import default_pod
 from podslice.policy.recommendation import Advice, Recommendation, recommend
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerRecommendation:
+class ContainerRecommendation(NamedTuple):
     """The recommended amounts of a container."""
 
     name: str
     amounts: Recommendation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodRecommendation:
+class PodRecommendation(NamedTuple):
     """The recommended amounts of a pod; its containers need less together than in sum."""
 
     key: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.quantity import about_bytes, format_bytes, format_milli, parse_quantity
 
@@ -23,8 +23,7 @@ NOT_RESERVED = "the limit is not reserved, see --reserve"
 """The reason of a request beside a limit that it does not reserve."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresentUse:
+class PresentUse(NamedTuple):
     """What a running unit or process uses; None where the kernel does not count it."""
 
     name: str
@@ -43,8 +42,7 @@ class PresentUse:
     """Processes and threads."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatedAmount:
+class StatedAmount(NamedTuple):
     """A quantity, as the manifest has it, and its source."""
 
     text: str
@@ -52,8 +50,7 @@ class StatedAmount:
     """Empty if the user has chosen it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposedAmounts:
+class ProposedAmounts(NamedTuple):
     """Amounts for the level of a pod; None where nothing is known."""
 
     cpu: StatedAmount | None = None

@@ -6,7 +6,7 @@ They are a starting point: measure the usage of your daemons, and adjust them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.node import Node
 from podslice.model.quantity import about_bytes
@@ -34,8 +34,7 @@ _AKS_CPU = ((1, 60), (2, 100), (4, 140), (8, 180), (16, 260), (32, 420), (64, 74
 """CPUs of the node → thousandths reserved. Source: AKS, "Resource reservations", CPU."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
+class Reservation(NamedTuple):
     """CPU in thousandths, memory in bytes."""
 
     cpu_milli: int
@@ -70,8 +69,7 @@ def aks(cpus: int, memory: int, pods: int) -> Reservation:
     return Reservation(cpu_milli=cpu_milli, memory_bytes=min((20 * pods + 50) * MI, memory // 4))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provider:
+class Provider(NamedTuple):
     """A provider's formula, as a function and as a sentence."""
 
     formula: Callable[[int, int, int], Reservation]

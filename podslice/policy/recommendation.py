@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from podslice.model.resources import CPU, MEMORY, Amounts
 from podslice.model.usage_history import DecayingHistogram, UsageHistory, WaitTimes
@@ -59,8 +59,7 @@ class Veto(StrEnum):
     PRESSURE = "pressure"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class Advice(NamedTuple):
     """One recommended amount, in thousandths of the unit, as in `Amounts`."""
 
     current: int | None
@@ -75,8 +74,7 @@ class Advice:
     veto: Veto | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recommendation:
+class Recommendation(NamedTuple):
     """The recommended amounts of a pod or a container; None where the history has no samples."""
 
     age_sec: int
@@ -93,8 +91,7 @@ class Recommendation:
     memory_limit: Advice | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecommendedAmounts:
+class RecommendedAmounts(NamedTuple):
     """Recommended amounts of many pods, which take a fifth of the memory of `Recommendation`."""
 
     cpu_request: int | None
@@ -116,8 +113,7 @@ def _known(amounts: Mapping[str, int | None]) -> Amounts:
     return {name: milli for name, milli in amounts.items() if milli is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsedAmounts:
+class UsedAmounts(NamedTuple):
     """What a slice has used: a percentile and the maximum; None without samples."""
 
     cpu_milli: int | None = None
@@ -230,7 +226,7 @@ def _at_least(limit: Advice | None, request: Advice | None) -> Advice | None:
     """Return the limit, raised to a request that a veto has kept."""
     if limit is None or request is None or limit.recommended >= request.recommended:
         return limit
-    return replace(limit, recommended=request.recommended, veto=request.veto)
+    return limit._replace(recommended=request.recommended, veto=request.veto)
 
 
 _SCHEMES: Mapping[str, BucketScheme] = {CPU: CPU_BUCKETS, MEMORY: MEMORY_BUCKETS}

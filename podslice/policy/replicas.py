@@ -66,4 +66,4 @@ def _container(template: ContainerDecision, pod: Pod) -> ContainerDecision:
 
 def _volume(template: VolumeDecision, pod: Pod) -> VolumeDecision:
     path = volume_path(pod.uid, template.name)
-    return replace(template, path=path, unit=mount_name(path))
+    return template._replace(path=path, unit=mount_name(path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.unit import UnitName
 from podslice.model.usage_history import UsageHistory
@@ -16,8 +16,7 @@ _PERCENTILE = 0.99
 """Daemons wait for a CPU in one minute of a hundred at most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceUsage:
+class SliceUsage(NamedTuple):
     """What a slice has used; its amounts are None without samples."""
 
     unit: UnitName

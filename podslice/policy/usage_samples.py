@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from podslice.model.usage_history import DecayingHistogram, MemoryPeaks, UsageHistory, WaitTimes
 from podslice.policy.decaying_histogram import (
@@ -38,8 +37,7 @@ def add_cpu(history: UsageHistory, milli: int, at_sec: int) -> UsageHistory:
 
     Source: VPA recommender, model/aggregate_container_state.go, addCPUSample.
     """
-    return replace(
-        history,
+    return history._replace(
         first_sec=history.first_sec or at_sec,
         last_sec=at_sec,
         samples=history.samples + 1,
@@ -54,8 +52,8 @@ def add_memory(history: UsageHistory, used_bytes: int, at_sec: int) -> UsageHist
     """
     memory = _window_at(history.memory, at_sec)
     if used_bytes > memory.observed_bytes:
-        memory = replace(memory, observed_bytes=used_bytes)
-    return replace(history, memory=memory, last_sec=at_sec)
+        memory = memory._replace(observed_bytes=used_bytes)
+    return history._replace(memory=memory, last_sec=at_sec)
 
 
 def add_oom_kills(
@@ -72,9 +70,8 @@ def add_oom_kills(
     used = max(request_bytes, memory.observed_bytes)
     needed = max(used * _OOM_PERCENT // 100, used + _OOM_BYTES)
     recent = history.oom_kills if at_sec - history.oom_kill_sec < KEPT_SEC else 0
-    return replace(
-        history,
-        memory=replace(memory, oom_bytes=max(memory.oom_bytes, needed)),
+    return history._replace(
+        memory=memory._replace(oom_bytes=max(memory.oom_bytes, needed)),
         last_sec=at_sec,
         oom_kills=recent + kills,
         oom_kill_sec=at_sec,
@@ -93,7 +90,7 @@ def add_waits(
         cpu_sec=before.cpu_sec * factor + cpu_sec,
         memory_sec=before.memory_sec * factor + memory_sec,
     )
-    return replace(history, waits=waits)
+    return history._replace(waits=waits)
 
 
 def peaks_of(memory: MemoryPeaks) -> DecayingHistogram:
@@ -118,10 +115,9 @@ def without_old(history: UsageHistory, now_sec: int) -> UsageHistory:
         return UsageHistory()
     memory = history.memory
     finished = without_expired(memory.finished, PEAK_WEIGHT, now_sec)
-    return replace(
-        history,
+    return history._replace(
         cpu=without_expired(history.cpu, CPU_WEIGHT, now_sec),
-        memory=replace(memory, finished=finished),
+        memory=memory._replace(finished=finished),
         oom_kills=history.oom_kills if now_sec - history.oom_kill_sec < KEPT_SEC else 0,
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from podslice.model.desired import VolumeDecision
 from podslice.model.naming import volume_path
 from podslice.model.pod import MemoryVolume, Pod
@@ -57,7 +55,7 @@ def unmounted(volume: VolumeDecision) -> VolumeDecision:
     """Return the volume as a plain directory, since a user manager can't mount."""
     path = f"$XDG_RUNTIME_DIR{volume.path.removeprefix('/run')}"
     why = "a plain directory without a size limit: a user manager can't mount"
-    return replace(volume, path=path, size_bytes=None, why=why)
+    return volume._replace(path=path, size_bytes=None, why=why)
 
 
 def mount_structure(volume: VolumeDecision) -> dict[str, Value]:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from podslice.errors import BadProperty, HostError, JobFailed, NoSuchUnit, UnitExists, printable
 from podslice.kernel.proc import (
@@ -62,8 +63,7 @@ class Adoption:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopted:
+class Adopted(NamedTuple):
     """The outcomes of all processes."""
 
     unit: UnitName

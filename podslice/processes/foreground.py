@@ -11,7 +11,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.open_group import OpenGroup
@@ -174,8 +174,7 @@ _KILLED_CODE = 128 + signal.SIGKILL
 """The exit code of a shell whose command was killed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OomKills:
+class OomKills(NamedTuple):
     """The kills of a container for lack of memory, counted from its start."""
 
     cgroups: CgroupFs

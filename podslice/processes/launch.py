@@ -6,9 +6,8 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from podslice.errors import HostError, InputError, Problem
 from podslice.kernel.text import read_value
@@ -28,8 +27,7 @@ class NotRunnable(HostError):
         super().__init__(message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
+class Invocation(NamedTuple):
     """The file, the arguments from the zeroth on, and the environment of a command."""
 
     file: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import process_name, read_process
@@ -26,16 +26,14 @@ Groups = Mapping[str, tuple[int, ...]]
 """The ids of processes, by the control group that they are in."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Running:
+class Running(NamedTuple):
     """An observed process."""
 
     pid: int
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
+class Other(NamedTuple):
     """A unit of another program in a pod's slice: a runtime's scope, a service, a quadlet."""
 
     unit: str
@@ -49,8 +47,7 @@ class Other:
     """The restarts by the runtime."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stray:
+class Stray(NamedTuple):
     """Processes that belong to a pod and are elsewhere."""
 
     pod: str | None
@@ -78,8 +75,7 @@ class Placement:
     """The containers of runtimes without processes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Home:
+class Home(NamedTuple):
     """The pod, unit and container that a control group belongs to."""
 
     pod: str
@@ -91,8 +87,7 @@ class Home:
     """The unit's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Located:
+class Located(NamedTuple):
     """The location of a process."""
 
     pid: int

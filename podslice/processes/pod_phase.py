@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from podslice.errors import HostError, InputError, Problem
 from podslice.model.config import Rules
@@ -16,8 +16,7 @@ from podslice.reconcile.report import Report
 from podslice.reconcile.world import LiveWorld
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class Phase(NamedTuple):
     """The phase of a pod, and the progress of its init containers."""
 
     pod: PodDecision
@@ -77,7 +76,7 @@ async def set_phase(world: LiveWorld, key: str, *, initializing: bool) -> Report
     await world.claim(world.client)
     phase = await read_phase(world, key)
     _refuse_without_phase(phase, world.config.rules)
-    progress = NO_PROGRESS if initializing else replace(phase.progress, over=True)
+    progress = NO_PROGRESS if initializing else phase.progress._replace(over=True)
     world.store.save_progress(phase.pod.pod.uid, progress)
     return await settle(world, key)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from podslice.errors import FORMAT_ERRORS, HostError, InputError, Problem, printable
 from podslice.model.naming import POD_LABEL
@@ -52,8 +51,7 @@ _KIND_OF_FILE = {
 """File of `--cgroup-conf`, which overrides the option for the same."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodmanContainer:
+class PodmanContainer(NamedTuple):
     """One container."""
 
     name: str

@@ -13,9 +13,8 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from podslice.errors import HostError
 from podslice.model.workload import Exec, Probe
@@ -28,8 +27,7 @@ _MARK = "PODSLICE_PROBE"
 _SUCCESS, _FAILURE = b"+", b"-"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbedTarget:
+class ProbedTarget(NamedTuple):
     """A container in which commands run."""
 
     name: str

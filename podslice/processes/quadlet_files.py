@@ -6,9 +6,9 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.errors import HostError, InputError, Problem
 from podslice.files import describe_kind, read_present
@@ -25,8 +25,7 @@ _SUFFIXES = frozenset({".pod", ".container", ".volume", ".service"})
 _OWN_UNITS = f"{SCOPE_PREFIX}-*.service"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Directories:
+class Directories(NamedTuple):
     """Where the files of quadlets are."""
 
     generator: Path
@@ -46,8 +45,7 @@ class Directories:
         return self.own is not None and path.is_relative_to(self.own)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstalledPod:
+class InstalledPod(NamedTuple):
     """The files that exist of a pod."""
 
     files: dict[str, bytes]
@@ -65,8 +63,7 @@ def installed(manager: Manager) -> Directories:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenQuadlets:
+class WrittenQuadlets(NamedTuple):
     """The paths of files that were written, and of those that pods no longer have."""
 
     written: list[str]

@@ -6,8 +6,8 @@ import asyncio
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.errors import (
     CallTimeout,
@@ -46,14 +46,13 @@ _NOT_STARTED = "a service that it requires did not start"
 _NO_ACCESS = "only root and members of the group systemd-journal may read its messages"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuadletResult:
+class QuadletResult(NamedTuple):
     """A step and its outcome."""
 
     step: QuadletStep
+    outcome: Outcome
     path: str = ""
     """The absolute path of a file."""
-    outcome: Outcome
     error: str = ""
 
     @property

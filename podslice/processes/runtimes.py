@@ -13,11 +13,11 @@ import os
 import shutil
 import signal
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from podslice.errors import FORMAT_ERRORS, excerpt, printable
 from podslice.kernel.proc import read_process
@@ -74,8 +74,7 @@ class PublishedPort:
         return f"{first}-{first + self.count - 1}" if self.count > 1 else str(first)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeContainer:
+class RuntimeContainer(NamedTuple):
     """A container of a pod, as reported by its runtime."""
 
     runtime: str
@@ -244,7 +243,7 @@ async def _podman(
     # podman ps does not report why
     inspected = json.loads(await run_command("podman", "inspect", "--type=container", *killed))
     oom = {each["Id"] for each in inspected if each["State"]["OOMKilled"]}
-    return [replace(each, is_oom=each.id in oom) for each in found]
+    return [each._replace(is_oom=each.id in oom) for each in found]
 
 
 async def _docker(
@@ -328,8 +327,7 @@ def parse_podman(
             claim = claim or played.get((by_id[podman_pod]["Name"], name))
         if claim:
             found = _container("podman", entry["Id"], name, entry["Pid"], claim, group_of)
-            yield replace(
-                found,
+            yield found._replace(
                 exit_code=entry["ExitCode"] if entry.get("Exited") else None,
                 image=printable(entry.get("Image") or ""),
                 ports=tuple(map(_podman_port, entry.get("Ports") or ())),
@@ -345,8 +343,7 @@ def parse_docker(inspected: Iterable[Any], group_of: GroupOf) -> Iterator[Runtim
         if claim:
             found = _container("docker", entry["Id"], name, state["Pid"], claim, group_of)
             has_exited = state.get("Status") == "exited"
-            yield replace(
-                found,
+            yield found._replace(
                 exit_code=state["ExitCode"] if has_exited else None,
                 is_oom=has_exited and state["OOMKilled"],
                 image=printable(entry["Config"].get("Image") or ""),
@@ -391,8 +388,7 @@ def _docker_ports(entry: Mapping[str, Any]) -> Iterator[PublishedPort]:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Claim:
+class _Claim(NamedTuple):
     """The pod and container that labels or names state."""
 
     key: str | None

@@ -6,8 +6,8 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.errors import HostError, JobFailed, UnitExists
 from podslice.kernel.proc import PidFd, parse_control_group
@@ -27,8 +27,7 @@ from podslice.store.histories import VARIABLES
 from podslice.systemd.journal_access import reading_command
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class Started(NamedTuple):
     """A container that was started."""
 
     place: Place

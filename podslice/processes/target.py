@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from podslice.errors import HostError, InputError, Problem
 from podslice.model.description import describe_container
@@ -15,8 +15,7 @@ from podslice.plan import feasible
 from podslice.reconcile.assessment import Assessment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(NamedTuple):
     """A container of an applied pod, with the observed units."""
 
     pod: PodDecision

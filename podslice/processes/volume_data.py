@@ -13,10 +13,10 @@ import shutil
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.errors import Problem
 from podslice.files import NotRegularError, describe_kind, read_regular
@@ -35,8 +35,7 @@ _LOCATED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_A_DIRECTORY = frozenset({errno.ENOTDIR, errno.ELOOP})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresentData:
+class PresentData(NamedTuple):
     """What exists in the directory of a pod's data."""
 
     exists: bool

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-from dataclasses import replace
 
 from podslice.model.naming import DATA
 from podslice.quadlet.result import (
@@ -39,7 +38,7 @@ def with_archive(pod: Quadlets, top: str) -> Quadlets:
         mode=SECRET_MODE,
         is_secret=any(each.is_secret for each in data),
     )
-    return replace(pod, files=(*units, archive), directories=())
+    return pod._replace(files=(*units, archive), directories=())
 
 
 def _pack(entries: tuple[Directory | File, ...], top: str) -> bytes:

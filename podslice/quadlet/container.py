@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import ContainerKind
@@ -242,8 +243,7 @@ def _add_security(body: Section, security: Security) -> None:
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expanded:
+class Expanded(NamedTuple):
     """A text after expansion."""
 
     text: str

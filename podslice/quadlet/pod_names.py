@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.naming import (
@@ -18,8 +18,7 @@ from podslice.model.unit import UnitName
 from podslice.model.workload import Claim, EmptyDir
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class Names(NamedTuple):
     """Names that follow from a pod's own."""
 
     decision: PodDecision

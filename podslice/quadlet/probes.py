@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from podslice.errors import Problem
 from podslice.model.naming import KUBE_RESERVED_SLICE
@@ -108,7 +108,7 @@ def podman_probe(container: ContainerWorkload, options: Options) -> Probe | None
     if (
         liveness
         and readiness
-        and replace(liveness, initial_delay_sec=0) != replace(readiness, initial_delay_sec=0)
+        and liveness._replace(initial_delay_sec=0) != readiness._replace(initial_delay_sec=0)
     ):
         return None
     # podman starts a single word with a shell, and interprets some words
@@ -189,8 +189,7 @@ def prober_files(
         yield prober.commands_file()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Prober:
+class _Prober(NamedTuple):
     """The services of one container's probes.
 
     What a container sends is only read in a sandbox. Commands run outside of it: they have all

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from podslice.errors import Problem
 from podslice.model.manager import SYSTEM, Manager
@@ -27,8 +28,7 @@ Source: podman, RELEASE_NOTES.md, 5.4.0 and 5.3.0.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(NamedTuple):
     """What the units are for."""
 
     manager: Manager = SYSTEM
@@ -94,8 +94,7 @@ class Directory:
     mode: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quadlets:
+class Quadlets(NamedTuple):
     """The units of one pod."""
 
     pod: str

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from podslice.model.naming import POD_LABEL, data_directory
 from podslice.model.properties import PROPERTIES
@@ -32,8 +33,7 @@ class QuadletAction(StrEnum):
     START = "start"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuadletStep:
+class QuadletStep(NamedTuple):
     """One step, on a service, a file or a volume of podman."""
 
     action: QuadletAction
@@ -46,8 +46,7 @@ class QuadletStep:
     """The file to write, or that of the service to start."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresentPod:
+class PresentPod(NamedTuple):
     """What exists of a pod."""
 
     files: Mapping[str, bytes]

@@ -6,9 +6,8 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeVar, assert_never
+from typing import NamedTuple, TypeVar, assert_never
 
 from podslice.errors import HostError, SystemdError, UnitExists
 from podslice.model.properties import MEMORY_HIGH
@@ -107,8 +106,7 @@ async def act_alone(step: Step, client: Client) -> StepResult:
     return result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Edges:
+class _Edges(NamedTuple):
     """The destinations of effects, and what has failed."""
 
     client: Client

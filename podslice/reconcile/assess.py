@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 from podslice.errors import InputError, Problem
 from podslice.model.desired import Desired, PodDecision, Refusal
@@ -38,8 +39,7 @@ from podslice.threads import in_thread
 _NOTHING = Request()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class Findings(NamedTuple):
     """Everything that an assessment reads; several requests may be assessed with it."""
 
     observed: Observed
@@ -52,8 +52,7 @@ class Findings:
     agent: AgentState | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Selection:
+class _Selection(NamedTuple):
     """The pods of a request that are admitted, refused or removed."""
 
     candidates: tuple[PodDecision, ...]
@@ -63,8 +62,7 @@ class _Selection:
     """Whether the former values of reserved slices return."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Planned:
+class _Planned(NamedTuple):
     """A plan, and what it was made from."""
 
     returning: Restoration
@@ -169,7 +167,7 @@ async def _plan(
     if any(candidate.pod.key in stuck for candidate in request.candidates):
         # they keep their class, which the sums of the tiers must reflect
         rest = tuple(each for each in selection.candidates if each.pod.key not in stuck)
-        planned = await _plan_for(world, request, findings, replace(selection, candidates=rest))
+        planned = await _plan_for(world, request, findings, selection._replace(candidates=rest))
         plan = planned.plan
         plan = replace(plan, refused=(*plan.refused, *(stuck[key] for key in sorted(stuck))))
     plan = replace(plan, refused=(*plan.refused, *selection.refused))
@@ -180,7 +178,7 @@ async def _plan(
         )
     if not request.by_operator and findings.reserved.unconfirmed is not None:
         plan = leave_reserved(plan)
-    return replace(planned, plan=plan)
+    return planned._replace(plan=plan)
 
 
 async def _plan_for(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from podslice.kernel import hugetlb
 from podslice.model.config import Enforce
@@ -56,18 +57,17 @@ async def _prepare_nothing(_: Assessment) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Operation:
+class _Operation(NamedTuple):
     """An apply or a delete: the world, the request, and what happens along the way."""
 
     world: LiveWorld
     request: Request
     assess: Callable[[], Awaitable[Assessment]]
     source_of: SourceOf
-    confirm_sec: int | None = None
     prepare: Prepare
     on_plan: OnPlan
     on_result: OnResult
+    confirm_sec: int | None = None
 
     async def take(self, plan: Plan, before: Before = nothing) -> list[StepResult]:
         """Take the steps of a plan."""

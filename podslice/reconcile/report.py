@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from podslice.model.desired import Refusal
 from podslice.model.node_state import StuckPod
@@ -35,8 +35,7 @@ class Outcome(StrEnum):
     NOT_TRIED = "not tried"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepResult:
+class StepResult(NamedTuple):
     """A step and its outcome."""
 
     step: Step

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OngoingTerminations:
+class OngoingTerminations(NamedTuple):
     """The uids of pods that another task of this process stops; the collections may change."""
 
     in_progress: Collection[str] = ()
@@ -22,8 +21,7 @@ class OngoingTerminations:
 _NONE = OngoingTerminations()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """The pods to apply, the pods to remove, and how; by default nothing changes."""
 
     candidates: tuple[PodDecision, ...] = ()

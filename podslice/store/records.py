@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from podslice.errors import FORMAT_ERRORS
 from podslice.inputs.manifest.load import format_manifest, parse_manifest
@@ -37,8 +37,7 @@ class Records:
     """The marks of evicted pods, by key."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(NamedTuple):
     """The record of one pod."""
 
     pod: Pod

@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from podslice.errors import FORMAT_ERRORS, HostError, InputError, Problem, excerpt
 from podslice.model.event import Kind, Level
@@ -46,8 +46,7 @@ class Entry:
     """All other fields, by their names in lower case without `PODSLICE_`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class Query(NamedTuple):
     """A selection of events."""
 
     pods: Collection[str] = ()
@@ -77,8 +76,7 @@ class Query:
         return [*options, f"_UID={uid}", *matches, *(f"PODSLICE_POD={pod}" for pod in self.pods)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogQuery:
+class LogQuery(NamedTuple):
     """A selection of all messages of some units and containers."""
 
     units: Collection[UnitName]

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.kernel.cgroup import CgroupFs, Counts, read_small
 from podslice.model.codec import SHARE
@@ -80,8 +80,7 @@ def _is_read(row: Property) -> bool:
     return is_resource and row.codec != SHARE and not row.is_text
 
 
-@dataclass(frozen=True, slots=True)
-class SliceFiles:
+class SliceFiles(NamedTuple):
     """The directories of systemd's files and of the kernel's."""
 
     root: Path
@@ -109,8 +108,7 @@ class SliceFiles:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(NamedTuple):
     """The contents of the directories at one moment."""
 
     directory: str

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.container_exit import UNKNOWN, ContainerExit
 from podslice.usage.unit_status import ACTIVATING, EXITED, UnitStatus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailingContainer:
+class FailingContainer(NamedTuple):
     """A container of a pod that has failed, or that waits for its next start."""
 
     pod: str
     name: str
     """The container, or what another program runs in the pod: `nginx.service`."""
-    is_restarting: bool = False
-    restarts: int = 0
-    last_exit: ContainerExit | None = None
     show: str
     """The command that shows its output."""
     start: str
     """The command that starts it again."""
+    is_restarting: bool = False
+    restarts: int = 0
+    last_exit: ContainerExit | None = None
 
     @property
     def is_oom(self) -> bool:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from podslice.errors import Problem, Severity
 from podslice.model.desired import Refusal
@@ -65,8 +66,7 @@ class HealthKind(StrEnum):
     UNCONFIRMED = "values-not-confirmed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthProblem:
+class HealthProblem(NamedTuple):
     """One thing that is not as it should be."""
 
     kind: HealthKind
@@ -83,19 +83,17 @@ class HealthProblem:
         return f"{what}: {self.message}" if what else self.message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoppedAgent:
+class StoppedAgent(NamedTuple):
     """An agent that should run."""
 
+    hint: str
+    """How to start it."""
     directories: tuple[str, ...] = ()
     """The manifest directories with content."""
     has_failed: bool = False
-    hint: str
-    """How to start it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnwantedPod:
+class UnwantedPod(NamedTuple):
     """An applied pod whose manifest was removed."""
 
     pod: str
@@ -103,8 +101,7 @@ class UnwantedPod:
     """The file that it was applied from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartingPod:
+class RestartingPod(NamedTuple):
     """A pod whose service waits for another start."""
 
     pod: str
@@ -113,8 +110,7 @@ class RestartingPod:
     """The command that shows why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutdatedDropIn:
+class OutdatedDropIn(NamedTuple):
     """The drop-in of an adopted service that no longer fits its pod."""
 
     pod: str
@@ -122,8 +118,7 @@ class OutdatedDropIn:
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedChange:
+class PlannedChange(NamedTuple):
     """A step that would make a unit what it should be."""
 
     unit: UnitName

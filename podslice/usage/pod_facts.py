@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind
@@ -14,8 +14,7 @@ _ACTIVE = "active"
 _COUNTED = frozenset({ContainerKind.APP, ContainerKind.SIDECAR})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodFacts:
+class PodFacts(NamedTuple):
     """The containers of a pod, without init containers and helpers."""
 
     containers: int

@@ -7,9 +7,8 @@ import re
 import ssl
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from podslice.errors import InputError, Problem, ServerError, invalid, printable
@@ -220,8 +219,7 @@ def make_history(
         if value >= 0.5:  # an increase is an estimate
             history = add_oom_kills(history, round(value), at_sec)
     times = [at_sec for at_sec, _ in (*used, *held)]
-    return replace(
-        history,
+    return history._replace(
         first_sec=min(times, default=0),
         last_sec=max(times, default=0),
         samples=max(len(used), len(held)) * (STEP_SEC // 60),
@@ -262,8 +260,7 @@ _STATUS_REMEDIES = {
 _PHRASES = {int(each): each.phrase for each in HTTPStatus}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class Series(NamedTuple):
     """One series: its labels, and its values at times in seconds since the Unix epoch."""
 
     labels: Mapping[str, str]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from podslice.errors import HostError
 from podslice.kernel.cgroup import PRESSURES, CgroupFs, Pressure, Sample, parse_pressure
@@ -31,8 +32,7 @@ from podslice.model.pod_service import PodService
 from podslice.model.unit import Observed, UnitName, control_group_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerStats:
+class ContainerStats(NamedTuple):
     """A container with processes."""
 
     name: str
@@ -40,8 +40,7 @@ class ContainerStats:
     sample: Sample
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeStats:
+class VolumeStats(NamedTuple):
     """A volume in memory, as its file system reports it."""
 
     name: str
@@ -53,8 +52,7 @@ class VolumeStats:
     inodes_free: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodStats:
+class PodStats(NamedTuple):
     """An applied pod."""
 
     decision: PodDecision
@@ -65,8 +63,7 @@ class PodStats:
     volumes: tuple[VolumeStats, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStats:
+class GroupStats(NamedTuple):
     """A slice outside the pods: the root, a tier or a reserved slice."""
 
     name: str
@@ -77,8 +74,7 @@ class GroupStats:
     sample: Sample
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStats:
+class NodeStats(NamedTuple):
     """The node, at one time."""
 
     time_usec: int
@@ -131,7 +127,7 @@ def read_stats(  # noqa: PLR0913 - what is measured, and where it is
     groups = tuple(_groups(observed, config, cgroups, agent_group))
     pods = (_pod(each, observed, cgroups, services) for each in decisions)
     there = sorted((pod for pod in pods if pod), key=lambda pod: pod.decision.pod.key)
-    return replace(node, groups=groups, pods=tuple(there))
+    return node._replace(groups=groups, pods=tuple(there))
 
 
 def _node(cgroups: CgroupFs, root: Path) -> NodeStats:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from types import MappingProxyType
+from typing import NamedTuple
 
 from podslice.kernel.cgroup import CgroupFs, Usage
 from podslice.model.container_exit import ContainerExit, ContainerHistory
@@ -38,8 +39,7 @@ ELSEWHERE = "elsewhere"
 HOLDS_PROCESSES = frozenset({UnitKind.SCOPE, UnitKind.SERVICE})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PropertyStatus:
+class PropertyStatus(NamedTuple):
     """The desired value of a property, systemd's and the kernel's."""
 
     name: str

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
+from typing import NamedTuple
 
 from prometheus_client.metrics_core import Metric
 
@@ -25,8 +25,7 @@ _KINDS = (
 """The kinds of events of this agent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelSnapshot:
+class LevelSnapshot(NamedTuple):
     """The state that the endpoints publish."""
 
     plan: LevelPlan

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import (
@@ -31,8 +31,7 @@ Properties = tuple[PropertyValue, ...]
 Family = CounterMetricFamily | GaugeMetricFamily
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleMetric:
+class SampleMetric(NamedTuple):
     """One metric of a sample."""
 
     name: str

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from podslice.errors import PodsliceError
 
@@ -17,8 +17,7 @@ RENDERINGS_MAX = 4
 """Different renderings of one page sent at a time; clients of older ones are disconnected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Response(NamedTuple):
     """The present response of a path."""
 
     body: Iterable[bytes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from podslice.agent.counters import Counters
 from podslice.model.desired import PodDecision
@@ -62,7 +62,7 @@ class Snapshot:
         for start in range(0, len(self.pods), _AT_ONCE):
             await asyncio.sleep(0)
             found += self.read_stats(self.pods[start : start + _AT_ONCE]).pods
-        return replace(node, pods=tuple(sorted(found, key=lambda each: each.decision.pod.key)))
+        return node._replace(pods=tuple(sorted(found, key=lambda each: each.decision.pod.key)))
 
 
 def pod_properties(

@@ -190,7 +190,7 @@ def _convert(
         lines.append(f"  {shlex.join(up_command(tool, files, written[1:], pod.slice))}")
         lines += _later_starts(tool, files, written[1])
     else:
-        up = up_command(tool, replace(files, files=()), (), pod.slice)
+        up = up_command(tool, files._replace(files=()), (), pod.slice)
         lines.append(f"  {shlex.join(up)}")
     write(map(printable, lines))
     for line in problem_lines(list(_check_driver(planning, tool))):

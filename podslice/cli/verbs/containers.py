@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all
@@ -61,8 +60,7 @@ if TYPE_CHECKING:
     from podslice.store import Records
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ManifestFile:
+class _ManifestFile(NamedTuple):
     """The pods of a manifest without errors."""
 
     source: str

@@ -107,7 +107,7 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
 
 def _lines(entries: Sequence[Entry], display: Display) -> Iterator[str]:
-    columns = [replace(each, width=0) for each in _COLUMNS[display.wide]]
+    columns = [each._replace(width=0) for each in _COLUMNS[display.wide]]
     return table(columns, (_cells(each, wide=display.wide) for each in entries), display)
 
 
@@ -165,7 +165,7 @@ def _columns_to_come(display: Display) -> list[Column]:
     """Return columns of fixed widths, since later rows are not known yet."""
     *columns, message = _COLUMNS[display.wide]
     # the message takes all room that is left, whatever its length
-    return [*columns, replace(message, width=_ANY_WIDTH)]
+    return [*columns, message._replace(width=_ANY_WIDTH)]
 
 
 def _row_to_come(entry: Entry, others: Iterable[Entry], display: Display) -> Sequence[str]:

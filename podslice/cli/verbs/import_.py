@@ -82,7 +82,7 @@ def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     _check_arguments(len(units) + len(containers), slice_, is_each=each, name=name)
     planning = configuration.tolerate(planning)
     found = _observe(planning, units, slice_, containers)
-    groups = [found] if not each else [replace(found, sources=(one,)) for one in found.sources]
+    groups = [found] if not each else [found._replace(sources=(one,)) for one in found.sources]
     drafts = [draft_pod(group, name, namespace, planning.config) for group in groups]
     imported = _decide(drafts, planning)
     if output is ReportFormat.JSON:

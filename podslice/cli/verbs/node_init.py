@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -431,8 +430,7 @@ def _exists_after(path: Path, changes: Sequence[FileChange]) -> bool:
     return any(each.path == path and each.after is not None for each in changes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class Proposal(NamedTuple):
     """The reservations to write, with their reasons."""
 
     kube: Reservation

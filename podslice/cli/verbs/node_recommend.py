@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli import configuration, host
 from podslice.cli.arguments import DONE, FAILED, Output
@@ -117,8 +116,7 @@ _WHY = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservations:
+class Reservations(NamedTuple):
     """Everything that is shown."""
 
     usage: tuple[SliceUsage, ...]

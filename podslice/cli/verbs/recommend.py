@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -133,8 +133,7 @@ def _decide_applied(planning: Planning) -> dict[str, PodDecision]:
     return {pod.key: decide(pod, node, planning.config) for pod in pods}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _HistorySource:
+class _HistorySource(NamedTuple):
     """Where histories are from."""
 
     read: Callable[[str], PodHistory | None]

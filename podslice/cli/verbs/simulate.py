@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
@@ -239,8 +238,7 @@ _SHOWN = 64
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssumptionOptions:
+class AssumptionOptions(NamedTuple):
     """The values of the options, as they are on the command line."""
 
     idle: tuple[str, ...] = ()
@@ -250,8 +248,7 @@ class AssumptionOptions:
     """`NAME=LIST`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Known(NamedTuple):
     """What the options can name, and the CPUs that there are."""
 
     pods: Collection[str]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from podslice.cli.views.simulation import Simulation
@@ -17,20 +16,18 @@ BAR_COLOR, MARK_COLOR = "#4c78a8", "#d62728"
 _GRAY = "#e8e8e8"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class Bar(NamedTuple):
     """One bar: a part of the whole."""
 
     label: str
     depth: int
     value: float
+    text: str
     mark: float | None = None
     """A line across the bar."""
-    text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BarChart:
+class BarChart(NamedTuple):
     """Bars below each other."""
 
     title: str

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli.views.layout import Column, table
 from podslice.cli.views.text_width import folded
@@ -24,8 +23,7 @@ _GAP = "  "
 _COLUMNS = (Column(title=""), Column(title="CPUS"), Column(title="USED BY"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCpus:
+class NodeCpus(NamedTuple):
     """The CPUs of a node, and which pods have some for themselves."""
 
     topology: CpuTopology

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli.views.new_manifest import NewPod, describe_use, format_lines, make_document
 from podslice.model.quantity import about_bytes
@@ -44,8 +43,7 @@ class Mover(StrEnum):
     """A container that a service of podman's generator has started."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportSource:
+class ImportSource(NamedTuple):
     """A unit or a container to import."""
 
     name: str
@@ -79,8 +77,7 @@ class ImportSource:
         return f"{describe_use(self.use)}{most}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportDraft:
+class ImportDraft(NamedTuple):
     """The manifest of a pod with what it is imported from."""
 
     pod: NewPod
@@ -91,8 +88,7 @@ class ImportDraft:
     further_of_slice: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedPod:
+class ImportedPod(NamedTuple):
     """An imported pod with the units that it will have."""
 
     draft: ImportDraft

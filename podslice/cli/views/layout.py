@@ -6,10 +6,9 @@ A width of None is for pipes: nothing is dropped, shortened or folded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.text_width import (
@@ -45,8 +44,7 @@ class Align(StrEnum):
     RIGHT = "right"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(NamedTuple):
     """A column of a table, and what happens to it where the table is too wide.
 
     Columns are shortened to `min_width`, texts before names. If that is not enough, those with

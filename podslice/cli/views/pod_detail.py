@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli.views import pod_documents, status_documents
 from podslice.errors import printable
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from podslice.usage.unit_status import UnitStatus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerDetail:
+class ContainerDetail(NamedTuple):
     """What only the page of its pod shows about a container."""
 
     runtime: RuntimeContainer | None = None
@@ -38,8 +37,7 @@ class ContainerDetail:
     """Its last messages, the oldest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodDetail:
+class PodDetail(NamedTuple):
     """A pod, with what was observed of it."""
 
     decision: PodDecision

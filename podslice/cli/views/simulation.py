@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
 from podslice.cli.views.style import Role, Styled
@@ -35,8 +34,7 @@ _TOLERANCE_MILLI = 10
 """The rounding of weights."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedUnit:
+class SimulatedUnit(NamedTuple):
     """A unit with its use of CPUs."""
 
     name: str
@@ -55,8 +53,7 @@ class SimulatedUnit:
         return self.pod.requests.get(CPU) if self.pod else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Simulation:
+class Simulation(NamedTuple):
     """The use of CPUs by all units, parents before children, and the memory of pods."""
 
     cpu_count: int

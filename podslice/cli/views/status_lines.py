@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli.views import exits
 from podslice.cli.views.layout import Align, Column, Shorten, fold, remedy_section, table, text_of
@@ -58,8 +58,7 @@ _SHOWN_PROPERTIES = (CPU_WEIGHT, CPU_QUOTA, MEMORY_LOW, MEMORY_MAX)
 _LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitRow:
+class UnitRow(NamedTuple):
     """A unit with its processes."""
 
     unit: UnitStatus
@@ -132,15 +131,15 @@ _STATUS = (
     Column(title="NAME", min_width=28, shorten=Shorten.MIDDLE),
     Column(title="QOS", drop=2),
     Column(title="STATE", min_width=8),
-    replace(_NUMBER, title="WEIGHT", drop=1),
-    replace(_NUMBER, title="QUOTA", drop=6),
-    replace(_NUMBER, title="MEM LOW", drop=5),
-    replace(_NUMBER, title="MEM MAX", drop=7),
-    replace(_NUMBER, title="USED"),
-    replace(_NUMBER, title="CPU TIME", drop=4),
-    replace(_NUMBER, title="TASKS", drop=3),
+    _NUMBER._replace(title="WEIGHT", drop=1),
+    _NUMBER._replace(title="QUOTA", drop=6),
+    _NUMBER._replace(title="MEM LOW", drop=5),
+    _NUMBER._replace(title="MEM MAX", drop=7),
+    _NUMBER._replace(title="USED"),
+    _NUMBER._replace(title="CPU TIME", drop=4),
+    _NUMBER._replace(title="TASKS", drop=3),
 )
-_FACTS = tuple(replace(_NUMBER, title=title) for title in ("READY", "RESTARTS", "AGE"))
+_FACTS = tuple(_NUMBER._replace(title=title) for title in ("READY", "RESTARTS", "AGE"))
 _TREE = (
     Column(title="NAME", min_width=32, shorten=Shorten.MIDDLE),
     Column(title="USED"),
@@ -306,7 +305,7 @@ _LOCATED = (
     Column(title="NAME", min_width=8),
     Column(title="POD", min_width=12, shorten=Shorten.MIDDLE),
     Column(title="CONTAINER", drop=2, min_width=8, shorten=Shorten.MIDDLE),
-    replace(_UNIT, drop=1),
+    _UNIT._replace(drop=1),
 )
 
 

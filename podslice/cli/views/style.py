@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Role(StrEnum):
@@ -38,8 +37,7 @@ _BAR_WARNING, _BAR_ERROR = 0.75, 0.9
 """From these parts of the whole, a bar has the color of a warning or of an error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Styled:
+class Styled(NamedTuple):
     """A text with a role: a cell of a table, or a part of a line."""
 
     text: str
@@ -50,8 +48,7 @@ Cell = str | Styled
 """A cell of a table; its text is measured and shortened without its color."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Display:
+class Display(NamedTuple):
     """How lines are displayed: the details, the width and the colors. The default is for pipes."""
 
     wide: bool = False

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli.views.layout import fold
 from podslice.cli.views.tables import human_bytes
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from podslice.model.pod import Qos
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierEviction:
+class TierEviction(NamedTuple):
     """The threshold of a tier."""
 
     qos: Qos

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli.arguments import Sort
 from podslice.cli.keyboard import Key
@@ -49,8 +48,7 @@ _HELP = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopState:
+class TopState(NamedTuple):
     """What the user has chosen."""
 
     sort: Sort = Sort.CPU
@@ -72,31 +70,30 @@ class TopState:
     shows_help: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(NamedTuple):
     """The lines of a screen."""
 
     lines: Sequence[str]
-    marked: int | None = None
-    """The number of the line that is highlighted."""
     state: TopState
     """The state with the rows that are shown."""
+    marked: int | None = None
+    """The number of the line that is highlighted."""
 
 
 def select(usage: NodeUsage, state: TopState) -> NodeUsage:
     """Return the usage sorted, with the pods that the pattern selects."""
     pods = tuple(pod for pod in usage.sorted(state.sort).pods if state.pattern in pod.name)
-    return replace(usage, pods=pods)
+    return usage._replace(pods=pods)
 
 
 def press(state: TopState, key: str, pods: Sequence[str]) -> TopState:
     """Return the state after a key; `pods` are the names in the list, in its order."""
     if state.shows_help:
-        return replace(state, shows_help=False)
+        return state._replace(shows_help=False)
     if state.is_typing and (len(key) == 1 or key in _TYPED):
         return _type(state, key)
     if key in ("?", "h"):
-        return replace(state, shows_help=True)
+        return state._replace(shows_help=True)
     if state.opened:
         return _press_on_page(state, key)
     return _press_in_list(state, key, pods)
@@ -107,12 +104,12 @@ def _press_in_list(state: TopState, key: str, pods: Sequence[str]) -> TopState:
         return _move(state, key, pods)
     if key == Key.ENTER:
         opened = _selected(state, pods)
-        return replace(state, opened=opened, selected=opened, page_offset=0)
+        return state._replace(opened=opened, selected=opened, page_offset=0)
     changes: dict[str, TopState] = {
-        **{each: replace(state, sort=sort) for each, sort in SORT_KEYS.items()},
-        "/": replace(state, is_typing=True),
-        "w": replace(state, wide=not state.wide),
-        Key.ESCAPE: replace(state, pattern=""),
+        **{each: state._replace(sort=sort) for each, sort in SORT_KEYS.items()},
+        "/": state._replace(is_typing=True),
+        "w": state._replace(wide=not state.wide),
+        Key.ESCAPE: state._replace(pattern=""),
     }
     return changes.get(key, state)
 
@@ -123,23 +120,23 @@ _TYPED = (Key.BACKSPACE, Key.ENTER, Key.ESCAPE)
 def _type(state: TopState, key: str) -> TopState:
     match key:
         case Key.ENTER:
-            return replace(state, is_typing=False)
+            return state._replace(is_typing=False)
         case Key.ESCAPE:
-            return replace(state, is_typing=False, pattern="")
+            return state._replace(is_typing=False, pattern="")
         case Key.BACKSPACE:
-            return replace(state, pattern=state.pattern[:-1])
+            return state._replace(pattern=state.pattern[:-1])
         case _:
-            return replace(state, pattern=state.pattern + key)
+            return state._replace(pattern=state.pattern + key)
 
 
 def _press_on_page(state: TopState, key: str) -> TopState:
     if key in (Key.ESCAPE, Key.BACKSPACE):
-        return replace(state, opened="")
+        return state._replace(opened="")
     steps = _steps(state.room)
     if key not in steps:
         return state
     # the frame keeps it within the page
-    return replace(state, page_offset=max(0, state.page_offset + steps[key]))
+    return state._replace(page_offset=max(0, state.page_offset + steps[key]))
 
 
 _ALL = 1_000_000
@@ -163,7 +160,7 @@ def _move(state: TopState, key: str, pods: Sequence[str]) -> TopState:
     at = pods.index(_selected(state, pods)) + _steps(state.room)[key]
     at = min(max(at, 0), len(pods) - 1)
     # the first place is kept, not the pod that happens to be there
-    return replace(state, selected=pods[at] if at else "")
+    return state._replace(selected=pods[at] if at else "")
 
 
 def _selected(state: TopState, pods: Sequence[str]) -> str:
@@ -202,7 +199,7 @@ def draw_list(
     return Frame(
         lines=[*head, titles, *lines, *padding, foot],
         marked=None if marked is None else len(head) + 1 + marked - offset,
-        state=replace(state, offset=offset, room=room),
+        state=state._replace(offset=offset, room=room),
     )
 
 
@@ -246,7 +243,7 @@ def draw_page(state: TopState, page: Sequence[str], display: Display, height: in
     lines = page[offset : offset + room]
     foot = _foot(state, _position(offset, len(lines), len(page)), display)
     padding = [""] * (room - len(lines))
-    state = replace(state, page_offset=offset, room=room)
+    state = state._replace(page_offset=offset, room=room)
     return Frame(lines=[*lines, *padding, foot], state=state)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from podslice.cli.arguments import Sort
 from podslice.cli.views import layout
@@ -64,25 +64,23 @@ class UsageRow:
         return max((each.some.avg10_milli for each in self.sample.pressure.values()), default=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeUsage:
+class NodeUsage(NamedTuple):
     """The usage of the node, its slices and its pods."""
 
     node: UsageRow
+    stats: NodeStats
     groups: tuple[UsageRow, ...] = ()
     """kubepods, the tiers and the reserved slices."""
     pods: tuple[UsageRow, ...] = ()
-    stats: NodeStats
     interval_usec: int = 0
     """The time between the two measurements."""
 
     def sorted(self, by: Sort) -> NodeUsage:
         """Return the usage with pods and containers sorted."""
-        return replace(self, pods=_sorted(self.pods, by))
+        return self._replace(pods=_sorted(self.pods, by))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSummary:
+class NodeSummary(NamedTuple):
     """The node's capacity, conditions, evicted pods and problems."""
 
     cpus_milli: int = 0
@@ -235,7 +233,7 @@ def rows(usage: NodeUsage, display: Display, *, plain: str = "") -> Iterator[tup
     columns = [columns[index] for index in shown]
     made = [(pod, [row[index] for index in shown]) for pod, row in made]
     if display.width is not None:
-        columns = [replace(each, width=_STEADY.get(each.title, 0)) for each in columns]
+        columns = [each._replace(width=_STEADY.get(each.title, 0)) for each in columns]
     cells = (list(map(text_of, row)) if plain and pod == plain else row for pod, row in made)
     lines = layout.table(columns, cells, display)
     return zip(("", *(pod for pod, _ in made)), lines, strict=True)

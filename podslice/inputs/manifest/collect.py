@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from podslice.errors import InputError, Problem, quote, warning
 from podslice.inputs.budget import Budget, BudgetItem
@@ -41,8 +41,7 @@ _NAMES_MAX = 100
 """Fields of an object without a kind that are compared with `kind`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Draft:
+class _Draft(NamedTuple):
     """The pods of one object, before they are created."""
 
     names: tuple[str, ...]

@@ -12,7 +12,6 @@ import json
 import re
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -78,7 +77,7 @@ def read_documents(data: bytes, name: str, budget: Budget) -> Iterator[Document]
         return
     for document in documents:
         value, problems = replace_surrogates(document.value)
-        yield replace(document, value=value, invalid_texts=problems)
+        yield document._replace(value=value, invalid_texts=problems)
 
 
 def _read(text: str, name: str, budget: Budget) -> Iterator[Document]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from podslice.errors import quote
 from podslice.inputs.manifest.workload_environment import EnvironmentReader
@@ -43,8 +42,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 _PROPAGATIONS = ("None", "HostToContainer", "Bidirectional")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerReader:
+class ContainerReader(NamedTuple):
     """Reads the containers of one pod."""
 
     refusals: Refusals

@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.errors import Problem, quote
 from podslice.inputs.manifest.kinds import DATA_KINDS
@@ -17,8 +17,7 @@ from podslice.inputs.scalars import extend_path
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataObject:
+class DataObject(NamedTuple):
     """One ConfigMap or Secret."""
 
     where: str

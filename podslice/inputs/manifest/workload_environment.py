@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.errors import quote
 from podslice.inputs.manifest.workload_data import DataObject, DataObjects
@@ -20,8 +20,7 @@ from podslice.model.grammar import ARGUMENT, VARIABLE
 from podslice.model.workload import Variable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentReader:
+class EnvironmentReader(NamedTuple):
     """Reads the variables of the containers of one pod."""
 
     refusals: Refusals

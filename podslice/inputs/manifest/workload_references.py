@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.errors import quote
 from podslice.inputs.manifest.workload_fields import Refusals
@@ -19,8 +19,7 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 _KNOWN = "metadata.name, namespace and uid, and single labels and annotations"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceReader:
+class ReferenceReader(NamedTuple):
     """Resolves the references of one pod's variables."""
 
     refusals: Refusals

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.errors import quote
 from podslice.inputs.manifest.workload_fields import Refusals
@@ -18,8 +18,7 @@ from podslice.model.workload import SECCOMP_ROOT, Security, SELinux
 _UNCONFINED = "unconfined"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecurityReader:
+class SecurityReader(NamedTuple):
     """Reads the security contexts of the containers of one pod."""
 
     refusals: Refusals

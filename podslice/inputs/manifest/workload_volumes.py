@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.errors import quote
 from podslice.inputs.manifest.workload_data import DataObjects
@@ -31,8 +31,7 @@ _PARTS_MAX = 32
 _EXAMPLE = "write a/b, for example"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class _Source(NamedTuple):
     """One ConfigMap or Secret of a volume."""
 
     kind: str
@@ -43,8 +42,7 @@ class _Source:
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeReader:
+class VolumeReader(NamedTuple):
     """Reads the volumes of one pod."""
 
     refusals: Refusals

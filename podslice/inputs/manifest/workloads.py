@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.errors import Problem, quote
 from podslice.inputs.manifest.kinds import WORKLOADS
@@ -31,8 +31,7 @@ from podslice.model.workload import Claim, ContainerWorkload, Dns, PodWorkload, 
 _STEP = re.compile(r"([^.[\]]+)|\[(\d+)\]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedWorkloads:
+class LoadedWorkloads(NamedTuple):
     """The workloads of pods, by `namespace/name`, with the problems of all."""
 
     workloads: Mapping[str, PodWorkload]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from yaml.error import MarkedYAMLError
 from yaml.events import (
@@ -31,8 +31,7 @@ from podslice.inputs.limits import DEPTH_MAX, POD_PROBLEMS_MAX
 from podslice.inputs.scalars import Boolean, Number, Scalar, read_plain
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class Document(NamedTuple):
     """One document of a text."""
 
     value: object

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from podslice.errors import InputError, Problem, invalid, printable, quote
 from podslice.inputs.fields import nearest
@@ -32,8 +32,7 @@ NO_TEXTS: Mapping[Path, bytes | None] = {}
 _BY_KEY = {name: option for option in OPTIONS for name in (option.key, *option.aliases)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stated:
+class _Stated(NamedTuple):
     """The value of an option, and the address where it is stated."""
 
     option: ConfigOption

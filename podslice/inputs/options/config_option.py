@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.inputs.options.values import Reader, read_boolean
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigOption:
+class ConfigOption(NamedTuple):
     """One option: a key of the file, a flag of the command line, and a field of `Config`."""
 
     key: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from podslice.model.config import TIER_SIGNALS, Config
 from podslice.model.desired import PodDecision
@@ -71,8 +72,7 @@ class Pressures:
     """Those past their grace period: they are met until their minimum reclaim is free as well."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The judgement on one observation of the node."""
 
     pressures: Pressures

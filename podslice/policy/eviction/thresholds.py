@@ -6,7 +6,7 @@ Pure: the caller passes the observations and the time, and stops the pods.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.model.config import TIER_SIGNALS, Config, Enforce, Threshold
 from podslice.model.desired import PodDecision
@@ -39,8 +39,7 @@ TIER_OF_SIGNAL: Mapping[str, Qos] = {signal: qos for qos, signal in TIER_SIGNALS
 """The tier of each signal that only the pods of one tier have an effect on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvictionThreshold:
+class EvictionThreshold(NamedTuple):
     """One threshold with all options of its signal."""
 
     signal: str
@@ -51,16 +50,14 @@ class EvictionThreshold:
     is_hard: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignalObservation:
+class SignalObservation(NamedTuple):
     """The available amount of a signal's resource and its capacity, in thousandths."""
 
     available: int
     capacity: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodUsage:
+class PodUsage(NamedTuple):
     """The usage of a pod, in thousandths of the unit."""
 
     memory: int = 0
@@ -70,8 +67,7 @@ class PodUsage:
     pids: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvictionCandidate:
+class EvictionCandidate(NamedTuple):
     """A pod that may be evicted, with the reason for its rank."""
 
     decision: PodDecision

@@ -16,8 +16,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, cast
 
 from podslice.errors import BadMessage, BadProperty, BusUnavailable, CallTimeout
 from podslice.systemd.dbus import wire
@@ -67,18 +66,17 @@ class SignalListener(Protocol):
         """Handle the loss of the connection or the service: expected signals may never arrive."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class Peer(NamedTuple):
     """The service to connect to, and the limits of a connection."""
 
     address: str
     """A D-Bus address; only unix sockets."""
     service: str
     """The well-known name of the only service that is called."""
-    title: str = "the bus"
-    """The name of the service in messages."""
     error_of: Callable[[wire.Received, str], Exception]
     """Returns the error to raise for an error reply and the subject of the call."""
+    title: str = "the bus"
+    """The name of the service in messages."""
     matches: tuple[str, ...] = ()
     """Match rules for the signals to receive."""
     hint: str = ""

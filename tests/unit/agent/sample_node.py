@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from podslice.agent.counters import Counters
 from podslice.agent.endpoints.snapshot import Snapshot
 from podslice.kernel.cgroup import Pressure, Sample, Waited
@@ -101,7 +99,7 @@ def node_stats(*pods, **fields):
         ),
         pods=pods,
     )
-    return replace(made, **fields)
+    return made._replace(**fields)
 
 
 def volume():

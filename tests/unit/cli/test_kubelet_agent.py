@@ -1,7 +1,6 @@
 """The options of an agent that follows a kubelet, and what it reads of it."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -39,7 +38,7 @@ def test_options_that_contradict_each_other():
         " line of the agent"
     )
     assert user == "--user: a user's service manager has no kubelet; leave it out"
-    source = replace(STATED, is_verified=False, version="1.33")
+    source = STATED._replace(is_verified=False, version="1.33")
     found = problems(source, Config(), restores=True)
     assert [each.partition(": ")[0] for each in found] == [
         *("--kubelet", "--insecure-skip-tls-verify", "--kubelet-version", "--restore")

@@ -148,7 +148,7 @@ def test_the_selection_moves_and_the_list_follows():
 def test_the_selection_stays_with_its_pod_and_otherwise_at_the_top():
     assert "62-with" in selected(after("m"))
     assert "01-with" in selected(after(Key.DOWN, "m"))
-    gone = replace(MANY, pods=MANY.pods[5:])
+    gone = MANY._replace(pods=MANY.pods[5:])
     assert "05-with" in selected(draw(after(Key.DOWN).state, of=gone))
 
 
@@ -214,7 +214,7 @@ def test_an_empty_node_has_a_message():
 
 
 def test_the_highlighted_row_has_no_colors_and_others_have():
-    full = replace(MANY, pods=tuple(replace(pod, limit_bytes=MI) for pod in MANY.pods))
+    full = MANY._replace(pods=tuple(replace(pod, limit_bytes=MI) for pod in MANY.pods))
     frame = draw(TopState(sort=Sort.MEMORY), of=full, is_colored=True)
     assert "\x1b" not in selected(frame)
     assert "\x1b[31m" in frame.lines[frame.marked + 1]

@@ -1,7 +1,5 @@
 """Hosts for the doctor, as trees of files."""
 
-from dataclasses import replace
-
 from podslice.doctor.facts import Subject, SystemdReply, read_facts
 from podslice.doctor.findings import check_host
 from podslice.model.manager import user_manager
@@ -57,7 +55,7 @@ def host(root, *changes, base=PLAIN):
 
 
 def facts(root, subject=ROOT, systemd=UP, **more):
-    return read_facts(systemd, replace(subject, **more), root)
+    return read_facts(systemd, subject._replace(**more), root)
 
 
 def findings(root, subject=ROOT, systemd=UP, **more):

@@ -1,7 +1,5 @@
 """How pods are stopped."""
 
-from dataclasses import replace
-
 import pytest
 
 from podslice.model.desired import Refusal
@@ -71,7 +69,7 @@ def test_an_empty_pod_is_stopped_at_once():
 
 
 def test_processes_that_no_unit_has_are_signalled():
-    assert terminating(burstable("web"), busy(replace(OCCUPANTS, is_mixed=True))).signals == (WEB,)
+    assert terminating(burstable("web"), busy(OCCUPANTS._replace(is_mixed=True))).signals == (WEB,)
 
 
 @pytest.mark.parametrize("tasks", [0, 2])
@@ -87,7 +85,7 @@ def test_a_plan_for_some_units():
         assert part.steps == tuple(step for step in plan.steps if step.name == name)
         assert part.skipped == tuple(each for each in plan.skipped if each.unit == name)
     left_out = Skipped(unit=WEB, name="a property", why="of a reason")
-    others = replace(left_out, unit=ROOT)
+    others = left_out._replace(unit=ROOT)
     plan = Plan(skipped=(left_out, others), refused=(Refusal(pod="a", reason="b", message="c"),))
     assert plan.only({WEB}) == Plan(skipped=(left_out,))
     assert plan.only(()) == Plan()

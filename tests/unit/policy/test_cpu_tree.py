@@ -1,7 +1,5 @@
 """The units of a node as control groups that share its CPUs."""
 
-from dataclasses import replace
-
 import pytest
 
 from podslice.model.config import Enforce
@@ -99,7 +97,7 @@ def test_a_reserved_slice_has_the_weight_of_its_reservation():
     (system, user, root) = cpu_tree(
         desired_for(burstable("web"), by=by), [SYSTEM, USER], NO_ASSUMPTION
     )
-    assert system == replace(SYSTEM, weight=50)
+    assert system == SYSTEM._replace(weight=50)
     assert user == USER
     assert root.name == "kubepods.slice"
 

@@ -167,7 +167,7 @@ LARGE = Neighbour(memory_max_bytes=8 * 2**30, cpu_weight=157, own_weight=100)
         # no limit is known
         ({}, Neighbour(), 1),
         ({"system_reserved": amounts("memory=1Gi")}, Neighbour(), 0),
-        ({"enforce_node_allocatable": frozenset()}, replace(LARGE, memory_max_bytes=2**30), 2),
+        ({"enforce_node_allocatable": frozenset()}, LARGE._replace(memory_max_bytes=2**30), 2),
         # each has a part, and a weight for it
         (
             {"capacity": amounts("cpu=2,memory=2Gi")},
@@ -180,7 +180,7 @@ LARGE = Neighbour(memory_max_bytes=8 * 2**30, cpu_weight=157, own_weight=100)
             Neighbour(memory_max_bytes=6 * 2**30, own_weight=79),
             0,
         ),
-        ({"system_reserved": amounts("memory=7Gi")}, replace(LARGE, memory_max_bytes=2**30), 1),
+        ({"system_reserved": amounts("memory=7Gi")}, LARGE._replace(memory_max_bytes=2**30), 1),
         # a weight that an administrator has chosen
         ({"capacity": amounts("memory=1Ki")}, Neighbour(memory_max_bytes=2**30, own_weight=7), 0),
     ],

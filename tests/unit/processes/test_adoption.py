@@ -198,8 +198,7 @@ async def test_a_detached_container_takes_processes_too(host, tmp_path):
     place = find_place(await assess(world(tmp_path, host)), "default/web", "main")
     scope = scope_of(place, {"PIDs": (13,)})
     properties = {key: value for key, value in scope.properties.items() if key != "PIDs"}
-    service = replace(
-        scope,
+    service = scope._replace(
         name=SERVICE,
         properties={**properties, "ExecStart": (("/bin/sh", ("/bin/sh",), False),)},
     )
@@ -411,7 +410,7 @@ async def test_without_rights_nothing_is_tried_again(host):
 async def test_a_scope_outside_of_its_pod_has_to_go_first(host, tmp_path):
     place = find_place(await assess(world(tmp_path, host)), "default/web", "main")
     scope = scope_of(place, {"PIDs": (13,)})
-    misplaced = replace(scope, properties={**scope.properties, "Slice": "system.slice"})
+    misplaced = scope._replace(properties={**scope.properties, "Slice": "system.slice"})
     await host.start(misplaced)
     with pytest.raises(HostError, match=f"stop it first: systemctl stop {SCOPE}"):
         await adopt(host, 11)

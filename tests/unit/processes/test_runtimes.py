@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -520,7 +519,7 @@ CONTAINER = RuntimeContainer(
     ],
 )
 def test_how_a_container_of_a_runtime_ended(code, is_oom, result):
-    last = replace(CONTAINER, exit_code=code, is_oom=is_oom).last_exit
+    last = CONTAINER._replace(exit_code=code, is_oom=is_oom).last_exit
     assert (last and last.result) == result
     assert last is None or (last.exit_code, last.is_failure) == (code, result != "success")
 

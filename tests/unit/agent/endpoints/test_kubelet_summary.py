@@ -109,16 +109,14 @@ def later(stats, *, seconds, cpu_usec):
         return replace(sample, cpu_usec=sample.cpu_usec + cpu_usec)
 
     pods = tuple(
-        replace(
-            pod,
+        pod._replace(
             sample=more(pod.sample),
-            containers=tuple(replace(c, sample=more(c.sample)) for c in pod.containers),
+            containers=tuple(c._replace(sample=more(c.sample)) for c in pod.containers),
         )
         for pod in stats.pods
     )
-    groups = tuple(replace(group, sample=more(group.sample)) for group in stats.groups)
-    return replace(
-        stats,
+    groups = tuple(group._replace(sample=more(group.sample)) for group in stats.groups)
+    return stats._replace(
         uptime_usec=stats.uptime_usec + seconds * 10**6,
         sample=more(stats.sample),
         groups=groups,
@@ -147,7 +145,7 @@ def test_new_and_restarted_groups_have_no_invalid_rate():
     web, db, _ = sample_node.default_stats().pods
     summarizer = Summarizer()
     summarize(sample_node.node_stats(web), summarizer)
-    reset = replace(web, sample=replace(web.sample, cpu_usec=10))
+    reset = web._replace(sample=replace(web.sample, cpu_usec=10))
     second = later(sample_node.node_stats(reset, db), seconds=10, cpu_usec=0)
     pods = pods_of(summarize(second, summarizer))
     assert pods["web"]["cpu"]["usageNanoCores"] == 0
@@ -198,8 +196,7 @@ def test_a_pod_with_processes_is_running_after_its_init_phase(
 ):
     (decision,) = builders.decisions(builders.burstable("web"))
     pod = sample_node.pod_stats(decision)
-    pod = replace(
-        pod,
+    pod = pod._replace(
         sample=replace(pod.sample, tasks=tasks),
         containers=pod.containers if has_container else (),
     )

@@ -1,6 +1,5 @@
 import asyncio
 import json
-from dataclasses import replace
 from http import HTTPStatus
 
 from podslice.agent.endpoints.routes import routes
@@ -44,7 +43,7 @@ async def test_each_summary_remembers_the_one_before():
     uptimes = iter((10**6, 2 * 10**6))
 
     def snapshot():
-        now = replace(sample_node.default_stats(), uptime_usec=next(uptimes))
+        now = sample_node.default_stats()._replace(uptime_usec=next(uptimes))
         return sample_node.snapshot(
             read_stats=lambda pods: now if not pods else sample_node.node_stats()
         )

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,7 +101,7 @@ class Machine:
         histories.save_end(self.store.end_path("web", "main", 1), variables)
 
     def exit_in_podman(self, code, **fields):
-        container = replace(CONTAINER, pid=0, control_group="", exit_code=code, **fields)
+        container = CONTAINER._replace(pid=0, control_group="", exit_code=code, **fields)
         self.runtimes_hold.append(container)
 
     def set(self, name, **values):

@@ -241,7 +241,7 @@ def test_the_json_has_what_a_runtime_and_the_journal_know(with_podman, podslice)
 def test_messages_of_docker_are_those_that_docker_keeps(
     with_podman, podslice, runtimes_hold, monkeypatch
 ):
-    runtimes_hold[:] = [replace(each, runtime="docker") for each in runtimes_hold]
+    runtimes_hold[:] = [each._replace(runtime="docker") for each in runtimes_hold]
     answers = [(replace(EVENT, message="of docker"),), NoAnswerError("no such container")]
 
     async def docker_messages(*_):

@@ -20,8 +20,9 @@ from podslice.reconcile.report import (
     describe_result,
     describe_skipped,
     describe_stuck,
+    kind_of,
+    pod_of,
 )
-from podslice.reconcile.step_events import kind_of, pod_of
 
 _RELOADED: Mapping[str, str] = {"PODSLICE_REASON": "daemon-reload"}
 _Found = Mapping[str, tuple[str, str | None, UnitName | None]]

@@ -2,20 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from podslice.agent.counters import Counters
-from podslice.agent.event_log import EventLog
-from podslice.agent.node_status import NodeStatus
-from podslice.agent.published_state import own_process, publish_state, withdraw_state
-from podslice.errors import HostError
-from podslice.model.node_state import AgentState, Eviction, PendingPod, StuckPod
+from podslice.errors import HostError, Problem
+from podslice.kernel.proc import read_process
+from podslice.model.event import Event, Kind
+from podslice.model.node_state import AgentState, Condition, Eviction, PendingPod, StuckPod
+from podslice.model.unit import UnitName
 from podslice.policy.recommendation import RecommendedAmounts
-from podslice.reconcile.assessment import Assessment
-from podslice.reconcile.request import OngoingTerminations
+from podslice.reconcile.assessment import Assessment, OngoingTerminations
 from podslice.reconcile.world import LiveWorld
 from podslice.store import Store
 from podslice.systemd.journal import Journal
+
+
+class EventLog:
+    """The journal, with each note reported once."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self._notes: set[str] = set()
+
+    @property
+    def counts(self) -> Mapping[Kind, int]:
+        """Return the number of events reported so far, by kind."""
+        return self.journal.counts
+
+    def report(
+        self,
+        kind: Kind,
+        message: str,
+        *,
+        pod: str | None = None,
+        unit: UnitName | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
+        """Report an event."""
+        event = Event(kind=kind, message=message, pod=pod, unit=unit, fields=fields or {})
+        self.journal.log(event)
+
+    def note(self, message: str) -> None:
+        """Report something worth knowing, once."""
+        if message not in self._notes:
+            self._notes.add(message)
+            self.report(Kind.AGENT_NOTED, message)
 
 
 class AgentContext:
@@ -50,10 +83,11 @@ class AgentContext:
 
     def publish(self) -> None:
         """Write the agent's state for other podslice processes; a failure is retried next time."""
-        pid, started_ticks = own_process()
+        pid = os.getpid()
+        process = read_process(pid)
         state = AgentState(
             pid=pid,
-            started_ticks=started_ticks,
+            started_ticks=process.started_ticks if process else 0,
             conditions=tuple(sorted(self.status.conditions)),
             terminating=self._terminating(),
             problems=self.status.manifest_problems,
@@ -61,11 +95,15 @@ class AgentContext:
             pending=self.pending,
             stuck=self.stuck,
         )
-        publish_state(self.world.store, state)
+        # compared with the file, which another program may have removed
+        if state != self.world.store.agent():
+            with suppress(HostError):
+                self.world.store.save_agent(state)
 
     def withdraw(self) -> None:
         """Remove the published state."""
-        withdraw_state(self.world.store)
+        with suppress(HostError):
+            self.world.store.drop_agent()
 
     def _terminating(self) -> tuple[str, ...]:
         pods = self.assessment.current if self.assessment else ()
@@ -113,3 +151,63 @@ class EvictionMarks:
             self._unwritten.pop(mark.uid, None)
             if not self._unwritten:
                 self._status.recover("marks")
+
+
+_OF_MANIFESTS = frozenset({"manifests", "pods"})
+
+
+class NodeStatus:
+    """The current conditions and problems."""
+
+    def __init__(self, events: EventLog, on_change: Callable[[], None]) -> None:
+        """`on_change` is called after each change."""
+        self._events = events
+        self._on_change = on_change
+        self._conditions: frozenset[Condition] = frozenset()
+        self._problems: dict[str, tuple[Problem, ...]] = {}
+
+    @property
+    def conditions(self) -> frozenset[Condition]:
+        """Return the pressure conditions of the node."""
+        return self._conditions
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Return all current problems, ordered by topic."""
+        return tuple(found for topic in sorted(self._problems) for found in self._problems[topic])
+
+    @property
+    def manifest_problems(self) -> tuple[Problem, ...]:
+        """Return the problems of manifests, each once."""
+        topics = sorted(self._problems.keys() & _OF_MANIFESTS)
+        found = (each for topic in topics for each in self._problems[topic])
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def failures(self) -> tuple[Problem, ...]:
+        """Return the problems that keep the agent from its work; those of manifests do not."""
+        topics = sorted(self._problems.keys() - _OF_MANIFESTS)
+        return tuple(found for topic in topics for found in self._problems[topic])
+
+    def set_problems(self, topic: str, problems: Iterable[Problem]) -> None:
+        """Replace the problems of a topic."""
+        self._problems[topic] = tuple(problems)
+        self._on_change()
+
+    def set_conditions(self, conditions: frozenset[Condition]) -> None:
+        """Replace the node's conditions."""
+        self._conditions = conditions
+        self._on_change()
+
+    def fail(self, topic: str, message: str) -> None:
+        """Record that the agent cannot do its work; report it unless that is known already."""
+        found = (Problem(where="", message=message),)
+        if self._problems.get(topic) != found:
+            self._events.report(Kind.AGENT_FAILED, message)
+            self.set_problems(topic, found)
+
+    def recover(self, topic: str) -> None:
+        """Report that what failed works again; the reason was reported with the failure."""
+        if self._problems.pop(topic, ()):
+            self._events.report(Kind.AGENT_NOTED, f"{topic}: recovered")
+            self._on_change()

@@ -18,10 +18,9 @@ from podslice.agent.container_ends import ContainerEnds
 from podslice.agent.container_keeper import ContainerKeeper
 from podslice.agent.context import AgentContext
 from podslice.agent.counters import Counters
-from podslice.agent.endpoints.capture import capture
 from podslice.agent.endpoints.http import Server
 from podslice.agent.endpoints.routes import routes
-from podslice.agent.endpoints.snapshot import Snapshot
+from podslice.agent.endpoints.snapshot import Snapshot, capture
 from podslice.agent.evictor import Evictor
 from podslice.agent.manifest_files import ManifestDirectories
 from podslice.agent.oom_kills import OomMonitor

@@ -12,11 +12,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from podslice.agent.context import EventLog, NodeStatus
 from podslice.agent.counters import Counters
 from podslice.agent.endpoints.http import Server
 from podslice.agent.endpoints.level_routes import LevelSnapshot, level_routes
-from podslice.agent.event_log import EventLog
-from podslice.agent.node_status import NodeStatus
 from podslice.agent.pod_levels import PodLevels
 from podslice.agent.scheduler import Scheduler
 from podslice.agent.service_process import ServiceProcess

@@ -6,9 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
+from podslice.agent.context import EventLog, NodeStatus
 from podslice.agent.counters import Counters
-from podslice.agent.event_log import EventLog
-from podslice.agent.node_status import NodeStatus
 from podslice.agent.repair_times import CONTESTED_SEC, CONTESTED_TIMES, RepairTimes
 from podslice.errors import HostError, InputError, NoSuchUnit, SystemdError
 from podslice.model.event import Kind

@@ -25,12 +25,11 @@ from podslice.model.resources import hugetlb_files
 from podslice.model.unit import INFINITY, Caps, DesiredUnit, UnitName, Value, parent_slice
 from podslice.plan import Plan, StartUnit, Step, StopUnit
 from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import take_over
 from podslice.reconcile.pending import find_pending
 from podslice.reconcile.report import Outcome, Report, StepResult
-from podslice.reconcile.request import Request
 from podslice.store import Store
 from podslice.store.lock import held_for
 from podslice.systemd.caching_client import CachingClient, EditedLimits, changed_limits

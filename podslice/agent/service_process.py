@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from podslice.agent.context import EventLog
 from podslice.agent.endpoints.http import Server
-from podslice.agent.event_log import EventLog
 from podslice.agent.scheduler import Scheduler
 from podslice.errors import HostError, SystemdError
 from podslice.model.event import Kind

@@ -12,11 +12,10 @@ from podslice.model.pod import Pod
 from podslice.model.unit import Observed, UnitName
 from podslice.plan import StopUnit
 from podslice.reconcile.act import act_alone
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assessment import Assessment, OngoingTerminations
 from podslice.reconcile.observe import control_group
 from podslice.reconcile.occupants import read_occupants
 from podslice.reconcile.report import Outcome, StepResult, describe_result, describe_wait
-from podslice.reconcile.request import OngoingTerminations
 from podslice.reconcile.world import World
 from podslice.systemd.client import Client
 

@@ -20,8 +20,9 @@ from podslice.reconcile.report import (
     describe_result,
     describe_stuck,
     describe_wait,
+    kind_of,
+    pod_of,
 )
-from podslice.reconcile.step_events import kind_of, pod_of
 from podslice.systemd.journal import Journal
 
 if TYPE_CHECKING:

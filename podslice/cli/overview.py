@@ -30,8 +30,8 @@ from podslice.processes.location import read_placement
 from podslice.processes.pod_services import observe_placed, observe_services
 from podslice.processes.service_adoption import outdated_services
 from podslice.reconcile.assess import assess_findings, read_findings
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.report import describe_skipped, describe_step, describe_unconfirmed
-from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import pending
 from podslice.store import Store
 from podslice.store.adopted_services import drop_in_path, read_adopted
@@ -49,12 +49,12 @@ from podslice.usage.health import (
     problematic_pods,
     problems_of,
 )
-from podslice.usage.pod_facts import pod_facts
 from podslice.usage.unit_status import (
     ACTIVATING,
     EXITED,
     FAILED,
     NOT_STARTED,
+    pod_facts,
     unit_statuses,
     with_services,
 )
@@ -77,8 +77,7 @@ if TYPE_CHECKING:
     from podslice.reconcile.assessment import Assessment
     from podslice.reconcile.world import LiveWorld
     from podslice.usage.health import HealthProblem
-    from podslice.usage.pod_facts import PodFacts
-    from podslice.usage.unit_status import UnitStatus
+    from podslice.usage.unit_status import PodFacts, UnitStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

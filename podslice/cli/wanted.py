@@ -14,8 +14,8 @@ from podslice.errors import HostError, InputError, Severity, printable
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config, Containers
 from podslice.reconcile.assess import assess_findings
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.pending import find_pending
-from podslice.reconcile.request import Request
 from podslice.usage.health import UnwantedPod
 
 if TYPE_CHECKING:

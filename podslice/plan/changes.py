@@ -26,7 +26,7 @@ from podslice.model.unit import (
     UnitName,
     Value,
 )
-from podslice.plan.steps import Change, SetHugepages, SetProperties, Skipped, StartUnit
+from podslice.plan import Change, SetHugepages, SetProperties, Skipped, StartUnit
 
 _UP = ("active", "activating", "reloading")
 

@@ -11,7 +11,7 @@ from podslice.model.description import describe_container
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.naming import service_name
 from podslice.model.unit import Observed, ObservedUnit, TransientUnit, UnitName, Value
-from podslice.plan import feasible
+from podslice.plan.changes import feasible
 from podslice.reconcile.assessment import Assessment
 
 

@@ -16,21 +16,14 @@ from podslice.model.pod import Pod, Qos
 from podslice.model.properties import ALLOWED_CPUS
 from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import Observed, UnitKind, UnitName
-from podslice.plan import (
-    CLASS_CHANGED,
-    Plan,
-    Restoration,
-    TerminatingPods,
-    keep_stated_cpus,
-    make_plan,
-    restore_values,
-)
+from podslice.plan import Plan
+from podslice.plan.make import CLASS_CHANGED, TerminatingPods, make_plan
+from podslice.plan.restore import Restoration, keep_stated_cpus, restore_values
 from podslice.policy.desire import desire, without_reserved
 from podslice.policy.recover import recover, uid_of
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.observe import meet, observe, used_bytes
 from podslice.reconcile.readmission import is_evicted, living_agent, split_admissible
-from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import leave_reserved
 from podslice.reconcile.world import World
 from podslice.store import Records

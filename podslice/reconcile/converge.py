@@ -18,21 +18,21 @@ from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
 from podslice.policy.init_phase import pending
 from podslice.reconcile.act import Before, OnResult, act, nothing
 from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.observe import control_group
 from podslice.reconcile.occupants import describe_processes
 from podslice.reconcile.readmission import living_agent, readmit
 from podslice.reconcile.recording import recording
 from podslice.reconcile.report import Outcome, Report, StepResult
-from podslice.reconcile.request import Request
-from podslice.reconcile.reserved import note, settle_values
 from podslice.reconcile.rollback import (
     confirm_implicitly,
     end_trial,
     is_reserved,
+    note,
     on_trial,
     recorded,
+    settle_values,
 )
 from podslice.reconcile.world import LiveWorld
 

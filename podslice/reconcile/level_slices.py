@@ -14,7 +14,7 @@ from podslice.model.level_plan import LEVEL_PROPERTIES, LevelChange
 from podslice.model.unit import ObservedUnit, UnitKind, UnitName
 from podslice.policy.pod_level import SliceState
 from podslice.systemd.client import Client
-from podslice.usage.kubelet_comparison import is_in_kernel, read_values
+from podslice.usage.kubelet_units import is_in_kernel, read_values
 
 _OF_POD = re.compile(r"[^/]+-pod[^-/]+\.slice")
 

@@ -1,4 +1,4 @@
-"""The results of steps, their descriptions and the exit code."""
+"""The results of steps, their descriptions and events, and the exit code."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple, assert_never
 
 from podslice.model.desired import Refusal
+from podslice.model.event import Kind
 from podslice.model.node_state import StuckPod
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.quantity import about_bytes, format_bytes
@@ -229,3 +230,22 @@ def count_steps(steps: Iterable[Step]) -> str:
     order = (Action.STOP, Action.START, Action.SET)
     text = ", ".join(f"{counts[action]} to {action}" for action in order if counts[action])
     return text or "nothing to do"
+
+
+_KINDS = {
+    Action.START: Kind.POD_APPLIED,
+    Action.SET: Kind.POD_CHANGED,
+    Action.STOP: Kind.POD_REMOVED,
+}
+
+
+def pod_of(result: StepResult) -> str | None:
+    """Return the pod of a step, as `namespace/name`."""
+    step = result.step
+    return step.pod if isinstance(step, StopUnit) else step.unit.pod
+
+
+def kind_of(result: StepResult) -> Kind | None:
+    """Return the kind of event of a completed step on a pod's slice; None for other units."""
+    is_slice = result.step.name.endswith(".slice")
+    return _KINDS[result.step.action] if is_slice and pod_of(result) is not None else None

@@ -1,6 +1,6 @@
-"""`apply --confirm`: restore the old values of reserved slices unless the new ones are confirmed.
+"""The values that podslice sets outside its root: their record, their restoration and their trial.
 
-A systemd timer that runs nothing but systemctl restores them, so that it works without podslice,
+`apply --confirm` restores the old values of reserved slices unless the new ones are confirmed. A systemd timer that runs nothing but systemctl restores them, so that it works without podslice,
 Python or the network.
 """
 
@@ -16,6 +16,7 @@ from typing import TypeGuard
 
 from podslice.errors import HostError, SystemdError
 from podslice.kernel.cpusets import read_possible
+from podslice.model.desired import Desired
 from podslice.model.properties import PROPERTIES
 from podslice.model.reserved_values import (
     PendingTrial,
@@ -24,12 +25,13 @@ from podslice.model.reserved_values import (
     Unconfirmed,
     Values,
 )
-from podslice.model.unit import ListedUnit, TransientUnit, UnitKind, UnitName, Value
+from podslice.model.unit import ListedUnit, Observed, TransientUnit, UnitKind, UnitName, Value
 from podslice.plan import Plan, SetProperties, Step
-from podslice.plan.restore import fail_trial, try_steps
-from podslice.reconcile.act import OnResult
-from podslice.reconcile.report import Outcome, StepResult, describe_unconfirmed
-from podslice.reconcile.world import LiveWorld
+from podslice.plan.make import make_plan
+from podslice.plan.restore import fail_trial, record_steps, restore_values, settle_steps, try_steps
+from podslice.reconcile.act import OnResult, act
+from podslice.reconcile.report import Outcome, Report, StepResult, describe_unconfirmed
+from podslice.reconcile.world import LiveWorld, World
 from podslice.store import Store
 from podslice.systemd.client import Client
 
@@ -273,3 +275,48 @@ async def _observed(values: Unconfirmed, client: Client) -> Values:
 
 def _plain(properties: Mapping[str, Value | None]) -> dict[str, int | str]:
     return {key: value for key, value in properties.items() if isinstance(value, int | str)}
+
+
+def note(world: World, held: ReservedValues, plan: Plan) -> None:
+    """Record the values that a plan is about to set.
+
+    The record is written before the steps are taken: after a crash both values are known.
+    """
+    steps = filter(is_reserved, plan.steps)
+    world.store.save_reserved(record_steps(held, steps, world.config.cgroup_root))
+
+
+def settle_values(world: World, held: ReservedValues, results: Iterable[StepResult]) -> None:
+    """Record the values that were set; `held` was recorded before `note`."""
+    results = tuple(results)
+
+    def of(outcome: Outcome) -> list[SetProperties]:
+        return [each.step for each in results if each.outcome is outcome and is_reserved(each.step)]
+
+    now = recorded(world.store)
+    if now:
+        done, not_tried = of(Outcome.DONE), of(Outcome.NOT_TRIED)
+        world.store.save_reserved(settle_steps(now, held, done, not_tried))
+
+
+async def restore_all(world: LiveWorld, on_result: OnResult = lambda _: None) -> Report:
+    """Restore every value outside the root, and change nothing else. The caller holds the lock.
+
+    Raises:
+        ForeignRoot: the root belongs to a kubelet; nothing was changed.
+        HostError: the record can't be written.
+    """
+    client = world.client
+    if not recorded(world.store):
+        return Report()
+    await world.claim(world.client)
+    await end_trial(world.store, client)
+    values = recorded(world.store)
+    units = await client.observe(sorted(values.units))
+    observed = Observed(caps=await client.caps(), units={unit.name: unit for unit in units})
+    returning = restore_values(Desired(root=world.tree.root), observed, values)
+    plan = make_plan(returning.desired, observed)
+    note(world, returning.held, plan)
+    results = await act(plan, client, on_result)
+    settle_values(world, returning.held, results)
+    return Report(results=tuple(results), skipped=(*plan.skipped, *returning.skipped))

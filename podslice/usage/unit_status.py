@@ -1,4 +1,4 @@
-"""The desired values, systemd's, the kernel's and the usage of each unit."""
+"""The desired values, systemd's, the kernel's and the usage of each unit, and the sums of pods."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from podslice.model.container_exit import ContainerExit, ContainerHistory
 from podslice.model.description import parse_description
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.natural_order import NaturalKey, natural_key
+from podslice.model.pod import ContainerKind
 from podslice.model.pod_service import PodService
 from podslice.model.properties import MANAGED, PROPERTIES, managed_of
 from podslice.model.unit import (
@@ -302,3 +303,52 @@ def _label(unit: DesiredUnit) -> str:
     if description is not None and description.volume is not None:
         return f"volume {description.volume}"
     return unit.pod or unit.name
+
+
+_ACTIVE = "active"
+_COUNTED = frozenset({ContainerKind.APP, ContainerKind.SIDECAR})
+
+
+class PodFacts(NamedTuple):
+    """The containers of a pod, without init containers and helpers."""
+
+    containers: int
+    ready: int
+    """The number of those that run."""
+    restarts: int
+    """Of all of them together."""
+    started_usec: int
+    """The start of the pod's slice since the epoch; 0 where it was not observed."""
+
+
+def pod_facts(
+    decisions: Iterable[PodDecision],
+    units: Iterable[UnitStatus],
+    held: Mapping[tuple[str, str | None], int],
+    starts: Mapping[UnitName, int],
+) -> dict[str, PodFacts]:
+    """Return the facts about pods, by key.
+
+    Args:
+        decisions: the applied pods.
+        units: the status of their units.
+        held: the restarts of containers that runtimes run in units of another name, by pod and
+            container.
+        starts: the starts of slices.
+    """
+    by_pod: dict[str | None, list[UnitStatus]] = {}
+    for unit in units:
+        if unit.kind in HOLDS_PROCESSES:
+            by_pod.setdefault(unit.pod, []).append(unit)
+    found = {}
+    for decision in decisions:
+        key = decision.pod.key
+        left_out = {each.name for each in decision.scopes if each.kind not in _COUNTED}
+        counted = [unit for unit in by_pod.get(key, ()) if unit.label not in left_out]
+        found[key] = PodFacts(
+            containers=len(counted),
+            ready=sum(unit.state == _ACTIVE or (key, unit.label) in held for unit in counted),
+            restarts=sum(unit.restarts + held.get((key, unit.label), 0) for unit in counted),
+            started_usec=starts.get(decision.slice, 0),
+        )
+    return found

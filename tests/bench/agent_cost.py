@@ -28,7 +28,8 @@ from pathlib import Path
 from podslice.inputs.manifest.load import load_pods
 from podslice.model.manager import Manager
 from podslice.model.unit import Observed, TransientUnit
-from podslice.plan import StartUnit, make_plan, transient_unit
+from podslice.plan import StartUnit, transient_unit
+from podslice.plan.make import make_plan
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from podslice.systemd.bus import Bus

@@ -25,7 +25,7 @@ from podslice.model.desired import Desired
 from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.unit import Caps, Observed, ObservedUnit
-from podslice.plan import make_plan
+from podslice.plan.make import make_plan
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from tests.bench.load import watch_load

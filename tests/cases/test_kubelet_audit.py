@@ -17,8 +17,7 @@ from podslice.model.kubelet_node import FindingKind
 from podslice.model.node import Node
 from podslice.model.unit import UnitName
 from podslice.policy.kubelet_values import expect_node
-from podslice.usage.kubelet_comparison import KubeletHost
-from podslice.usage.kubelet_units import audit_units
+from podslice.usage.kubelet_units import KubeletHost, audit_units
 from tests.recorded_node import DEFAULT_TASKS_MAX, KUBELET, RecordedNode
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -42,9 +42,9 @@ from podslice.model.unit import (
 from podslice.plan import SetProperties, StartUnit, StopUnit
 from podslice.policy.decide import decide
 from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
 from podslice.reconcile.guard import Guard
-from podslice.reconcile.request import Request
 from podslice.reconcile.world import LiveWorld
 from podslice.store import Store
 from tests.cases.rows import to_amounts

@@ -34,7 +34,7 @@ from podslice.model.unit import (
     parent_slice,
     slice_name,
 )
-from podslice.plan import make_plan
+from podslice.plan.make import make_plan
 from podslice.policy.admit import admit, hold_back
 from podslice.policy.aggregate import aggregate, effective
 from podslice.policy.allocatable import allocate, validate_node

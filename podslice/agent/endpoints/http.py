@@ -8,24 +8,265 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import shutil
 import socket
 import struct
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import IntEnum
 from http import HTTPStatus
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+from wsgiref.handlers import format_date_time
 
-from podslice.agent.endpoints.http_connection import (
-    READ_BYTES,
-    HttpConnection,
-    Respond,
-    WaitingFor,
-)
-from podslice.agent.endpoints.pages import Page, Rendering, Route, render_text
-from podslice.errors import HostError
+import h11
+
+from podslice.errors import HostError, PodsliceError
+
+TEXT_TYPE = "text/plain; charset=utf-8"
+JSON_TYPE = "application/json"
+
+RENDERINGS_MAX = 4
+"""Different renderings of one page sent at a time; clients of older ones are disconnected."""
+
+
+class Response(NamedTuple):
+    """The present response of a path."""
+
+    body: Iterable[bytes]
+    """In parts, each of which is rendered quickly."""
+    content_type: str = TEXT_TYPE
+    status: HTTPStatus = HTTPStatus.OK
+    fresh_sec: float = 0.0
+    """How long it may be used for other requests, as rendering it is expensive."""
+
+
+Route = Callable[[], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendering:
+    """A rendered response, for any number of clients."""
+
+    body: bytes
+    content_type: str = TEXT_TYPE
+    status: HTTPStatus = HTTPStatus.OK
+    headers: tuple[tuple[str, str], ...] = ()
+    clients: set[HttpConnection] = field(default_factory=set, compare=False)
+    """The clients that it is being sent to."""
+
+
+def render_text(status: HTTPStatus, text: str, *headers: tuple[str, str]) -> Rendering:
+    """Render a line of text."""
+    return Rendering(body=f"{text}\n".encode(), status=status, headers=headers)
+
+
+class Page:
+    """One path, with the renderings that are fresh or being sent."""
+
+    def __init__(self, route: Route) -> None:
+        self._route = route
+        self._fresh: Rendering | None = None
+        self._sent: list[Rendering] = []
+
+    @property
+    def sent(self) -> tuple[Rendering, ...]:
+        """Return the renderings that are being sent."""
+        return tuple(each for each in self._sent if each.clients)
+
+    async def get(self) -> Rendering:
+        """Return the rendering to send: the last one while it is fresh, otherwise a new one."""
+        if self._fresh is not None:
+            return self._fresh
+        try:
+            response = await self._route()
+            rendering = await self._render(response)
+        except (PodsliceError, OSError) as error:
+            return render_text(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+        if response.fresh_sec:
+            self._fresh = rendering
+            asyncio.get_running_loop().call_later(response.fresh_sec, self._forget)
+        return rendering
+
+    def _forget(self) -> None:
+        """Release the memory of the last rendering, unless it is being sent."""
+        self._fresh = None
+        self._sent = list(self.sent)
+
+    async def _render(self, response: Response) -> Rendering:
+        parts = []
+        for part in response.body:
+            parts.append(part)
+            await asyncio.sleep(0)
+        made = Rendering(
+            body=b"".join(parts), content_type=response.content_type, status=response.status
+        )
+        return self._share(made)
+
+    def _share(self, made: Rendering) -> Rendering:
+        """Return an equal rendering that is being sent, or this one; drop the oldest ones."""
+        self._sent = list(self.sent)
+        for each in self._sent:
+            if each == made:
+                return each
+        while len(self._sent) >= RENDERINGS_MAX:
+            for client in tuple(self._sent.pop(0).clients):
+                client.abort()
+        self._sent.append(made)
+        return made
+
+
+REQUEST_TIMEOUT_SEC = 10.0
+"""The longest time to receive a request, and to send a response."""
+IDLE_TIMEOUT_SEC = 150.0
+"""The longest time between two requests: Prometheus scrapes every minute."""
+
+READ_BYTES = 16 * 1024
+_WRITE_BYTES = 64 * 1024
+
+Respond = Callable[[str], Awaitable[Rendering]]
+"""Returns the response for a path."""
+
+_turns = itertools.count()
+
+
+class WaitingFor(IntEnum):
+    """The state of a connection; in all but the last it may be closed for others, in this order."""
+
+    NEXT_REQUEST = 0
+    """No request has begun."""
+    REST_OF_REQUEST = 1
+    """A request has begun."""
+    CLIENT_READ = 2
+    """A response is being sent."""
+    RESPONSE = 3
+    """A response is being rendered."""
+
+
+class HttpConnection:
+    """The connection of one client."""
+
+    def __init__(
+        self,
+        respond: Respond,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        peer: str,
+    ) -> None:
+        self.peer = peer
+        self._wait_for(WaitingFor.NEXT_REQUEST)
+        self._respond = respond
+        self._reader = reader
+        self._writer = writer
+        self._protocol = h11.Connection(h11.SERVER)
+        # `drain` waits until the kernel has taken everything
+        writer.transport.set_write_buffer_limits(high=0)
+
+    async def run(self) -> None:
+        """Respond to requests until either side closes the connection."""
+        # a client that is too slow or has disconnected gets no response
+        with suppress(TimeoutError, ConnectionError):
+            while await self._exchange():
+                pass
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._writer.transport.abort()
+
+    def _wait_for(self, what: WaitingFor) -> None:
+        self.waiting_for = what
+        self.since = next(_turns)
+        """Smaller for a connection that has been in its state for longer."""
+
+    async def _exchange(self) -> bool:
+        """Handle one request; return whether there may be another one."""
+        is_head = False
+        try:
+            request = await self._request()
+            if request is None:
+                return False
+            is_head = request.method == b"HEAD"
+            self._wait_for(WaitingFor.RESPONSE)
+            made = self._reject(request) or await self._respond(_path(request))
+        except h11.RemoteProtocolError as error:
+            made = render_text(HTTPStatus(error.error_status_hint), str(error))
+        self._wait_for(WaitingFor.CLIENT_READ)
+        made.clients.add(self)
+        try:
+            await self._send(made, is_head=is_head)
+        finally:
+            made.clients.discard(self)
+        if self._protocol.our_state is not h11.DONE or self._protocol.their_state is not h11.DONE:
+            return False
+        self._protocol.start_next_cycle()
+        # pipelined requests must not block the loop
+        await asyncio.sleep(0)
+        return True
+
+    async def _request(self) -> h11.Request | None:
+        """Return the next request, or None if the client has disconnected."""
+        if not self._protocol.trailing_data[0]:
+            self._wait_for(WaitingFor.NEXT_REQUEST)
+            async with asyncio.timeout(IDLE_TIMEOUT_SEC):
+                await self._receive()
+        self._wait_for(WaitingFor.REST_OF_REQUEST)
+        async with asyncio.timeout(REQUEST_TIMEOUT_SEC):
+            while (event := self._protocol.next_event()) is h11.NEED_DATA:
+                await self._receive()
+        return event if isinstance(event, h11.Request) else None
+
+    async def _receive(self) -> None:
+        self._protocol.receive_data(await self._reader.read(READ_BYTES))
+
+    def _reject(self, request: h11.Request) -> Rendering | None:
+        """Return the error of a request that is not supported."""
+        is_whole = isinstance(self._protocol.next_event(), h11.EndOfMessage)
+        if request.method not in (b"GET", b"HEAD"):
+            text = "only GET and HEAD are supported"
+            return render_text(HTTPStatus.METHOD_NOT_ALLOWED, text, ("Allow", "GET, HEAD"))
+        if not is_whole:
+            return render_text(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "request bodies are not accepted"
+            )
+        return None
+
+    async def _send(self, made: Rendering, *, is_head: bool) -> None:
+        headers = [
+            ("Date", format_date_time(time.time())),
+            ("Content-Type", made.content_type),
+            ("Content-Length", str(len(made.body))),
+            ("Cache-Control", "no-store"),
+            *made.headers,
+        ]
+        if self._protocol.their_state is not h11.DONE:
+            headers.append(("Connection", "close"))
+        head = h11.Response(
+            status_code=made.status, headers=headers, reason=made.status.phrase.encode()
+        )
+        async with asyncio.timeout(REQUEST_TIMEOUT_SEC):
+            await self._write(head)
+            for start in range(0, 0 if is_head else len(made.body), _WRITE_BYTES):
+                await self._write(h11.Data(data=made.body[start : start + _WRITE_BYTES]))
+            await self._write(h11.EndOfMessage())
+
+    async def _write(self, event: h11.Event) -> None:
+        self._writer.write(self._protocol.send(event) or b"")
+        await self._writer.drain()
+
+
+def _path(request: h11.Request) -> str:
+    """Return the path of a request without its query; proxies send a whole URL."""
+    try:
+        return urlsplit(request.target.decode()).path
+    except ValueError:
+        return ""
+
 
 _NAMES = {"localhost": "127.0.0.1"}
 """The only supported name: resolving others would block the event loop."""

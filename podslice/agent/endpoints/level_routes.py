@@ -11,9 +11,9 @@ from typing import NamedTuple
 from prometheus_client.metrics_core import Metric
 
 from podslice.agent.counters import Counters
+from podslice.agent.endpoints.http import JSON_TYPE, Response, Route
 from podslice.agent.endpoints.metric_families import format_family, make_family
 from podslice.agent.endpoints.metrics import CONTENT_TYPE, collect_agent
-from podslice.agent.endpoints.pages import JSON_TYPE, Response, Route
 from podslice.model.event import Kind
 from podslice.model.level_plan import LeftReason, LevelPlan
 from podslice.model.properties import PROPERTIES

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from podslice.agent.endpoints import metrics
+from podslice.agent.endpoints.http import JSON_TYPE, Response, Route
 from podslice.agent.endpoints.kubelet_summary import Json, Summarizer, pod_list
-from podslice.agent.endpoints.pages import JSON_TYPE, Response, Route
 from podslice.agent.endpoints.snapshot import Snapshot
 
 _FRESH_SEC = 1.0

@@ -1,20 +1,31 @@
-"""The state of the node that the endpoints publish."""
+"""The state of the node that the endpoints publish, and its capture."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from podslice.agent.context import AgentContext
 from podslice.agent.counters import Counters
-from podslice.model.desired import PodDecision
+from podslice.kernel.proc import read_process
+from podslice.model.desired import Desired, PodDecision
 from podslice.model.event import Kind
 from podslice.model.node import Allocation
 from podslice.model.node_state import Condition
-from podslice.model.unit import PropertyValue
-from podslice.policy.eviction.thresholds import EvictionThreshold, SignalObservation
+from podslice.model.pod_service import PodService
+from podslice.model.unit import Caps, Observed, PropertyValue
+from podslice.policy.eviction.thresholds import (
+    EvictionThreshold,
+    SignalObservation,
+    eviction_thresholds,
+)
 from podslice.policy.recommendation import RecommendedAmounts
-from podslice.usage.stats import NodeStats, PodStats
+from podslice.reconcile.observe import control_group, tier_groups
+from podslice.usage.eviction_signals import observe_signals
+from podslice.usage.stats import NodeStats, PodStats, read_stats
 
 _AT_ONCE = 32
 
@@ -76,3 +87,46 @@ def pod_properties(
 def container_properties(decision: PodDecision, name: str) -> tuple[PropertyValue, ...]:
     """Return the properties of a container."""
     return next((scope.properties for scope in decision.scopes if scope.name == name), ())
+
+
+def capture(context: AgentContext, root: Path, services: Sequence[PodService] = ()) -> Snapshot:
+    """Return the current snapshot.
+
+    Args:
+        context: the shared state of the agent.
+        root: the root directory of the host.
+        services: the services of other programs in pods.
+    """
+    assessment, world = context.assessment, context.world
+    desired = assessment.desired if assessment else Desired(root=world.tree.root)
+    observed = assessment.observed if assessment else Observed(caps=Caps(systemd_version=0))
+    pods_group = control_group(desired.root, observed)
+    process = read_process(os.getpid())
+    agent_group = process.control_group if process else ""
+    return Snapshot(
+        node_name=os.uname().nodename,
+        pods=desired.pods,
+        read_stats=lambda pods: read_stats(
+            pods,
+            observed,
+            world.config,
+            cgroups=world.cgroups,
+            agent_group=agent_group,
+            services=services,
+        ),
+        observe=lambda: observe_signals(
+            root, world.cgroups, desired.allocation, pods_group, tier_groups(world, observed)
+        ),
+        counters=context.counters,
+        allocation=desired.allocation,
+        thresholds=eviction_thresholds(world.config),
+        conditions=context.status.conditions,
+        events=context.events.counts,
+        evicted=len(assessment.evicted) if assessment else 0,
+        problems=tuple(map(str, context.status.failures)),
+        initializing=desired.initializing,
+        recommended=context.recommended,
+        reload_count=observed.caps.reload_count,
+        own_cpus=desired.own_cpus,
+        available_cpus=desired.available_cpus,
+    )

@@ -21,11 +21,10 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import sources_or_default
 from podslice.errors import invalid
 from podslice.model.event import Kind
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.converge import apply as apply_pods
 from podslice.reconcile.guard import claims_beside_kubelet
 from podslice.reconcile.report import Report
-from podslice.reconcile.request import Request
 from podslice.reconcile.world import LiveWorld
 
 if TYPE_CHECKING:

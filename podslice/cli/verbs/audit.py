@@ -35,8 +35,7 @@ from podslice.model.properties import PROPERTIES, format_value
 from podslice.policy.kubelet_values import expect_node
 from podslice.store.level_record import LevelRecord
 from podslice.systemd import bus
-from podslice.usage.kubelet_comparison import KubeletHost
-from podslice.usage.kubelet_units import audit_units, unit_patterns
+from podslice.usage.kubelet_units import KubeletHost, audit_units, unit_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

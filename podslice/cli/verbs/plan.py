@@ -27,8 +27,7 @@ from podslice.cli.views.problem_lines import problem_lines
 from podslice.cli.views.report_lines import plan_lines
 from podslice.cli.views.service_lines import planned_document, planned_lines
 from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Assessment
-from podslice.reconcile.request import Request
+from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.world import LiveWorld, World
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from podslice.processes.adoption import Adopted
     from podslice.processes.location import Located, Placement, Running
     from podslice.reconcile.assessment import Assessment
-    from podslice.usage.pod_facts import PodFacts
-    from podslice.usage.unit_status import UnitStatus
+    from podslice.usage.unit_status import PodFacts, UnitStatus
 
 
 def status(

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from podslice.model.unit import Value
     from podslice.processes.location import Located, Other, Placement, Running, Stray
     from podslice.usage.health import HealthProblem
-    from podslice.usage.pod_facts import PodFacts
     from podslice.usage.unit_status import (
+        PodFacts,
         PropertyStatus,
     )
 

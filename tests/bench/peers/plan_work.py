@@ -20,7 +20,7 @@ from podslice.model.properties import PROPERTIES
 from podslice.model.unit import TransientUnit
 from podslice.plan import Plan, StartUnit, stage_of, transient_unit
 from podslice.reconcile.assess import assess
-from podslice.reconcile.request import Request
+from podslice.reconcile.assessment import Request
 
 
 def main(manifest: str, capacity: str, work: str) -> None:

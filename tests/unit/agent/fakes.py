@@ -11,7 +11,7 @@ from collections import Counter
 from podslice.agent.context import AgentContext
 from podslice.agent.counters import Counters
 from podslice.reconcile.assess import assess
-from podslice.reconcile.request import Request
+from podslice.reconcile.assessment import Request
 from tests.unit import builders
 
 

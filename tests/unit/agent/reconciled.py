@@ -11,8 +11,8 @@ from podslice.agent.terminations import Terminations
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.event import Kind
 from podslice.model.node_state import Eviction
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
-from podslice.reconcile.request import Request
 from podslice.systemd.caching_client import CachingClient
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders

@@ -10,9 +10,9 @@ from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.processes.pod_services import observe_placed
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import finish, record
-from podslice.reconcile.request import Request
 from podslice.store import histories
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import Oomd, make_context, reassess, write_group

@@ -3,8 +3,8 @@ import os
 from podslice.agent.container_keeper import ContainerKeeper
 from podslice.errors import Refused
 from podslice.model.config import Containers
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
-from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import make_context, reassess
 from tests.unit.builders import burstable, config, decisions

@@ -13,9 +13,9 @@ from podslice.model.event import Kind
 from podslice.model.node_state import Condition
 from podslice.model.pod import Qos
 from podslice.policy.eviction.thresholds import CRITICAL_PRIORITY
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
 from podslice.reconcile.guard import Guard
-from podslice.reconcile.request import Request
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import (

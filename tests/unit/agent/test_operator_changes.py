@@ -8,9 +8,9 @@ import pytest
 
 from podslice.model.event import Kind
 from podslice.reconcile import manual_changes
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.readmission import readmit
-from podslice.reconcile.request import Request
 from podslice.store import Store
 from tests.unit.agent.reconciled import POD_STEPS, WEB, Node
 from tests.unit.builders import burstable, decisions

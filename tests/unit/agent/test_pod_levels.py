@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
+from podslice.agent.context import EventLog, NodeStatus
 from podslice.agent.counters import Counters
-from podslice.agent.event_log import EventLog
-from podslice.agent.node_status import NodeStatus
 from podslice.agent.pod_levels import PodLevels
 from podslice.errors import BadProperty, HostError, InputError, NoSuchUnit, Problem
 from podslice.kernel.cgroup import CgroupFs

@@ -8,8 +8,8 @@ from podslice.agent.pod_services import ServicesInPods
 from podslice.model.event import Kind
 from podslice.model.manager import Manager
 from podslice.model.unit import UnitName
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
-from podslice.reconcile.request import Request
 from podslice.store.adopted_services import AdoptedService, remove_drop_in, write_drop_in
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders

@@ -13,8 +13,8 @@ from podslice.model.event import Kind
 from podslice.model.node_state import Condition
 from podslice.model.unit import INFINITY, TransientUnit, UnitName
 from podslice.reconcile import converge
+from podslice.reconcile.assessment import OngoingTerminations
 from podslice.reconcile.readmission import readmit
-from podslice.reconcile.request import OngoingTerminations
 from podslice.store import Store
 from podslice.store.adopted_services import AdoptedService
 from podslice.systemd import caching_client

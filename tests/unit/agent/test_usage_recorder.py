@@ -14,8 +14,8 @@ from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import TransientUnit, UnitName, control_group_of
 from podslice.policy.pod_recommendation import recommend_pod
 from podslice.policy.recommendation import only_amounts, used_amounts
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
-from podslice.reconcile.request import Request
 from podslice.store.usage_files import UsageFiles
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders

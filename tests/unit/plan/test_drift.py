@@ -5,10 +5,8 @@ from dataclasses import replace
 import pytest
 
 from podslice.model.properties import PROPERTIES, managed_of
-from podslice.plan import (
-    Plan,
-    make_plan,
-)
+from podslice.plan import Plan
+from podslice.plan.make import make_plan
 from tests.unit.builders import (
     as_observed,
     desired,

@@ -6,14 +6,8 @@ from dataclasses import replace
 import pytest
 
 from podslice.model.desired import Refusal
-from podslice.plan import (
-    CLASS_CHANGED,
-    Plan,
-    Skipped,
-    StartUnit,
-    StopUnit,
-    make_plan,
-)
+from podslice.plan import Plan, Skipped, StartUnit, StopUnit
+from podslice.plan.make import CLASS_CHANGED, make_plan
 from tests.unit.builders import (
     as_observed,
     besteffort,

@@ -6,13 +6,8 @@ import pytest
 
 from podslice.model.manager import SYSTEM
 from podslice.model.unit import INFINITY, Caps
-from podslice.plan import (
-    Plan,
-    SetHugepages,
-    Stage,
-    make_plan,
-    stage_of,
-)
+from podslice.plan import Plan, SetHugepages, Stage, stage_of
+from podslice.plan.make import make_plan
 from tests.unit.builders import (
     USER,
     desired,

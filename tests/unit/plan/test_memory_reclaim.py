@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.plan import (
-    make_plan,
-)
+from podslice.plan.make import make_plan
 from tests.unit.builders import (
     desired,
     observed,

@@ -6,13 +6,8 @@ from dataclasses import replace
 import pytest
 
 from podslice.model.unit import UnitKind
-from podslice.plan import (
-    StartUnit,
-    StopUnit,
-    depth_of,
-    make_plan,
-    stage_of,
-)
+from podslice.plan import StartUnit, StopUnit, depth_of, stage_of
+from podslice.plan.make import make_plan
 from tests.unit.builders import (
     as_observed,
     besteffort,

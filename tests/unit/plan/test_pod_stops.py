@@ -4,12 +4,8 @@ import pytest
 
 from podslice.model.desired import Refusal
 from podslice.model.unit import Occupants, UnitName
-from podslice.plan import (
-    Plan,
-    Skipped,
-    TerminatingPods,
-    make_plan,
-)
+from podslice.plan import Plan, Skipped
+from podslice.plan.make import TerminatingPods, make_plan
 from tests.unit.builders import (
     burstable,
     desired,

@@ -6,7 +6,8 @@ killed").
 
 import pytest
 
-from podslice.plan import Skipped, make_plan
+from podslice.plan import Skipped
+from podslice.plan.make import make_plan
 from tests.unit.builders import desired, observed, seen, slice_unit
 from tests.unit.plan.plans import MI, change, only
 

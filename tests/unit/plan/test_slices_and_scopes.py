@@ -5,12 +5,8 @@ from dataclasses import replace
 import pytest
 
 from podslice.model.unit import UnitKind
-from podslice.plan import (
-    SetProperties,
-    StartUnit,
-    make_plan,
-    transient_unit,
-)
+from podslice.plan import SetProperties, StartUnit, transient_unit
+from podslice.plan.make import make_plan
 from tests.unit.builders import (
     desired,
     observed,

@@ -6,16 +6,8 @@ from dataclasses import replace
 import pytest
 
 from podslice.model.unit import INFINITY
-from podslice.plan import (
-    Action,
-    SetProperties,
-    Stage,
-    StartUnit,
-    StopUnit,
-    depth_of,
-    make_plan,
-    stage_of,
-)
+from podslice.plan import Action, SetProperties, Stage, StartUnit, StopUnit, depth_of, stage_of
+from podslice.plan.make import make_plan
 from tests.unit.builders import (
     as_observed,
     besteffort,

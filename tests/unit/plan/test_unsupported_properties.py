@@ -2,11 +2,8 @@
 
 from dataclasses import replace
 
-from podslice.plan import (
-    Plan,
-    Skipped,
-    make_plan,
-)
+from podslice.plan import Plan, Skipped
+from podslice.plan.make import make_plan
 from tests.unit.builders import (
     desired,
     observed,

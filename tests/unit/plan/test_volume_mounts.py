@@ -6,14 +6,8 @@ import pytest
 
 from podslice.model.pod import MemoryVolume
 from podslice.model.unit import DesiredUnit, UnitKind
-from podslice.plan import (
-    Plan,
-    Skipped,
-    StartUnit,
-    StopUnit,
-    make_plan,
-    transient_unit,
-)
+from podslice.plan import Plan, Skipped, StartUnit, StopUnit, transient_unit
+from podslice.plan.make import make_plan
 from tests.unit.builders import (
     as_observed,
     burstable,

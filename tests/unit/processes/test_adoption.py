@@ -23,8 +23,8 @@ from podslice.processes import adoption
 from podslice.processes.adoption import AdoptionOutcome
 from podslice.processes.target import find_place, scope_of
 from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
-from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, container, decisions, make_files, world
 from tests.unit.processes.invented import DELEGATED, hostile_groups, processes

@@ -5,8 +5,8 @@ import pytest
 from podslice.processes.start import has_arrived
 from podslice.processes.target import find_place
 from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
-from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, decisions, world
 

@@ -18,8 +18,8 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.model.naming import scope_name
 from podslice.model.unit import TransientUnit
 from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete
-from podslice.reconcile.request import Request
 from podslice.reconcile.world import LiveWorld
 from podslice.store import Records, Store
 from tests.fake_systemd import FakeSystemd

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from podslice.cli.views import change_documents, pod_documents
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import Caps, Observed
-from podslice.plan import make_plan
+from podslice.plan.make import make_plan
 from podslice.policy.compare import compare_rules
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire

@@ -6,15 +6,8 @@ import pytest
 
 from podslice.errors import HostError, JobFailed, Refused, UnitExists
 from podslice.model.unit import INFINITY, Occupants, TransientUnit, UnitKind, UnitName
-from podslice.plan import (
-    Change,
-    Plan,
-    SetHugepages,
-    SetProperties,
-    StartUnit,
-    StopUnit,
-    make_plan,
-)
+from podslice.plan import Change, Plan, SetHugepages, SetProperties, StartUnit, StopUnit
+from podslice.plan.make import make_plan
 from podslice.reconcile.act import BATCH_MAX, BATCH_MIN, act
 from podslice.reconcile.report import Outcome
 from tests.fake_systemd import FakeSystemd

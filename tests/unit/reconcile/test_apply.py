@@ -7,9 +7,10 @@ import pytest
 from podslice.errors import ForeignRoot, InputError
 from podslice.model.manager import SYSTEM
 from podslice.model.unit import TransientUnit
-from podslice.plan import CLASS_CHANGED, Skipped, StopUnit
+from podslice.plan import Skipped, StopUnit
+from podslice.plan.make import CLASS_CHANGED
 from podslice.reconcile.assess import assess
-from podslice.reconcile.request import Request
+from podslice.reconcile.assessment import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
     USER,

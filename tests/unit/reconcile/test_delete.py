@@ -10,8 +10,8 @@ from podslice.errors import JobFailed
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.node_state import StuckPod
 from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.report import Outcome
-from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
     besteffort,

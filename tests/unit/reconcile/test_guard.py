@@ -16,10 +16,10 @@ from podslice.processes.launch import Invocation
 from podslice.processes.pod_phase import finish_container, set_phase
 from podslice.processes.start import start_scope, start_service
 from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete, settle
 from podslice.reconcile.guard import Guard
 from podslice.reconcile.report import Outcome
-from podslice.reconcile.request import Request
 from podslice.store import Store
 from podslice.systemd.client import Client
 from tests.fake_systemd import FakeSystemd

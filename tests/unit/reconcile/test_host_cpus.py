@@ -7,13 +7,13 @@ import pytest
 from podslice.model.config import CpuManagerPolicy, ExclusiveFor
 from podslice.model.cpu_topology import regular_topology
 from podslice.model.reserved_values import ReservedValue, ReservedValues
-from podslice.plan import keep_stated_cpus
+from podslice.plan.restore import keep_stated_cpus
 from podslice.policy.desire import desire
 from podslice.reconcile import rollback
 from podslice.reconcile.assess import assess, list_cpus
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import describe_skipped, describe_step
-from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
     config,

@@ -11,9 +11,9 @@ from podslice.kernel.proc import read_process
 from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.policy.eviction.thresholds import CRITICAL_PRIORITY
 from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.readmission import living_agent
-from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import besteffort, burstable, config, decisions, guaranteed, world
 

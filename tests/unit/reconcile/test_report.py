@@ -6,15 +6,7 @@ from podslice.model.desired import Refusal
 from podslice.model.node_state import StuckPod
 from podslice.model.properties import MANAGED, PROPERTIES, format_value
 from podslice.model.unit import INFINITY, Occupants, UnitKind
-from podslice.plan import (
-    Change,
-    Plan,
-    SetHugepages,
-    SetProperties,
-    Skipped,
-    StartUnit,
-    StopUnit,
-)
+from podslice.plan import Change, Plan, SetHugepages, SetProperties, Skipped, StartUnit, StopUnit
 from podslice.reconcile.report import (
     Outcome,
     Report,

@@ -9,14 +9,13 @@ from podslice.model.config import Enforce, Origin, Source
 from podslice.model.properties import PROPERTIES
 from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
 from podslice.model.unit import INFINITY
-from podslice.plan import restore_values
-from podslice.plan.restore import fail_trial, record_steps, settle_steps, try_steps
-from podslice.plan.steps import Change, SetProperties
+from podslice.plan import Change, SetProperties
+from podslice.plan.restore import fail_trial, record_steps, restore_values, settle_steps, try_steps
 from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import describe_skipped, describe_step
-from podslice.reconcile.request import Request
-from podslice.reconcile.reserved import restore_all
+from podslice.reconcile.rollback import restore_all
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (

@@ -10,9 +10,9 @@ from podslice.model.reserved_values import TrialState, Unconfirmed
 from podslice.model.unit import INFINITY, ListedUnit
 from podslice.reconcile import rollback
 from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import Outcome
-from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import confirm, pending
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import amounts, burstable, config, decisions, world

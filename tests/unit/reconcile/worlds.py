@@ -2,8 +2,8 @@
 
 from podslice.model.pod import MemoryVolume
 from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete
-from podslice.reconcile.request import Request
 from tests.unit.builders import (
     besteffort,
     burstable,

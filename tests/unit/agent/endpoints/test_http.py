@@ -10,10 +10,8 @@ from pathlib import Path
 import h11
 import pytest
 
-from podslice.agent.endpoints import http, http_connection
-from podslice.agent.endpoints.http import Server
-from podslice.agent.endpoints.http_connection import WaitingFor
-from podslice.agent.endpoints.pages import Page, Response
+from podslice.agent.endpoints import http
+from podslice.agent.endpoints.http import Page, Response, Server, WaitingFor
 from podslice.errors import HostError
 from tests.unit.agent.fakes import skip_time
 
@@ -205,7 +203,7 @@ async def test_a_large_response_arrives_completely(client):
 
 
 async def test_a_client_that_does_not_read_is_disconnected(server, connect, monkeypatch):
-    monkeypatch.setattr(http_connection, "REQUEST_TIMEOUT_SEC", 0.1)
+    monkeypatch.setattr(http, "REQUEST_TIMEOUT_SEC", 0.1)
     lazy, other = await connect(), await connect()
     lazy.writer.transport.pause_reading()
     lazy.writer.write(get("/big"))
@@ -216,13 +214,13 @@ async def test_a_client_that_does_not_read_is_disconnected(server, connect, monk
 
 
 async def test_an_incomplete_request_times_out(server, connect, monkeypatch):
-    monkeypatch.setattr(http_connection, "REQUEST_TIMEOUT_SEC", 0.1)
+    monkeypatch.setattr(http, "REQUEST_TIMEOUT_SEC", 0.1)
     slow = await connect()
     assert await slow.raw(b"GET /hello HTTP/1.1\r\nHo") == b""
 
 
 async def test_an_idle_connection_times_out(server, connect, monkeypatch):
-    monkeypatch.setattr(http_connection, "IDLE_TIMEOUT_SEC", 0.1)
+    monkeypatch.setattr(http, "IDLE_TIMEOUT_SEC", 0.1)
     idle = await connect()
     assert await idle.reader.read() == b""
 

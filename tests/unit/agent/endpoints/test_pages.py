@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import pytest
 
-from podslice.agent.endpoints.pages import RENDERINGS_MAX, Page, Rendering, Response
+from podslice.agent.endpoints.http import RENDERINGS_MAX, Page, Rendering, Response
 from podslice.errors import HostError
 
 

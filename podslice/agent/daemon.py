@@ -7,7 +7,8 @@ the agent stops when asked to, and leaves the pods unchanged.
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -30,19 +31,18 @@ from podslice.agent.pod_services import ServicesInPods
 from podslice.agent.podman_exits import PodmanExits
 from podslice.agent.reconciler import Reconciler
 from podslice.agent.reservations import ReservationMonitor
-from podslice.agent.rounds import RoundParts, Rounds
 from podslice.agent.scheduler import COMPLETE_QUIET_SEC, Scheduler
 from podslice.agent.service_process import ServiceProcess
 from podslice.agent.terminations import Terminations
-from podslice.agent.unit_filter import UnitFilter
 from podslice.agent.usage_recorder import UsageRecorder
 from podslice.agent.watcher import Watcher, WatchEvents
-from podslice.errors import HostError, InputError
+from podslice.errors import HostError, InputError, SystemdError
 from podslice.model.config import Config
 from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.manager import SYSTEM, Manager
-from podslice.model.unit import UnitName
+from podslice.model.unit import UnitKind, UnitName
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.guard import Guard, Guarded
 from podslice.reconcile.world import LiveWorld, World
 from podslice.systemd.caching_client import CachingClient
@@ -106,8 +106,13 @@ class Daemon:
         self._ends = ContainerEnds(self._context, self._oomd)
         self._podman = PodmanExits(self._context, self._ends, on_exit=request, root=setup.root)
         self._recorder = UsageRecorder(self._context)
+        self._reservations = ReservationMonitor(self._context)
+        self._containers = ContainerKeeper(self._context, setup.program)
         self._process = ServiceProcess(setup.notifier, self._context.events)
         self._is_reload_requested = False
+        self._verified_at = time.monotonic()
+        self._notified: str | None = None
+        """The last status sent to the service manager."""
 
     @property
     def _config(self) -> Config:
@@ -164,7 +169,7 @@ class Daemon:
             await process.run_parts(
                 (
                     self._evictor.run(),  # its first observation sets the first round's conditions
-                    self._scheduler.run(self._make_round()),
+                    self._scheduler.run(self._run_round),
                     self._oom.run(),
                     self._services.run(),
                     self._recorder.run(),
@@ -192,34 +197,63 @@ class Daemon:
                 f"cannot watch files: {error.strerror}; see sysctl fs.inotify.max_user_instances"
             ) from error
 
-    def _make_round(self) -> Callable[[], Awaitable[bool]]:
-        parts = RoundParts(
-            client=self._client,
-            reconciler=self._reconciler,
-            watcher=self._watcher,
-            units=self._units,
-            oom=self._oom,
-            oomd=self._oomd,
-            services=self._services,
-            ends=self._ends,
-            podman=self._podman,
-            reservations=ReservationMonitor(self._context),
-            orphans=self._orphans,
-            containers=ContainerKeeper(self._context, self._setup.program),
-            notifier=self._setup.notifier,
-        )
-        rounds = Rounds(self._context, parts, self._scheduler.request)
+    # A round: reconcile, then everything that follows from what was observed.
 
-        async def run_round() -> bool:
-            if self._is_reload_requested:
-                self._reload(rounds.status)
-            return await rounds.run()
+    async def _run_round(self) -> bool:
+        """Run one round; return whether everything is as desired."""
+        if self._is_reload_requested:
+            self._reload()
+        started, is_settled, is_failed = time.monotonic(), False, False
+        self._ends.begin()
+        if started - self._verified_at >= self._config.sync_period_usec / 1e6:
+            self._verified_at = started
+            self._client.verify()
+            self._context.world.store.verify()
+        try:
+            is_settled = (await self._reconciler.reconcile()).is_settled
+        except (SystemdError, HostError, InputError) as error:
+            is_failed = True
+            self._context.status.fail("reconcile", str(error))
+        else:
+            self._context.status.recover("reconcile")
+        self._context.counters.reconciled(time.monotonic() - started, failed=is_failed)
+        await self._follow_up()
+        await self._containers.follow()
+        self._notify()
+        return is_settled
 
-        return run_round
+    async def _follow_up(self) -> None:
+        assessment = self._context.assessment
+        if assessment is None:
+            return
+        await self._services.follow()
+        self._units.update(assessment)
+        new = self._watcher.follow(self._units.watched_groups(assessment))
+        if new and self._client.verify(new):
+            # they changed before they were watched
+            self._scheduler.request()
+        self._oom.follow()
+        self._oomd.follow()
+        self._ends.follow(self._services.services)
+        self._podman.follow()
+        self._reservations.check()
+        self._orphans.check()
+        self._context.publish()
+
+    def _notify(self) -> None:
+        assessment, problems = self._context.assessment, self._context.status.problems
+        count = len(assessment.desired.pods) if assessment else 0
+        text = f"{count} pod{'' if count == 1 else 's'}"
+        text += f"; {problems[0]}" if problems else ""
+        if self._notified is None:
+            self._setup.notifier.ready(text)
+        elif text != self._notified:
+            self._setup.notifier.status(text)
+        self._notified = text
 
     # The configuration.
 
-    def _reload(self, status: str) -> None:
+    def _reload(self) -> None:
         """Read the configuration again; an invalid one leaves the previous one in effect."""
         self._is_reload_requested = False
         self._setup.notifier.reloading()
@@ -242,7 +276,7 @@ class Daemon:
             if self._config.listen != before.listen:
                 self._context.events.note("listen has changed; restart the agent to apply it")
         self._client.forget(None)
-        self._setup.notifier.ready(status)
+        self._setup.notifier.ready(self._notified or "")
 
     def _save_options(self) -> None:
         """Record the configuration as the last valid one, if it can be written."""
@@ -282,3 +316,32 @@ class Daemon:
         self._reconciler.forget(pod, slice_)
         self._oom.forget(slice_)
         self._scheduler.request()
+
+
+class UnitFilter:
+    """The units below the root, and the reserved slices."""
+
+    def __init__(self, root: UnitName) -> None:
+        self._prefix = root.removesuffix(".slice")
+        self._reserved: frozenset[UnitName] = frozenset()
+
+    def update(self, assessment: Assessment) -> None:
+        """Take the root and the reserved slices from an assessment."""
+        self._prefix = assessment.desired.root.removesuffix(".slice")
+        self._reserved = frozenset(unit.name for unit in assessment.desired.units if not unit.owned)
+
+    def __contains__(self, name: UnitName) -> bool:
+        """Return whether a change of a unit concerns the agent."""
+        if name.startswith((self._prefix, "podslice-pod")) or name.endswith(".mount"):
+            return True
+        return name in self._reserved
+
+    def watched_groups(self, assessment: Assessment) -> Mapping[UnitName, str]:
+        """Return the control groups to watch, by their slices."""
+        return {
+            name: unit.control_group
+            for name, unit in assessment.observed.units.items()
+            if unit.control_group
+            and name.endswith(f".{UnitKind.SLICE}")
+            and (name.startswith(self._prefix) or name in self._reserved)
+        }

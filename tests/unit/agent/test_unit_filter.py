@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.agent.unit_filter import UnitFilter
+from podslice.agent.daemon import UnitFilter
 from podslice.model.unit import UnitName
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import make_context, reassess

@@ -34,5 +34,6 @@ class ContainerFailures:
     def load(self) -> tuple[ContainerFailure, ...]:
         """Return the failures; none where the record is damaged."""
         with suppress(OSError):
-            return marks.read(marks.container_failures, read_json(self._path)) or ()
+            found = read_json(self._path).get("failures", [])
+            return marks.read(tuple[ContainerFailure, ...], found) or ()
         return ()

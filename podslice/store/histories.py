@@ -44,7 +44,7 @@ def read(directory: Path) -> dict[str, ContainerHistory]:
         if path.suffix != ".json":
             continue
         with contextlib.suppress(OSError):
-            history = marks.read(marks.container_history, read_json(path))
+            history = marks.read(ContainerHistory, read_json(path))
             if history is not None:
                 found[path.stem] = _with_end(directory, path.stem, history)
     return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from podslice.model.level_plan import LEVEL_PROPERTIES, LevelValues
-from podslice.model.unit import INFINITY, UnitName
+from podslice.model.unit import UnitName
+from podslice.store import marks
 from podslice.store.atomic import read_json, remove, write_json, writing
 
 
@@ -20,10 +20,11 @@ class LevelRecord:
 
     def read(self) -> LevelValues:
         """Return the values; none where the file is damaged."""
-        try:
-            return _levels(read_json(self._path))
-        except (OSError, KeyError, ValueError, TypeError, AttributeError):
-            return {}
+        with suppress(OSError):
+            found = marks.read(dict[UnitName, dict[str, int]], read_json(self._path).get("slices"))
+            if found and all(each.keys() <= set(LEVEL_PROPERTIES) for each in found.values()):
+                return found
+        return {}
 
     def save(self, levels: LevelValues) -> None:
         """Write the values, if they have changed; without any, remove the file.
@@ -36,22 +37,3 @@ class LevelRecord:
                 remove(self._path)
             elif levels != self.read():
                 write_json(self._path, {"slices": {unit: dict(levels[unit]) for unit in levels}})
-
-
-def _levels(found: Mapping[str, Any]) -> LevelValues:
-    return {
-        UnitName(str(unit)): {_known(name): _number(value) for name, value in values.items()}
-        for unit, values in found["slices"].items()
-    }
-
-
-def _known(name: str) -> str:
-    if name in LEVEL_PROPERTIES:
-        return name
-    raise ValueError(name)
-
-
-def _number(value: object) -> int:
-    if isinstance(value, int) and 0 <= value <= INFINITY:
-        return value
-    raise TypeError(value)

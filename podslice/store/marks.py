@@ -1,185 +1,79 @@
-"""Read marks, the agent's state, histories and values outside the root from JSON."""
+"""Read marks, the agent's state, histories and values outside the root from JSON.
+
+`dataclasses.asdict` has written them, so that the types of the fields state what is valid.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from podslice.errors import Problem, Severity
-from podslice.model.container_exit import ContainerExit, ContainerHistory
-from podslice.model.manual_change import ManualChange
-from podslice.model.node_state import (
-    AgentState,
-    Condition,
-    ContainerFailure,
-    Eviction,
-    PendingPod,
-    StuckPod,
-)
 from podslice.model.properties import PROPERTIES
-from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
-from podslice.model.unit import INFINITY, UnitName
+from podslice.model.reserved_values import ReservedValues
+from podslice.model.unit import INFINITY
 
 T = TypeVar("T")
 
+_hints = cache(get_type_hints)
 
-def read(make: Callable[[Mapping[str, Any]], T], found: Mapping[str, Any]) -> T | None:
-    """Return a value made from JSON; None where that is damaged."""
+
+def read(kind: type[T], found: object) -> T | None:
+    """Return a value of a type made from JSON; None where that is damaged."""
     try:
-        return make(found)
+        made: T = _read(kind, found)
     except (KeyError, ValueError, TypeError, AttributeError):
         return None
+    return made
 
 
-def eviction(found: Mapping[str, Any]) -> Eviction:
-    """Read the mark of an evicted pod."""
-    return Eviction(
-        pod=_text(found["pod"]),
-        uid=_text(found["uid"]),
-        digest=_text(found["digest"]),
-        signal=_text(found["signal"]),
-        message=_text(found["message"]),
-        at_usec=_number(found["at_usec"]),
+def read_reserved(found: object) -> ReservedValues | None:
+    """Return the values that podslice has set outside its root; None where they are damaged."""
+    made = read(ReservedValues, found)
+    for values in made.units.values() if made else ():
+        if not values.keys() <= PROPERTIES.keys() or not all(each.ours for each in values.values()):
+            return None
+    return made
+
+
+def _read(kind: Any, found: Any) -> Any:  # noqa: ANN401, PLR0911 - any type, and any JSON value
+    """Return a value of a type: a text, a number, a flag, or one that is composed of them.
+
+    Raises:
+        KeyError, ValueError, TypeError, AttributeError: JSON has no such value.
+    """
+    kind = getattr(kind, "__supertype__", kind)
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        if found is None and NoneType in parts:
+            return None
+        others = [each for each in parts if each is not NoneType]
+        return _read(str if str in others and isinstance(found, str) else others[0], found)
+    if origin is tuple:
+        return tuple(_read(parts[0], each) for each in found)
+    if origin in (Mapping, dict):
+        return {_read(parts[0], key): _read(parts[1], each) for key, each in found.items()}
+    if kind is bool:
+        return found is True
+    if kind is int:
+        is_valid = isinstance(found, int) and 0 <= found <= INFINITY
+    elif issubclass(kind, str):
+        is_valid = isinstance(found, str)
+    else:
+        return _read_fields(kind, found)
+    if not is_valid:
+        raise TypeError(found)
+    return kind(found)
+
+
+def _read_fields(kind: Any, found: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any dataclass
+    """Return a dataclass; a flag that is missing is not set, and what is not compared is left out."""
+    return kind(
+        **{
+            each.name: _read(hint, found.get(each.name) if hint is bool else found[each.name])
+            for each in fields(kind)
+            if each.compare and (hint := _hints(kind)[each.name])
+        }
     )
-
-
-def agent_state(found: Mapping[str, Any]) -> AgentState:
-    """Read the state that an agent published."""
-    return AgentState(
-        pid=_number(found["pid"]),
-        started_ticks=_number(found["started_ticks"]),
-        conditions=tuple(map(Condition, found["conditions"])),
-        terminating=tuple(map(_text, found["terminating"])),
-        problems=tuple(map(_problem, found["problems"])),
-        failures=tuple(map(_problem, found["failures"])),
-        pending=None if found["pending"] is None else tuple(map(_pending, found["pending"])),
-        stuck=tuple(map(_stuck, found["stuck"])),
-    )
-
-
-def _pending(found: Mapping[str, Any]) -> PendingPod:
-    source = found["source"]
-    return PendingPod(
-        pod=_text(found["pod"]),
-        reason=_text(found["reason"]),
-        message=_text(found["message"]),
-        hint=_text(found["hint"]),
-        qos=_text(found["qos"]),
-        source=None if source is None else _text(source),
-        is_applied=bool(found["is_applied"]),
-    )
-
-
-def _stuck(found: Mapping[str, Any]) -> StuckPod:
-    return StuckPod(pod=_text(found["pod"]), why=_text(found["why"]), hint=_text(found["hint"]))
-
-
-def container_failures(found: Mapping[str, Any]) -> tuple[ContainerFailure, ...]:
-    """Read why containers of the agent's pods do not run."""
-    return tuple(map(_container_failure, found["failures"]))
-
-
-def _container_failure(found: Mapping[str, Any]) -> ContainerFailure:
-    pod, unit = found["pod"], found["unit"]
-    return ContainerFailure(
-        where=_text(found["where"]),
-        message=_text(found["message"]),
-        hint=_text(found["hint"]),
-        pod=None if pod is None else _text(pod),
-        unit=None if unit is None else UnitName(_text(unit)),
-    )
-
-
-def container_history(found: Mapping[str, Any]) -> ContainerHistory:
-    """Read the history of a container."""
-    last = found["last_exit"]
-    return ContainerHistory(
-        started_usec=_number(found["started_usec"]),
-        restarts=_number(found["restarts"]),
-        last_exit=None if last is None else _container_exit(last),
-    )
-
-
-def _container_exit(found: Mapping[str, Any]) -> ContainerExit:
-    code, signal, ended = (found[name] for name in ("exit_code", "signal", "ended_usec"))
-    return ContainerExit(
-        result=_text(found["result"]),
-        exit_code=None if code is None else _number(code),
-        signal=None if signal is None else _text(signal),
-        is_oom=found["is_oom"] is True,
-        started_usec=_number(found["started_usec"]),
-        ended_usec=None if ended is None else _number(ended),
-        is_attended=found.get("is_attended") is True,
-    )
-
-
-def manual_change(found: Mapping[str, Any]) -> ManualChange:
-    """Read what a verb is about to change."""
-    return ManualChange(
-        verb=_text(found["verb"]),
-        pods=tuple(map(_text, found["pods"])),
-        units=tuple(UnitName(_text(each)) for each in found["units"]),
-        pid=_number(found["pid"]),
-        started_ticks=_number(found["started_ticks"]),
-        is_over=found["is_over"] is True,
-    )
-
-
-def reserved(found: Mapping[str, Any]) -> ReservedValues:
-    """Read the values that podslice has set outside its root."""
-    return ReservedValues(
-        units={
-            UnitName(_text(unit)): {_known(name): _held(held) for name, held in values.items()}
-            for unit, values in found["units"].items()
-        },
-        until_usec=_number(found["until_usec"]),
-        cgroup_root=_text(found["cgroup_root"]),
-    )
-
-
-def _held(found: Mapping[str, Any]) -> ReservedValue:
-    ours = tuple(map(_value, found["ours"]))
-    if not ours:
-        raise ValueError("there must be a value that podslice set")
-    trial = found["trial"]
-    return ReservedValue(
-        before=_value(found["before"]),
-        ours=ours,
-        trial=None
-        if trial is None
-        else Trial(
-            old=_value(trial["old"]),
-            new=None if trial["new"] is None else _value(trial["new"]),
-        ),
-    )
-
-
-def _known(name: str) -> str:
-    if name in PROPERTIES:
-        return name
-    raise ValueError(name)
-
-
-def _value(found: object) -> int | str:
-    return _text(found) if isinstance(found, str) else _number(found)
-
-
-def _problem(found: Mapping[str, Any]) -> Problem:
-    return Problem(
-        where=_text(found["where"]),
-        message=_text(found["message"]),
-        hint=_text(found["hint"]),
-        severity=Severity(found["severity"]),
-    )
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    raise TypeError(value)
-
-
-def _number(value: object) -> int:
-    if isinstance(value, int) and 0 <= value <= INFINITY:
-        return value
-    raise TypeError(value)

@@ -231,7 +231,7 @@ class Store:
 
     def _mark(self, path: Path) -> Eviction | None:
         try:
-            return marks.read(marks.eviction, read_json(path))
+            return marks.read(Eviction, read_json(path))
         except OSError as error:
             raise failed(error, path) from error
 
@@ -247,7 +247,7 @@ class Store:
     def agent(self) -> AgentState | None:
         """Return the state that an agent published, whether it still runs or not."""
         with contextlib.suppress(OSError):
-            return marks.read(marks.agent_state, read_json(self._agent))
+            return marks.read(AgentState, read_json(self._agent))
         return None
 
     def drop_agent(self) -> None:
@@ -271,7 +271,7 @@ class Store:
         with contextlib.suppress(OSError):
             if not os.path.lexists(self.reserved_path):
                 return ReservedValues()
-            return marks.read(marks.reserved, read_json(self.reserved_path))
+            return marks.read_reserved(read_json(self.reserved_path))
         return None
 
     def save_options(self, options: Mapping[str, object]) -> None:
@@ -407,7 +407,7 @@ class ManualChanges:
             if path.suffix != ".json":
                 continue  # it is being written
             with suppress(OSError):
-                change = marks.read(marks.manual_change, read_json(path))
+                change = marks.read(ManualChange, read_json(path))
                 if change is None:
                     path.unlink(missing_ok=True)
                 else:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from podslice.errors import Problem, Severity
+from podslice.model.container_exit import UNKNOWN, ContainerExit
 from podslice.model.desired import Refusal
 from podslice.model.kubelet import Foreign
 from podslice.model.naming import podman_service
@@ -16,13 +17,85 @@ from podslice.model.node_state import AgentState, Condition, ContainerFailure, P
 from podslice.model.properties import PARTITION, PROPERTIES, format_value
 from podslice.model.unit import UnitName
 from podslice.policy.pending_pods import EVICTED
-from podslice.usage.failing_containers import FailingContainer, failing_containers
 from podslice.usage.unit_status import (
+    ACTIVATING,
     ELSEWHERE,
+    EXITED,
     MISSING,
-    PropertyStatus,
     UnitStatus,
 )
+
+
+class FailingContainer(NamedTuple):
+    """A container of a pod that has failed, or that waits for its next start."""
+
+    pod: str
+    name: str
+    """The container, or what another program runs in the pod: `nginx.service`."""
+    show: str
+    """The command that shows its output."""
+    start: str
+    """The command that starts it again."""
+    is_restarting: bool = False
+    restarts: int = 0
+    last_exit: ContainerExit | None = None
+
+    @property
+    def is_oom(self) -> bool:
+        """Return whether it was killed for lack of memory."""
+        return self.last_exit is not None and (self.last_exit.is_oom or self.last_exit.is_oomd)
+
+    @property
+    def message(self) -> str:
+        """Return what is wrong, in a sentence."""
+        count = f"{self.restarts} restart{'' if self.restarts == 1 else 's'}"
+        cause = self.last_exit.cause if self.last_exit else ""
+        if self.is_restarting:
+            how = f", the last one after {cause}" if cause else ""
+            return f"container {self.name} does not stay active: {count}{how}"
+        return f"container {self.name} {self._failure}{f', {count}' if self.restarts else ''}"
+
+    @property
+    def hint(self) -> str:
+        """Return the remedy."""
+        show = f"to see its output: {self.show}"
+        return show if self.is_restarting else f"{show}; to start it again: {self.start}"
+
+    @property
+    def _failure(self) -> str:
+        last = self.last_exit
+        if last is not None and self.is_oom:
+            by = "systemd-oomd" if last.is_oomd else "the kernel"
+            return f"was killed for lack of memory by {by}"
+        if last is not None and last.cause:
+            return f"has failed with {last.cause}"
+        return (
+            "has failed" if last is None or last.result == UNKNOWN else f"has failed: {last.result}"
+        )
+
+
+def failing_containers(units: Iterable[UnitStatus], flag: str) -> Iterator[FailingContainer]:
+    """Yield the containers among units that have failed or restart.
+
+    `flag` is the option of a user's service manager, after a space.
+    """
+    for unit in units:
+        if unit.pod is None or not (unit.has_failed or unit.state == ACTIVATING):
+            continue
+        name = f"{unit.pod} -c {unit.label}"
+        has_unit = unit.state != EXITED
+        yield FailingContainer(
+            pod=unit.pod,
+            name=unit.label,
+            is_restarting=unit.state == ACTIVATING,
+            restarts=unit.restarts,
+            last_exit=unit.last_exit,
+            show=f"podslice logs{flag} {name}",
+            start=f"systemctl{flag} restart {unit.name}"
+            if has_unit
+            else f"podslice run{flag} --detach {name} -- COMMAND",
+        )
+
 
 RESTARTS_MIN = 3
 """Restarts after which a container that is about to start again is a problem."""
@@ -169,27 +242,31 @@ class HealthFacts:
     """The state of values whose trial has ended without a confirmation, and the remedy."""
 
 
+_CONDITIONS = {
+    Condition.MEMORY: "the node is short of memory: the agent evicts pods, and admits no new"
+    " BestEffort pods",
+    Condition.DISK: "the node is short of storage: the agent evicts pods, and admits no new ones",
+    Condition.PID: "the node is short of process ids: the agent evicts pods, and admits no new ones",
+    Condition.BURSTABLE_MEMORY: "the Burstable tier is short of memory: the agent evicts its pods",
+    Condition.BESTEFFORT_MEMORY: "the BestEffort tier is short of memory: the agent evicts its pods,"
+    " and admits no new ones",
+}
+
+
 def problems_of(facts: HealthFacts) -> tuple[HealthProblem, ...]:
     """Return everything that is not as it should be: of the node, of pods, then of units."""
-    return tuple(
-        dict.fromkeys(
-            (
-                *_of_configuration(facts),
-                *_of_foreign(facts.foreign),
-                *_of_agent(facts),
-                *_of_containers(facts),
-                *_of_manifests(facts.manifests),
-                *_of_pods(facts),
-                *_of_restarts(facts),
-                *_of_drop_ins(facts),
-                *_of_cpus(facts),
-                # a kubelet owns the units below its root
-                *(() if facts.foreign else _of_units(facts)),
-                *facts.strays,
-                *_of_records(facts),
-            )
-        )
+    found = (
+        *_of_node(facts),
+        *_of_manifests(facts),
+        *_of_pods(facts),
+        *_of_containers(facts),
+        *_of_cpus(facts),
+        # a kubelet owns the units below its root
+        *(() if facts.foreign else _of_units(facts)),
+        *facts.strays,
+        *_of_records(facts),
     )
+    return tuple(dict.fromkeys(found))
 
 
 def problematic_pods(problems: Iterable[HealthProblem]) -> frozenset[str]:
@@ -197,66 +274,61 @@ def problematic_pods(problems: Iterable[HealthProblem]) -> frozenset[str]:
     return frozenset(each.pod for each in problems if each.pod is not None)
 
 
-def _of_configuration(facts: HealthFacts) -> Iterator[HealthProblem]:
+def _of_node(facts: HealthFacts) -> Iterator[HealthProblem]:
+    """Yield the problems of the configuration, and of the agent with its conditions."""
+    flag = facts.flag
     for each in facts.configuration:
         if each.severity is Severity.ERROR:
-            yield HealthProblem(
-                kind=HealthKind.CONFIGURATION,
-                object=each.where,
-                message=each.message,
-                hint=each.hint or f"after correcting it, run: podslice check{facts.flag}",
-            )
-
-
-def _of_foreign(foreign: Foreign | None) -> Iterator[HealthProblem]:
-    if foreign is not None:
+            hint = each.hint or f"after correcting it, run: podslice check{flag}"
+            yield HealthProblem(HealthKind.CONFIGURATION, each.where, each.message, hint)
+    if (foreign := facts.foreign) is not None:
         message = f"{foreign.reason}; podslice changes nothing"
-        yield HealthProblem(
-            kind=HealthKind.FOREIGN_ROOT, object="node", message=message, hint=foreign.way_out
-        )
-
-
-def _of_agent(facts: HealthFacts) -> Iterator[HealthProblem]:
-    if facts.stopped_agent is not None:
-        stopped = facts.stopped_agent
+        yield HealthProblem(HealthKind.FOREIGN_ROOT, "node", message, foreign.way_out)
+    if (stopped := facts.stopped_agent) is not None:
         message = "it has failed" if stopped.has_failed else "it is not running"
         if stopped.directories:
             message += f"; changes in {', '.join(stopped.directories)} are not applied"
-        yield HealthProblem(
-            kind=HealthKind.AGENT_STOPPED, object=AGENT, message=message, hint=stopped.hint
-        )
-    if facts.agent is None:
-        return
-    for each in facts.agent.failures:
-        yield HealthProblem(
-            kind=HealthKind.AGENT_FAILED,
-            object=AGENT,
-            message=f"{each.where}: {each.message}" if each.where else each.message,
-            hint=each.hint or f"see: podslice events{facts.flag}",
-        )
-    for condition in facts.agent.conditions:
-        yield HealthProblem(
-            kind=HealthKind.CONDITION,
-            object=condition.value,
-            message=_CONDITIONS[condition],
-            hint=f"to see what uses it: podslice top{facts.flag}",
-        )
+        yield HealthProblem(HealthKind.AGENT_STOPPED, AGENT, message, stopped.hint)
+    for each in facts.agent.failures if facts.agent else ():
+        message = f"{each.where}: {each.message}" if each.where else each.message
+        hint = each.hint or f"see: podslice events{flag}"
+        yield HealthProblem(HealthKind.AGENT_FAILED, AGENT, message, hint)
+    for condition in facts.agent.conditions if facts.agent else ():
+        hint = f"to see what uses it: podslice top{flag}"
+        yield HealthProblem(HealthKind.CONDITION, condition.value, _CONDITIONS[condition], hint)
+
+
+def _of_manifests(facts: HealthFacts) -> Iterator[HealthProblem]:
+    for failure in facts.containers:
+        what = failure.pod or failure.where or AGENT
+        yield HealthProblem(HealthKind.CONTAINERS, what, failure.message, failure.hint, failure.pod)
+    for each in facts.manifests:
+        if each.severity is Severity.ERROR:
+            yield HealthProblem(HealthKind.MANIFEST, each.where, each.message, each.hint)
+
+
+def _of_pods(facts: HealthFacts) -> Iterator[HealthProblem]:
+    for pending in facts.pending:
+        if pending.reason == EVICTED:
+            kind, message = HealthKind.EVICTED, f"evicted: {pending.message}"
+        else:
+            kind, message = HealthKind.PENDING, f"pending: {pending.reason}: {pending.message}"
+        yield _of_pod(kind, pending.pod, message, pending.hint)
+    for unwanted in facts.unwanted:
+        message = f"it is still applied, but {unwanted.source} no longer contains it"
+        hint = f"to remove it: podslice delete{facts.flag} {unwanted.pod}"
+        yield _of_pod(HealthKind.UNWANTED, unwanted.pod, message, hint)
+    for stuck in facts.agent.stuck if facts.agent else ():
+        message = f"it could not be removed: {stuck.why}"
+        yield _of_pod(HealthKind.STUCK, stuck.pod, message, stuck.hint)
+    for key in facts.unrecorded:
+        message = "it has no record; its values are those of its slice, without its containers"
+        hint = f"to apply its manifest again: {_applying(facts, key)}"
+        yield _of_pod(HealthKind.UNRECORDED, key, message, hint)
 
 
 def _of_containers(facts: HealthFacts) -> Iterator[HealthProblem]:
-    for each in facts.containers:
-        pod = each.pod
-        yield HealthProblem(
-            kind=HealthKind.CONTAINERS,
-            object=pod or each.where or AGENT,
-            message=each.message,
-            hint=each.hint,
-            pod=pod,
-        )
-
-
-def _of_restarts(facts: HealthFacts) -> Iterator[HealthProblem]:
-    """Yield pods and containers that have failed, or that wait for another restart after several."""
+    """Yield pods and containers that have failed, restart, or have an old drop-in."""
     for pod in facts.restarting:
         if pod.restarts >= RESTARTS_MIN:
             message = f"podman cannot keep it active: {pod.restarts} restarts"
@@ -269,55 +341,27 @@ def _of_restarts(facts: HealthFacts) -> Iterator[HealthProblem]:
             yield _of_pod(kind, each.pod, each.message, each.hint)
         elif each.restarts >= RESTARTS_MIN:
             yield _of_pod(HealthKind.RESTARTING, each.pod, each.message, each.hint)
+    for drop_in in facts.drop_ins:
+        start = f"{drop_in.unit} does not start with the slice and the limits of the pod"
+        hint = f"to write it again: podslice apply{facts.flag}"
+        yield _of_pod(HealthKind.DROP_IN, drop_in.pod, f"{start}: {drop_in.path}", hint)
 
 
-_CONDITIONS = {
-    Condition.MEMORY: "the node is short of memory: the agent evicts pods, and admits no new"
-    " BestEffort pods",
-    Condition.DISK: "the node is short of storage: the agent evicts pods, and admits no new ones",
-    Condition.PID: "the node is short of process ids: the agent evicts pods, and admits no new ones",
-    Condition.BURSTABLE_MEMORY: "the Burstable tier is short of memory: the agent evicts its pods",
-    Condition.BESTEFFORT_MEMORY: "the BestEffort tier is short of memory: the agent evicts its pods,"
-    " and admits no new ones",
-}
+def _of_cpus(facts: HealthFacts) -> Iterator[HealthProblem]:
+    for lacking in facts.lacking_cpus:
+        message = f"it shares its CPUs with other pods: {lacking.message}"
+        hint = "lower its request and apply it again, or free CPUs (reserved-cpus, other pods)"
+        yield _of_pod(HealthKind.SHARED_CPUS, lacking.pod, message, hint)
+    for unit in facts.units:
+        for kernel in (each.kernel for each in unit.properties if each.name == PARTITION):
+            if kernel and "invalid" in kernel:
+                message = f"the kernel does not isolate its CPUs: {kernel}"
+                hint = "remove that reason, or set cpuset-partition to member"
+                yield HealthProblem(HealthKind.PARTITION, unit.name, message, hint, unit.pod)
 
 
-def _of_manifests(problems: Iterable[Problem]) -> Iterator[HealthProblem]:
-    for each in problems:
-        if each.severity is Severity.ERROR:
-            yield HealthProblem(
-                kind=HealthKind.MANIFEST, object=each.where, message=each.message, hint=each.hint
-            )
-
-
-def _of_pods(facts: HealthFacts) -> Iterator[HealthProblem]:
-    for pending in facts.pending:
-        is_evicted = pending.reason == EVICTED
-        message = pending.message if is_evicted else f"{pending.reason}: {pending.message}"
-        yield HealthProblem(
-            kind=HealthKind.EVICTED if is_evicted else HealthKind.PENDING,
-            object=pending.pod,
-            message=f"evicted: {message}" if is_evicted else f"pending: {message}",
-            hint=pending.hint,
-            pod=pending.pod,
-        )
-    for unwanted in facts.unwanted:
-        yield _of_pod(
-            HealthKind.UNWANTED,
-            unwanted.pod,
-            f"it is still applied, but {unwanted.source} no longer contains it",
-            f"to remove it: podslice delete{facts.flag} {unwanted.pod}",
-        )
-    for stuck in facts.agent.stuck if facts.agent else ():
-        message = f"it could not be removed: {stuck.why}"
-        yield _of_pod(HealthKind.STUCK, stuck.pod, message, stuck.hint)
-    for key in facts.unrecorded:
-        yield _of_pod(
-            HealthKind.UNRECORDED,
-            key,
-            "it has no record; its values are those of its slice, without its containers",
-            f"to apply its manifest again: {_applying(facts, key)}",
-        )
+def _of_pod(kind: HealthKind, pod: str, message: str, hint: str) -> HealthProblem:
+    return HealthProblem(kind, pod, message, hint, pod)
 
 
 def _applying(facts: HealthFacts, pod: str) -> str:
@@ -325,38 +369,6 @@ def _applying(facts: HealthFacts, pod: str) -> str:
     start = " --start" if pod in facts.started else ""
     source = facts.sources.get(pod)
     return f"podslice apply{facts.flag}{start} -f {shlex.quote(source) if source else 'FILE'}"
-
-
-def _of_cpus(facts: HealthFacts) -> Iterator[HealthProblem]:
-    for lacking in facts.lacking_cpus:
-        yield _of_pod(
-            HealthKind.SHARED_CPUS,
-            lacking.pod,
-            f"it shares its CPUs with other pods: {lacking.message}",
-            "lower its request and apply it again, or free CPUs (reserved-cpus, other pods)",
-        )
-    for unit in facts.units:
-        for kernel in (each.kernel for each in unit.properties if each.name == PARTITION):
-            if kernel and "invalid" in kernel:
-                message = f"the kernel does not isolate its CPUs: {kernel}"
-                hint = "remove that reason, or set cpuset-partition to member"
-                kind, pod = HealthKind.PARTITION, unit.pod
-                yield HealthProblem(
-                    kind=kind, object=unit.name, message=message, hint=hint, pod=pod
-                )
-
-
-def _of_drop_ins(facts: HealthFacts) -> Iterator[HealthProblem]:
-    for each in facts.drop_ins:
-        message = (
-            f"{each.unit} does not start with the slice and the limits of the pod: {each.path}"
-        )
-        hint = f"to write it again: podslice apply{facts.flag}"
-        yield _of_pod(HealthKind.DROP_IN, each.pod, message, hint)
-
-
-def _of_pod(kind: HealthKind, pod: str, message: str, hint: str) -> HealthProblem:
-    return HealthProblem(kind=kind, object=pod, message=message, hint=hint, pod=pod)
 
 
 def _of_units(facts: HealthFacts) -> Iterator[HealthProblem]:
@@ -373,18 +385,11 @@ def _of_units(facts: HealthFacts) -> Iterator[HealthProblem]:
             remedy = hint
             if kind is HealthKind.MISSING and unit.pod is not None and unit.pod in facts.started:
                 remedy = _starting(facts, unit.pod, hint)
-            yield HealthProblem(
-                kind=kind, object=unit.name, message=message, hint=remedy, pod=unit.pod
-            )
+            yield HealthProblem(kind, unit.name, message, remedy, unit.pod)
     for change in facts.changes:
         if change.unit not in reported and change.pod not in leaving:
-            yield HealthProblem(
-                kind=HealthKind.DIFFERENT,
-                object=change.unit,
-                message=f"not as it should be; still to do: {change.text}",
-                hint=hint,
-                pod=change.pod,
-            )
+            message = f"not as it should be; still to do: {change.text}"
+            yield HealthProblem(HealthKind.DIFFERENT, change.unit, message, hint, change.pod)
 
 
 def _starting(facts: HealthFacts, pod: str, hint: str) -> str:
@@ -401,33 +406,24 @@ def _differences(unit: UnitStatus) -> Iterator[tuple[HealthKind, str]]:
     elif unit.state != ELSEWHERE:  # that is reported with its processes
         for each in unit.properties:
             if each.differs:
-                yield HealthKind.DIFFERENT, _difference(each)
-
-
-def _difference(found: PropertyStatus) -> str:
-    key = PROPERTIES[found.name].key
-    has, wanted = (format_value(found.name, each) for each in (found.systemd, found.desired))
-    return f"{key} is {has}, should be {wanted}"
+                has, wanted = (format_value(each.name, of) for of in (each.systemd, each.desired))
+                key = PROPERTIES[each.name].key
+                yield HealthKind.DIFFERENT, f"{key} is {has}, should be {wanted}"
 
 
 def _of_records(facts: HealthFacts) -> Iterator[HealthProblem]:
     for unit in facts.orphans:
-        yield HealthProblem(
-            kind=HealthKind.ORPHAN,
-            object=unit,
-            message="it is an orphan: not created by podslice, or its pod is unknown",
-            hint=f"to see its processes: systemctl{facts.flag} status {unit}; to end them and remove"
-            f" it: systemctl{facts.flag} stop {unit}",
+        message = "it is an orphan: not created by podslice, or its pod is unknown"
+        hint = (
+            f"to see its processes: systemctl{facts.flag} status {unit}; to end them and remove"
+            f" it: systemctl{facts.flag} stop {unit}"
         )
+        yield HealthProblem(HealthKind.ORPHAN, unit, message, hint)
     for path in facts.damaged_records:
-        yield HealthProblem(
-            kind=HealthKind.RECORD,
-            object=path,
-            message="it is not a valid record",
-            hint=f"to remove it: podslice apply{facts.flag}",
-        )
+        hint = f"to remove it: podslice apply{facts.flag}"
+        yield HealthProblem(HealthKind.RECORD, path, "it is not a valid record", hint)
     for unit, why in facts.not_enforced:
-        yield HealthProblem(kind=HealthKind.RESERVATION, object=unit, message=why)
+        yield HealthProblem(HealthKind.RESERVATION, unit, why)
     if facts.unconfirmed is not None:
         message, hint = facts.unconfirmed
-        yield HealthProblem(kind=HealthKind.UNCONFIRMED, object="node", message=message, hint=hint)
+        yield HealthProblem(HealthKind.UNCONFIRMED, "node", message, hint)

@@ -145,13 +145,7 @@ class Terminations:
 
 
 async def stop_pod(
-    world: World,
-    client: Client,
-    pod: PodDecision,
-    observed: Observed,
-    *,
-    why: str,
-    grace_sec: int,
+    world: World, client: Client, pod: PodDecision, observed: Observed, *, why: str, grace_sec: int
 ) -> StepResult:
     """Stop a pod's slice; its processes have `grace_sec` to exit.
 

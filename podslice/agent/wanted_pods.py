@@ -94,12 +94,7 @@ class WantedPodsReader:
         self._checked = self._check_all(contents)
         adopted = by_pod(read_adopted(world.manager))
         comparison = _Comparison(
-            world,
-            contents,
-            records,
-            unrecorded,
-            held=self._held(),
-            adopted=adopted,
+            world, contents, records, unrecorded, held=self._held(), adopted=adopted
         )
         for checked in self._checked.values():
             comparison.add(checked)

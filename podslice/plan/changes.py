@@ -100,13 +100,7 @@ def _of_partition(unit: DesiredUnit, observed: ObservedUnit) -> tuple[str, ...]:
 
 
 def _change(new: PropertyValue, old: Value | None) -> Change:
-    return Change(
-        name=new.name,
-        old=old,
-        new=new.value,
-        why=new.why,
-        is_return=new.is_return,
-    )
+    return Change(name=new.name, old=old, new=new.value, why=new.why, is_return=new.is_return)
 
 
 def _isolates(change: Change) -> bool:

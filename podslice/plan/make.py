@@ -199,12 +199,7 @@ def make_plan(
 
 
 def _steps_for(
-    unit: DesiredUnit,
-    *,
-    desired: Desired,
-    observed: Observed,
-    stopped: set[UnitName],
-    force: bool,
+    unit: DesiredUnit, *, desired: Desired, observed: Observed, stopped: set[UnitName], force: bool
 ) -> _Difference:
     """Return the steps on a unit that is not stopped, and what is left out."""
     there = observed.units.get(unit.name)

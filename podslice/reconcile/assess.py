@@ -203,11 +203,7 @@ async def _plan_for(
     desired, kept = keep_stated_cpus(desired, observed, findings.reserved)
     returning = restore_values(desired, observed, findings.reserved)
     plan = await in_thread(
-        make_plan,
-        returning.desired,
-        observed,
-        force=request.force,
-        terminating=terminating,
+        make_plan, returning.desired, observed, force=request.force, terminating=terminating
     )
     skipped = (*plan.skipped, *kept, *returning.skipped)
     return _Planned(returning=returning, observed=observed, plan=replace(plan, skipped=skipped))

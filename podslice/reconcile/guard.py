@@ -22,11 +22,7 @@ from podslice.model.naming import Tree
 from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.properties import CPU_WEIGHT, MEMORY_MAX
-from podslice.model.unit import (
-    ObservedUnit,
-    UnitKind,
-    control_group_of,
-)
+from podslice.model.unit import ObservedUnit, UnitKind, control_group_of
 from podslice.policy.root_owner import (
     CRI_SCOPES,
     beside_kubelet,

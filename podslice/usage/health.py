@@ -17,13 +17,7 @@ from podslice.model.node_state import AgentState, Condition, ContainerFailure, P
 from podslice.model.properties import PARTITION, PROPERTIES, format_value
 from podslice.model.unit import UnitName
 from podslice.policy.pending_pods import EVICTED
-from podslice.usage.unit_status import (
-    ACTIVATING,
-    ELSEWHERE,
-    EXITED,
-    MISSING,
-    UnitStatus,
-)
+from podslice.usage.unit_status import ACTIVATING, ELSEWHERE, EXITED, MISSING, UnitStatus
 
 
 class FailingContainer(NamedTuple):

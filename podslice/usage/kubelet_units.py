@@ -90,8 +90,7 @@ def audit_units(expected: ExpectedNode, host: KubeletHost, settings: KubeletSett
     findings += _orphans(expected, present)
     findings += _strays(expected, units, present, host)
     return NodeAudit(
-        units=tuple(units),
-        findings=tuple(sorted(findings, key=lambda each: each.kind.is_known)),
+        units=tuple(units), findings=tuple(sorted(findings, key=lambda each: each.kind.is_known))
     )
 
 

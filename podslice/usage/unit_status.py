@@ -16,14 +16,7 @@ from podslice.model.natural_order import NaturalKey, natural_key
 from podslice.model.pod import ContainerKind
 from podslice.model.pod_service import PodService
 from podslice.model.properties import MANAGED, PROPERTIES, managed_of
-from podslice.model.unit import (
-    DesiredUnit,
-    Observed,
-    ObservedUnit,
-    UnitKind,
-    UnitName,
-    Value,
-)
+from podslice.model.unit import DesiredUnit, Observed, ObservedUnit, UnitKind, UnitName, Value
 
 ACTIVATING = "activating"
 """systemd's state of a unit that starts, or waits for its next start."""
@@ -245,10 +238,7 @@ def _status(
         control_group=group,
         properties=tuple(
             PropertyStatus(
-                name=name,
-                desired=wants.get(name),
-                systemd=has.get(name),
-                kernel=kernel.get(name),
+                name=name, desired=wants.get(name), systemd=has.get(name), kernel=kernel.get(name)
             )
             for name in stated
         ),

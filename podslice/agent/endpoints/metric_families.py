@@ -57,19 +57,19 @@ def usage_metrics(prefix: str, what: str) -> tuple[SampleMetric, ...]:
     """Return the metrics that the kubelet has for nodes, pods and containers."""
     return (
         SampleMetric(
-            name=f"{prefix}_cpu_usage_seconds_total",
-            help=f"Cumulative cpu time consumed by the {what} in core-seconds",
-            of=lambda sample: _seconds(sample.cpu_usec),
+            f"{prefix}_cpu_usage_seconds_total",
+            f"Cumulative cpu time consumed by the {what} in core-seconds",
+            lambda sample: _seconds(sample.cpu_usec),
         ),
         SampleMetric(
-            name=f"{prefix}_memory_working_set_bytes",
-            help=f"Current working set of the {what} in bytes",
-            of=lambda sample: sample.working_set_bytes,
+            f"{prefix}_memory_working_set_bytes",
+            f"Current working set of the {what} in bytes",
+            lambda sample: sample.working_set_bytes,
         ),
         SampleMetric(
-            name=f"{prefix}_swap_usage_bytes",
-            help=f"Current amount of the {what} swap usage in bytes",
-            of=lambda sample: sample.swap_bytes,
+            f"{prefix}_swap_usage_bytes",
+            f"Current amount of the {what} swap usage in bytes",
+            lambda sample: sample.swap_bytes,
         ),
     )
 
@@ -80,34 +80,32 @@ def detail_metrics(
     """Return metrics for why something is slow or was killed."""
     return (
         SampleMetric(
-            name=f"{prefix}_memory_usage_bytes",
-            help="Memory usage in bytes, including the page cache",
-            of=lambda sample: sample.memory_bytes,
+            f"{prefix}_memory_usage_bytes",
+            "Memory usage in bytes, including the page cache",
+            lambda sample: sample.memory_bytes,
         ),
         SampleMetric(
-            name=f"{prefix}_{tasks}",
-            help="Number of processes and threads",
-            of=lambda sample: sample.tasks,
+            f"{prefix}_{tasks}", "Number of processes and threads", lambda sample: sample.tasks
         ),
         SampleMetric(
-            name=f"{prefix}_cpu_cfs_periods_total",
-            help="Number of elapsed CPU quota periods",
-            of=lambda sample: sample.periods,
+            f"{prefix}_cpu_cfs_periods_total",
+            "Number of elapsed CPU quota periods",
+            lambda sample: sample.periods,
         ),
         SampleMetric(
-            name=f"{prefix}_cpu_cfs_throttled_periods_total",
-            help="Number of throttled CPU quota periods",
-            of=lambda sample: sample.throttled_periods,
+            f"{prefix}_cpu_cfs_throttled_periods_total",
+            "Number of throttled CPU quota periods",
+            lambda sample: sample.throttled_periods,
         ),
         SampleMetric(
-            name=f"{prefix}_cpu_cfs_throttled_seconds_total",
-            help="Total time throttled by the CPU quota in seconds",
-            of=lambda sample: _seconds(sample.throttled_usec),
+            f"{prefix}_cpu_cfs_throttled_seconds_total",
+            "Total time throttled by the CPU quota in seconds",
+            lambda sample: _seconds(sample.throttled_usec),
         ),
         SampleMetric(
-            name=f"{prefix}_{oom_kills}",
-            help="Number of processes killed by the OOM killer",
-            of=lambda sample: sample.oom_kills,
+            f"{prefix}_{oom_kills}",
+            "Number of processes killed by the OOM killer",
+            lambda sample: sample.oom_kills,
         ),
     )
 
@@ -119,24 +117,22 @@ PRESSURE_METRICS = {
 PRESSURE_RESOURCES = ("cpu", "memory", "io")
 
 
-def _family(name: str, text: str, labels: Sequence[str] = ()) -> Family:
-    if name.endswith("_total"):
-        return CounterMetricFamily(name, text, labels=labels)
-    return GaugeMetricFamily(name, text, labels=labels)
-
-
 def make_family(
-    name: str,
-    text: str,
-    labels: Sequence[str],
-    values: Iterable[tuple[Labels, float | None]],
+    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Labels, float | None]]
 ) -> Family:
     """Return a family of the values that are not None."""
-    family = _family(name, text, labels)
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    family: Family = kind(name, text, labels=labels)
     for labelled, value in values:
         if value is not None:
             family.add_metric(labelled, value)
     return family
+
+
+def number_families(*rows: tuple[str, str, float | None]) -> Iterator[Family]:
+    """Yield families of one value without labels, from their names, help texts and values."""
+    for name, text, value in rows:
+        yield make_family(name, text, (), [((), value)])
 
 
 def sample_families(
@@ -192,11 +188,7 @@ def property_families(
             "Limits of input and output by device; absent without a limit",
             (*RESOURCE, "device"),
         ),
-        (
-            "resource_weight",
-            "Weights under contention; absent where none is stated",
-            RESOURCE[:1],
-        ),
+        ("resource_weight", "Weights under contention; absent where none is stated", RESOURCE[:1]),
     ):
         values = ((labelled, value) for of, labelled, value in samples if of == family)
         yield make_family(f"podslice_{what}_{family}", help_, (*labels, *more), values)

@@ -31,6 +31,7 @@ from podslice.agent.endpoints.metric_families import (
     format_family,
     histogram_family,
     make_family,
+    number_families,
     pressure_families,
     property_families,
     sample_families,
@@ -55,9 +56,7 @@ _CONTAINER_METRICS = (
     *detail_metrics("container", tasks="threads", oom_kills="oom_events_total"),
     *(
         SampleMetric(
-            name=f"container_pressure_{resource}_{name}_seconds_total",
-            help=text,
-            of=partial(of, resource),
+            f"container_pressure_{resource}_{name}_seconds_total", text, partial(of, resource)
         )
         for name, (text, of) in PRESSURE_METRICS.items()
         for resource in PRESSURE_RESOURCES
@@ -159,8 +158,8 @@ def _pod_info(pods: Sequence[PodStats]) -> Iterator[Family]:
         ("qos_class",),
         (((qos.value,), by_class[qos]) for qos in Qos),
     )
-    yield make_family(
-        "kubelet_running_pods", "Number of pods that have a slice", (), [((), len(pods))]
+    yield from number_families(
+        ("kubelet_running_pods", "Number of pods that have a slice", len(pods))
     )
 
 
@@ -267,7 +266,7 @@ def _cpus(snapshot: Snapshot) -> Iterator[Family]:
     available = snapshot.available_cpus
     if available is None:
         return
-    for name, text, value in (
+    yield from number_families(
         (
             "kubelet_cpu_manager_exclusive_cpu_allocation_count",
             "Number of CPUs that pods have for themselves",
@@ -278,8 +277,7 @@ def _cpus(snapshot: Snapshot) -> Iterator[Family]:
             "CPUs that pods share, without the reserved ones, in thousandths",
             len(available) * 1000,
         ),
-    ):
-        yield make_family(name, text, (), [((), value)])
+    )
 
 
 def _signals(snapshot: Snapshot) -> Iterator[Family]:
@@ -369,12 +367,11 @@ def collect_agent(
         ("kind",),
         (((kind.label,), events.get(kind, 0)) for kind in kinds),
     )
-    for name, text, value in (
+    yield from number_families(
         ("podslice_reconcile_errors_total", "Number of failed rounds", counters.reconcile_errors),
         ("podslice_drift_repaired_total", "External changes undone", counters.drift_repaired),
         ("podslice_problems", "Problems that impair the agent", problems),
-    ):
-        yield make_family(name, text, (), [((), value)])
+    )
     yield from _PROCESS.collect()
 
 
@@ -402,21 +399,7 @@ def _agent(snapshot: Snapshot) -> Iterator[Metric]:
         ("eviction_signal",),
         (((signal,), counters.evictions[signal]) for signal in sorted(signals)),
     )
-    for name, text, value in _unlabelled(snapshot):
-        yield make_family(name, text, (), [((), value)])
-    if snapshot.reload_count is not None:
-        yield make_family(
-            "podslice_daemon_reloads_total",
-            "Number of reloads of systemd since its start (systemd 261 and later)",
-            (),
-            [((), snapshot.reload_count)],
-        )
-
-
-def _unlabelled(snapshot: Snapshot) -> tuple[tuple[str, str, int], ...]:
-    """Return names, help texts and values of metrics without labels."""
-    counters = snapshot.counters
-    return (
+    yield from number_families(
         (
             "podslice_oom_kills_total",
             "Number of OOM-killed processes of pods, including removed pods",
@@ -431,4 +414,9 @@ def _unlabelled(snapshot: Snapshot) -> tuple[tuple[str, str, int], ...]:
         ("podslice_orphans", "Slices below the root that belong to no pod", counters.orphans),
         ("podslice_refused_pods", "Number of pods that are not admitted", counters.refused),
         ("podslice_evicted_pods", "Evicted pods that may not run again", snapshot.evicted),
+        (
+            "podslice_daemon_reloads_total",
+            "Number of reloads of systemd since its start (systemd 261 and later)",
+            snapshot.reload_count,
+        ),
     )

@@ -244,28 +244,26 @@ async def _singly(steps: Sequence[Step], edges: _Edges) -> None:
 
 
 async def _one(step: Step, edges: _Edges) -> None:
+    client = edges.client
     try:
-        await _call(step, edges)
+        match step:
+            case StartUnit():
+                await _start(step, client)
+            case SetProperties() if step.reclaim_bytes is not None:
+                await _come_down(step, step.reclaim_bytes, client)
+            case SetProperties():
+                await client.set_properties(step.name, _values(step.changes))
+            case SetHugepages():
+                limits = {change.name: int(change.new) for change in step.changes}
+                edges.limit_hugepages(step.unit.control_group, limits)
+            case StopUnit():
+                await _stop(step, client)
+            case _:
+                assert_never(step)
     except (SystemdError, HostError) as error:
         edges.note(StepResult(step=step, outcome=Outcome.FAILED, error=str(error)))
     else:
         edges.note(StepResult(step=step, outcome=Outcome.DONE))
-
-
-async def _call(step: Step, edges: _Edges) -> None:
-    client = edges.client
-    match step:
-        case StartUnit():
-            await _start(step, client)
-        case SetProperties():
-            await _set(step, client)
-        case SetHugepages():
-            limits = {change.name: int(change.new) for change in step.changes}
-            edges.limit_hugepages(step.unit.control_group, limits)
-        case StopUnit():
-            await _stop(step, client)
-        case _:
-            assert_never(step)
 
 
 async def _start(step: StartUnit, client: Client) -> None:
@@ -275,13 +273,6 @@ async def _start(step: StartUnit, client: Client) -> None:
         # it was started since the observation, or by a batch that failed in part
         if step.changes:
             await client.set_properties(step.name, _values(step.changes))
-
-
-async def _set(step: SetProperties, client: Client) -> None:
-    if step.reclaim_bytes is not None:
-        await _come_down(step, step.reclaim_bytes, client)
-    else:
-        await client.set_properties(step.name, _values(step.changes))
 
 
 async def _come_down(step: SetProperties, target_bytes: int, client: Client) -> None:
@@ -331,11 +322,8 @@ async def _stop(step: StopUnit, client: Client) -> None:
         return
     grace_sec = step.grace_sec or 0
     if step.signals:
-        others = (
-            set()
-            if step.name in step.signals
-            else set(step.occupants.units).difference(step.signals)
-        )
+        is_whole = step.name in step.signals  # the slice itself, with everything in it
+        others = set() if is_whole else set(step.occupants.units).difference(step.signals)
         signalled = (_signal(name, client, grace_sec) for name in step.signals)
         stopped = (_stop_in_time(name, client, grace_sec) for name in sorted(others))
         await run_concurrently([*signalled, *stopped])

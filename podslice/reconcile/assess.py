@@ -166,9 +166,9 @@ async def _plan(
     plan = replace(plan, refused=(*plan.refused, *selection.refused))
     in_progress = request.terminating.in_progress
     if in_progress:
-        plan = plan.without(
-            _units_of(in_progress, findings.records.pods, planned.returning.desired)
-        )
+        keys = {pod.key for pod in findings.records.pods if pod.uid in in_progress}
+        units = planned.returning.desired.units
+        plan = plan.without({unit.name for unit in units if unit.pod in keys})
     if not request.by_operator and findings.reserved.unconfirmed is not None:
         plan = leave_reserved(plan)
     return planned._replace(plan=plan)
@@ -224,11 +224,6 @@ def _damaged(world: World, values: ReservedValues | None) -> Iterable[str]:
             " known; to restore a slice: systemctl revert SLICE; the next apply removes the file"
         )
         yield path
-
-
-def _units_of(uids: Collection[str], current: Iterable[Pod], desired: Desired) -> set[UnitName]:
-    keys = {pod.key for pod in current if pod.uid in uids}
-    return {unit.name for unit in desired.units if unit.pod in keys}
 
 
 def _with_recovered(world: World, observed: Observed, records: Records) -> Records:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from podslice.kernel import hugetlb
 from podslice.model.config import Enforce
@@ -57,23 +56,6 @@ async def _prepare_nothing(_: Assessment) -> bool:
     return False
 
 
-class _Operation(NamedTuple):
-    """An apply or a delete: the world, the request, and what happens along the way."""
-
-    world: LiveWorld
-    request: Request
-    assess: Callable[[], Awaitable[Assessment]]
-    source_of: SourceOf
-    prepare: Prepare
-    on_plan: OnPlan
-    on_result: OnResult
-    confirm_sec: int | None = None
-
-    async def take(self, plan: Plan, before: Before = nothing) -> list[StepResult]:
-        """Take the steps of a plan."""
-        return await _act(self.world, plan, self.on_result, before)
-
-
 async def apply(  # noqa: PLR0913 - a callback for each stage
     world: LiveWorld,
     request: Request,
@@ -101,25 +83,22 @@ async def apply(  # noqa: PLR0913 - a callback for each stage
         is_applied = wanted.get(decision.pod.key) is decision.pod
         return ((sources or {}) if is_applied else assessment.sources).get(decision.pod.uid)
 
+    async def assess_candidates() -> Assessment:
+        assessment = await assess(world, request)
+        if not request.starts_containers:
+            _note_phases(world, assessment, wanted.keys())
+        return assessment
+
     return await _converge(
-        _Operation(
-            world=world,
-            request=request,
-            assess=partial(_assess_candidates, world, request),
-            source_of=source_of,
-            confirm_sec=confirm_sec,
-            prepare=prepare,
-            on_plan=on_plan,
-            on_result=on_result,
-        )
+        world,
+        request,
+        assess_candidates,
+        source_of,
+        confirm_sec=confirm_sec,
+        prepare=prepare,
+        on_plan=on_plan,
+        on_result=on_result,
     )
-
-
-async def _assess_candidates(world: LiveWorld, request: Request) -> Assessment:
-    assessment = await assess(world, request)
-    if not request.starts_containers:
-        _note_phases(world, assessment, {candidate.pod.key for candidate in request.candidates})
-    return assessment
 
 
 async def delete(
@@ -145,33 +124,26 @@ async def delete(
         return keys is None or pod.key in keys
 
     request = Request(to_remove=is_named, grace_sec=grace_sec, releases_reserved=True)
+
+    async def assess_removal() -> Assessment:
+        assessment = await assess(world, request)
+        return assessment if world.may_set_values else _without_values(assessment)
+
     if all(map(is_named, world.store.load().pods)):
         await _release_reserved(world)
     report = await _converge(
-        _Operation(
-            world=world,
-            request=request,
-            assess=partial(_assess_removal, world, request),
-            source_of=_recorded_source,
-            prepare=prepare,
-            on_plan=on_plan,
-            on_result=on_result,
-        )
+        world,
+        request,
+        assess_removal,
+        lambda decision, assessment: assessment.sources.get(decision.pod.uid),
+        prepare=prepare,
+        on_plan=on_plan,
+        on_result=on_result,
     )
-    return replace(report, matched=report.matched.union(_readmit(world, keys)))
-
-
-def _readmit(world: LiveWorld, keys: Collection[str] | None) -> list[str]:
-    """Remove the eviction marks of deleted pods; return the pods that had one."""
     marks = readmit(world.store, keys)
     for mark in marks:
         world.on_note(f"pod {mark.pod} was evicted; its mark is removed, it may be applied again")
-    return [mark.pod for mark in marks]
-
-
-async def _assess_removal(world: LiveWorld, request: Request) -> Assessment:
-    assessment = await assess(world, request)
-    return assessment if world.may_set_values else _without_values(assessment)
+    return replace(report, matched=report.matched.union(mark.pod for mark in marks))
 
 
 def _without_values(assessment: Assessment) -> Assessment:
@@ -219,53 +191,51 @@ def _of_pod(assessment: Assessment, key: str) -> Plan:
     return assessment.plan.only({unit.name for unit in assessment.desired.units if unit.pod == key})
 
 
-async def _converge(operation: _Operation) -> Report:
-    world = operation.world
-    assessment = await operation.assess()
+async def _converge(  # noqa: PLR0913 - a callback for each stage
+    world: LiveWorld,
+    request: Request,
+    assess_again: Callable[[], Awaitable[Assessment]],
+    source_of: SourceOf,
+    *,
+    prepare: Prepare,
+    on_plan: OnPlan,
+    on_result: OnResult,
+    confirm_sec: int | None = None,
+) -> Report:
+    """Apply or delete; assess again after complete success, and take what drop-ins made necessary."""
+    assessment = await assess_again()
     refuse(assessment.foreign)
-    is_confirming = operation.request.by_operator and operation.confirm_sec is None
-    if is_confirming and await confirm_implicitly(world):
-        assessment = await operation.assess()
-    if await operation.prepare(assessment):
-        assessment = await operation.assess()
-    operation.on_plan(assessment.plan)
+    if request.by_operator and confirm_sec is None and await confirm_implicitly(world):
+        assessment = await assess_again()
+    if await prepare(assessment):
+        assessment = await assess_again()
+    on_plan(assessment.plan)
     async with recording(
         world,
         assessment,
-        source_of=lambda decision: operation.source_of(decision, assessment),
-        in_progress=operation.request.terminating.in_progress,
+        source_of=lambda decision: source_of(decision, assessment),
+        in_progress=request.terminating.in_progress,
     ) as before:
         note(world, assessment.held, assessment.plan)
-        take = partial(operation.take, before=before)
-        if operation.confirm_sec is None:
+        take = partial(_act, world, on_result=on_result, before=before)
+        if confirm_sec is None:
             results = await take(assessment.plan)
         else:
-            results = await on_trial(
-                world, assessment.plan, operation.confirm_sec, take, operation.on_result
-            )
+            results = await on_trial(world, assessment.plan, confirm_sec, take, on_result)
     settle_values(world, assessment.held, results)
     report = Report(
         results=tuple(results),
         skipped=assessment.plan.skipped,
         refused=assessment.plan.refused,
-        matched=frozenset(
-            pod.key for pod in assessment.current if operation.request.to_remove(pod)
-        ),
+        matched=frozenset(pod.key for pod in assessment.current if request.to_remove(pod)),
         stuck=await _forget(world, assessment, results),
     )
-    return await _verify(operation, report)
-
-
-async def _verify(operation: _Operation, report: Report) -> Report:
-    """Assess again after complete success, and take what drop-ins made necessary."""
     if report.stuck or not report.is_complete:
         return report
-    results = list(report.results)
-    remaining = (await operation.assess()).plan
-    overruled = _overruled(remaining, results)
-    if overruled:
-        results += await operation.take(overruled)
-        remaining = (await operation.assess()).plan
+    remaining = (await assess_again()).plan
+    if overruled := _overruled(remaining, results):
+        results += await _act(world, overruled, on_result)
+        remaining = (await assess_again()).plan
     return replace(report, results=tuple(results), remaining=remaining)
 
 
@@ -302,10 +272,6 @@ def _note_phases(world: LiveWorld, assessment: Assessment, wanted: Collection[st
             f" with 0 (podslice run {pod.key} -c {awaited[0]} -- CMD); to bind them now:"
             f" podslice phase {pod.key} --set running"
         )
-
-
-def _recorded_source(decision: PodDecision, assessment: Assessment) -> str | None:
-    return assessment.sources.get(decision.pod.uid)
 
 
 async def _forget(

@@ -80,13 +80,10 @@ class Guard:
         """
         async with self._judging:
             if self._judged is None or self._now() - self._judged[0] >= _HOLDS_SEC:
-                await self._observe(client, tree, manager, store)
+                units = await list_evidence(client, tree, manager)
+                await self.judge(tree, units, recorded_pods(store), manager)
         if self._judged is not None and (foreign := self._judged[1]) is not None:
             raise ForeignRoot(str(foreign))
-
-    async def _observe(self, client: Client, tree: Tree, manager: Manager, store: Store) -> None:
-        units = await list_evidence(client, tree, manager)
-        await self.judge(tree, units, recorded_pods(store), manager)
 
 
 async def claims_beside_kubelet(

@@ -85,23 +85,16 @@ class Report:
 
 
 def format_change(change: Change, *, with_old: bool) -> str:
-    """Format a change: `MemoryMax=512Mi (was 256Mi)`."""
-    if change.name not in PROPERTIES:
-        return _format_file(change, with_old=with_old)
-    text = f"{PROPERTIES[change.name].key}={format_value(change.name, change.new)}"
-    if not with_old:
-        return text
+    """Format a change: `MemoryMax=512Mi (was 256Mi)`; of a kernel file: `hugetlb.2MB.max=512Mi`."""
+    if change.name in PROPERTIES:
+        text = f"{PROPERTIES[change.name].key}={format_value(change.name, change.new)}"
+        old = format_value(change.name, change.old)
+    else:
+        text = f"{change.name}={format_bytes(int(change.new))}"
+        bytes_ = change.old if isinstance(change.old, int) else INFINITY
+        old = "unset" if bytes_ == INFINITY else format_bytes(bytes_)
     back = "; restores the former value" if change.is_return else ""
-    return f"{text} (was {format_value(change.name, change.old)}{back})"
-
-
-def _format_file(change: Change, *, with_old: bool) -> str:
-    """Format a change of a kernel file: `hugetlb.2MB.max=512Mi (was unset)`."""
-    text = f"{change.name}={format_bytes(int(change.new))}"
-    if not with_old:
-        return text
-    old = change.old if isinstance(change.old, int) else INFINITY
-    return f"{text} (was {'unset' if old == INFINITY else format_bytes(old)})"
+    return f"{text} (was {old}{back})" if with_old else text
 
 
 def describe_step(step: Step) -> str:

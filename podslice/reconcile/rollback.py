@@ -11,21 +11,15 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from typing import TypeGuard
 
 from podslice.errors import HostError, SystemdError
 from podslice.kernel.cpusets import read_possible
 from podslice.model.desired import Desired
 from podslice.model.properties import PROPERTIES
-from podslice.model.reserved_values import (
-    PendingTrial,
-    ReservedValues,
-    TrialState,
-    Unconfirmed,
-    Values,
-)
-from podslice.model.unit import ListedUnit, Observed, TransientUnit, UnitKind, UnitName, Value
+from podslice.model.reserved_values import PendingTrial, ReservedValues, TrialState, Values
+from podslice.model.unit import ListedUnit, Observed, TransientUnit, UnitKind, UnitName
 from podslice.plan import Plan, SetProperties, Step
 from podslice.plan.make import make_plan
 from podslice.plan.restore import fail_trial, record_steps, restore_values, settle_steps, try_steps
@@ -119,7 +113,9 @@ async def arm(
     if values is None:
         raise HostError("no value would be restored")
     listed = await client.list_units([_PATTERN])
-    stem = _free_stem(listed)
+    taken = {unit.name.rpartition(".")[0] for unit in listed}
+    names = chain([_STEM], (f"{_STEM}-{number}" for number in count(2)))
+    stem = next(name for name in names if name not in taken)
     store.save_reserved(tried)
     try:
         await client.start_timer(
@@ -173,15 +169,15 @@ async def pending(store: Store, client: Client) -> PendingTrial | None:
         left_usec = values.until_usec - time.monotonic_ns() // 1000
         remaining_sec = max(-(-left_usec // 10**6), 0)
         return PendingTrial(values=values, state=TrialState.ARMED, remaining_sec=remaining_sec)
-    has_returned = values.at_old(await _observed(values, client))
+    observed = {
+        unit.name: {
+            key: each for key, each in unit.properties.items() if isinstance(each, int | str)
+        }
+        for unit in await client.observe(sorted(values.old))
+    }
+    has_returned = values.at_old(observed)
     standing = TrialState.RETURNED if has_returned else TrialState.STOPPED
     return PendingTrial(values=values, state=standing)
-
-
-def _free_stem(listed: Iterable[ListedUnit]) -> str:
-    taken = {unit.name.rpartition(".")[0] for unit in listed}
-    names = (_STEM if number == 1 else f"{_STEM}-{number}" for number in count(1))
-    return next(name for name in names if name not in taken)
 
 
 def _timer(name: UnitName, seconds: int) -> TransientUnit:
@@ -266,15 +262,6 @@ async def _await_return(client: Client) -> None:
                 f" '{_PATTERN}'"
             )
         await asyncio.sleep(_POLL_SEC)
-
-
-async def _observed(values: Unconfirmed, client: Client) -> Values:
-    units = await client.observe(sorted(values.old))
-    return {unit.name: _plain(unit.properties) for unit in units}
-
-
-def _plain(properties: Mapping[str, Value | None]) -> dict[str, int | str]:
-    return {key: value for key, value in properties.items() if isinstance(value, int | str)}
 
 
 def note(world: World, held: ReservedValues, plan: Plan) -> None:

@@ -117,20 +117,12 @@ class EvictionMarks:
         """`store` returns the store of the current configuration."""
         self._store = store
         self._status = status
-        self._unwritten: dict[str, Eviction] = {}
-
-    @property
-    def unwritten(self) -> dict[str, Eviction]:
-        """Return the marks that could not be written, by the uids of their pods."""
-        return dict(self._unwritten)
-
-    def get_unwritten(self, uid: str) -> Eviction | None:
-        """Return the mark of a pod that could not be written."""
-        return self._unwritten.get(uid)
+        self.unwritten: dict[str, Eviction] = {}
+        """The marks that could not be written, by the uids of their pods."""
 
     def retry(self) -> None:
         """Write the marks that could not be written before."""
-        for mark in self.unwritten.values():
+        for mark in tuple(self.unwritten.values()):
             self.write(mark)
 
     def write(self, mark: Eviction) -> None:
@@ -138,18 +130,18 @@ class EvictionMarks:
         try:
             self._store().mark_evicted(mark)
         except HostError as error:
-            is_known = mark.uid in self._unwritten
-            self._unwritten[mark.uid] = mark
+            is_known = mark.uid in self.unwritten
+            self.unwritten[mark.uid] = mark
             if not is_known:
-                pods = ", ".join(sorted(each.pod for each in self._unwritten.values()))
+                pods = ", ".join(sorted(each.pod for each in self.unwritten.values()))
                 self._status.fail(
                     "marks",
                     f"cannot write the marks of evicted pods: {error}; only as long as this agent"
                     f" runs, these pods are kept from running again: {pods}",
                 )
         else:
-            self._unwritten.pop(mark.uid, None)
-            if not self._unwritten:
+            self.unwritten.pop(mark.uid, None)
+            if not self.unwritten:
                 self._status.recover("marks")
 
 

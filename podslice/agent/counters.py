@@ -29,15 +29,13 @@ class Histogram:
         self.sum_sec += seconds
 
 
-def _operations() -> dict[Operation, Histogram]:
-    return {each: Histogram(OPERATION_BUCKETS_SEC) for each in Operation}
-
-
 @dataclass(slots=True, kw_only=True)
 class Counters:
     """Counts since the agent's start, and a few current numbers."""
 
-    operations: dict[Operation, Histogram] = field(default_factory=_operations)
+    operations: dict[Operation, Histogram] = field(
+        default_factory=lambda: {each: Histogram(OPERATION_BUCKETS_SEC) for each in Operation}
+    )
     evictions: Counter[str] = field(default_factory=Counter)
     """By signal."""
     reactions: Histogram = field(default_factory=lambda: Histogram(REACTION_BUCKETS_SEC))
@@ -63,18 +61,6 @@ class Counters:
         """Count an evicted pod."""
         self.evictions[signal] += 1
         self.reactions.observe(reaction_sec)
-
-    def drift(self) -> None:
-        """Count a repaired unit."""
-        self.drift_repaired += 1
-
-    def oom_killed(self, processes: int) -> None:
-        """Count OOM-killed processes."""
-        self.oom_kills += processes
-
-    def oomd_killed(self, kills: int) -> None:
-        """Count kills of a container by systemd-oomd."""
-        self.oomd_kills += kills
 
     def reconciled(self, seconds: float, *, failed: bool) -> None:
         """Count a round."""

@@ -155,8 +155,8 @@ class Daemon:
             stack.push_async_exit(self._bus)
             await process.connect(self._bus)
             stack.push_async_callback(self._terminations.close)
-            for part in (self._orphans, self._oomd, self._recorder):
-                stack.callback(part.close)
+            for close in (self._orphans.close, self._oomd.close, self._recorder.save):
+                stack.callback(close)
             server = Server(routes(self.snapshot))
             stack.push_async_callback(server.close)
             await process.serve(server, setup.sockets, setup.socket_path, self._config.listen)

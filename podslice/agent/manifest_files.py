@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -90,7 +90,7 @@ class ManifestDirectories:
     ) -> None:
         """Read nothing yet; `validate` states what an unknown field is."""
         self._validate = validate
-        self._directories = tuple(dict.fromkeys(map(_plain, directories)))
+        self._directories = tuple(dict.fromkeys(str(Path(each)) for each in directories))
         self._limits = limits
         self._read: dict[str, _ReadFile] = {}
         self._used: Mapping[BudgetItem, int] = {}
@@ -165,12 +165,9 @@ class ManifestDirectories:
             part.charge(BudgetItem.BYTES, len(data))
             loaded = load_text(data, name, part, validate=self._validate)
         except FileNotFoundError:
-            is_link = Path(path).is_symlink()
-            return (
-                _ReadFile(stamp=None, loaded=_unreadable(path, "is a broken link"))
-                if is_link
-                else None
-            )
+            if not Path(path).is_symlink():
+                return None
+            return _ReadFile(stamp=None, loaded=_unreadable(path, "is a broken link"))
         except TooLargeError:
             problem = budget.exhausted(BudgetItem.BYTES).at(name)
             return _ReadFile(stamp=None, loaded=LoadedPods(problems=(problem,)))
@@ -202,10 +199,6 @@ class ManifestDirectories:
 
 def _unreadable(path: str, message: str) -> LoadedPods:
     return LoadedPods(problems=(Problem(where=printable(path), message=message),))
-
-
-def _plain(directory: str) -> str:
-    return str(Path(directory))
 
 
 def _files(directory: str, unread: dict[str, Problem]) -> list[str]:
@@ -287,26 +280,14 @@ class _Claims:
 
     def _may_have(self, path: str, name: str) -> bool:
         """Return whether a file contains a pod of this name or uid, or cannot be read in full."""
-        names = self._names(path)
-        if names is None:
+        if path not in self._files:
             return str(Path(path).parent) in self._unread
-        return name in names
+        names = self._names(path)
+        return names is None or name in names
 
-    def _read_names(self, path: str) -> Container[str] | None:
-        """Return the names and uids that a file may contain; None if there is no such file."""
-        loaded = self._files.get(path)
-        if loaded is None:
-            return None
+    def _read_names(self, path: str) -> set[str] | None:
+        """Return the names and uids that a file contains; None if it has an error."""
+        loaded = self._files[path]
         if any(problem.severity is Severity.ERROR for problem in loaded.all_problems):
-            return _ANYTHING
+            return None
         return {name for pod in loaded.pods for name in (pod.key, pod.uid)}
-
-
-class _Anything:
-    """A container of every value."""
-
-    def __contains__(self, _: object) -> bool:
-        return True
-
-
-_ANYTHING = _Anything()

@@ -81,7 +81,7 @@ class OomMonitor:
             before = 0  # a new control group
         if now == before:
             return
-        self._context.counters.oom_killed(now - before)
+        self._context.counters.oom_kills += now - before
         policy = self._context.world.config.oom_policy
         is_whole = policy is OomPolicy.POD and not assessment.foreign
         self._report(pod, now - before, now, is_whole=is_whole)

@@ -89,7 +89,7 @@ class OomdMonitor:
         if new <= 0:
             return
         self._killed.add((container.uid, container.name))
-        self._context.counters.oomd_killed(new)
+        self._context.counters.oomd_kills += new
         self._context.events.report(
             Kind.POD_OOMD_KILL,
             f"systemd-oomd killed container {container.name} of pod {container.pod}",

@@ -153,23 +153,15 @@ class OrphanCollector:
         )
         result = await act_alone(step, self._client)
         if result.outcome is Outcome.DONE:
-            self._report_removed(name)
-        else:
-            self._since[name] = self._now()
-            self._report_failed(name, result.error)
-
-    def _report_removed(self, name: UnitName) -> None:
-        left = self._context.world.cgroups.processes(self._group(name))
-        what = (
-            f"; processes remain in its control group: {describe_processes(left)}" if left else ""
-        )
-        message = f"{name} was removed: it belonged to no pod{what}"
-        self._context.events.report(Kind.ORPHAN_REMOVED, message, unit=name)
-
-    def _report_failed(self, name: UnitName, error: str) -> None:
+            left = self._context.world.cgroups.processes(self._group(name))
+            what = f"; processes remain in its control group: {describe_processes(left)}"
+            message = f"{name} was removed: it belonged to no pod{what if left else ''}"
+            self._context.events.report(Kind.ORPHAN_REMOVED, message, unit=name)
+            return
+        self._since[name] = self._now()
         if name not in self._failed:
             self._failed.add(name)
-            message = f"failed to remove {name}: {error}; the agent tries again"
+            message = f"failed to remove {name}: {result.error}; the agent tries again"
             self._context.events.report(Kind.STEP_FAILED, message, unit=name)
 
 

@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from podslice.agent.container_ends import ContainerEnds
 from podslice.agent.context import AgentContext
@@ -23,13 +22,6 @@ from podslice.processes.runtimes import podman_storage
 _ID = frozenset("0123456789abcdef")
 _ID_CHARS = 64
 _BYTES_MAX = 4 * 2**20
-
-
-class _Crash(NamedTuple):
-    """The crash of a container that may be in a pod."""
-
-    id: str
-    exit: ContainerExit
 
 
 class PodmanExits:
@@ -56,7 +48,8 @@ class PodmanExits:
         self._ends = ends
         self._on_exit = on_exit
         self._root = root
-        self._crashes: list[_Crash] = []
+        self._crashes: list[tuple[str, ContainerExit]] = []
+        """The crashes of containers that may be in pods, by their ids."""
 
     def notice(self, name: str) -> None:
         """Read a file that conmon has written, before podman removes it."""
@@ -70,7 +63,7 @@ class PodmanExits:
             is_oom = any((place / "oom").exists() for place in places)
             crash = exit_of_runtime(int(content or b""), is_oom=is_oom)
             if crash is not None and crash.is_failure:
-                self._crashes.append(_Crash(id=name, exit=crash))
+                self._crashes.append((name, crash))
                 self._on_exit()
 
     def follow(self) -> None:
@@ -80,11 +73,11 @@ class PodmanExits:
         if assessment is None or not crashes:
             return
         pods = {pod.slice: pod for pod in assessment.desired.pods}
-        for each in crashes:
-            pod = self._find_pod(each.id, pods)
+        for id_, crash in crashes:
+            pod = self._find_pod(id_, pods)
             if pod is not None:
-                unit = UnitName(f"libpod-{each.id}.scope")
-                self._ends.report_crash(pod, self._find_name(each.id), each.exit, unit=unit)
+                unit = UnitName(f"libpod-{id_}.scope")
+                self._ends.report_crash(pod, self._find_name(id_), crash, unit=unit)
 
     def _find_pod(self, id_: str, pods: Mapping[UnitName, PodDecision]) -> PodDecision | None:
         """Return the pod in whose slice a container was started, also below a podman pod's."""

@@ -29,7 +29,7 @@ from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import take_over
 from podslice.reconcile.pending import find_pending
-from podslice.reconcile.report import Outcome, Report, StepResult
+from podslice.reconcile.report import Outcome, StepResult
 from podslice.store import Store
 from podslice.store.lock import held_for
 from podslice.systemd.caching_client import CachingClient, EditedLimits, changed_limits
@@ -114,10 +114,7 @@ class Reconciler:
         return WantedPodsReader(
             lambda: context.world,
             manifests,
-            lambda: HeldPods(
-                terminating=context.terminating.in_progress,
-                get_unwritten=context.marks.get_unwritten,
-            ),
+            lambda: HeldPods(context.terminating.in_progress, context.marks.unwritten.get),
         )
 
     async def _read(self, unrecorded: Iterable[Pod] = ()) -> WantedPods:
@@ -150,15 +147,18 @@ class Reconciler:
         self._announcer.report_owner(assessment)
         if assessment.foreign is not None:
             return RoundResult(is_settled=False, acted=False)
-        if any(_stops_pod(step) for step in assessment.plan.steps):
+        if any(
+            isinstance(each, StopUnit) and each.pod is not None for each in assessment.plan.steps
+        ):
             wanted, assessment = await self._start_terminations(wanted, assessment)
         self._announcer.report_readmitted(assessment, self._operators.take_pods())
         await self.restore_overwritten(assessment)
-        if not self._is_action_needed(assessment, wanted):
+        are_records_due = self._are_records_due(assessment, wanted)
+        if not (assessment.plan or are_records_due):
             self._context.stuck = ()
             self._settle(assessment)
             return RoundResult(is_settled=self._is_settled(assessment, wanted), acted=False)
-        if self._is_all_contested(assessment, wanted):
+        if self._drift.are_contested(assessment.plan.steps) and not are_records_due:
             return RoundResult(is_settled=False, acted=False)
         self._observe_again(assessment)
         return await self._act(wanted)
@@ -232,9 +232,6 @@ class Reconciler:
         self._announcer.report_manifests(wanted)
         return wanted
 
-    def _is_action_needed(self, assessment: Assessment, wanted: WantedPods) -> bool:
-        return bool(assessment.plan) or self._are_records_due(assessment, wanted)
-
     def _are_records_due(self, assessment: Assessment, wanted: WantedPods) -> bool:
         """Return whether records differ from what is wanted."""
         recorded = assessment.recorded_values
@@ -244,10 +241,6 @@ class Reconciler:
             return True
         refused = {each.pod for each in assessment.plan.refused}
         return any(each.pod.key not in refused for each in wanted.candidates)
-
-    def _is_all_contested(self, assessment: Assessment, wanted: WantedPods) -> bool:
-        are_contested = self._drift.are_contested(assessment.plan.steps)
-        return are_contested and not self._are_records_due(assessment, wanted)
 
     async def _act(self, wanted: WantedPods) -> RoundResult:
         """Apply what is wanted, and assess the result."""
@@ -273,7 +266,9 @@ class Reconciler:
         self._context.stuck = report.stuck
         assessment = await self._assess(wanted)
         self._settle(assessment)
-        is_settled = self._is_settled(assessment, wanted) and _is_done(report)
+        # refused pods are not tried again
+        is_done = not report.stuck and all(each.outcome is Outcome.DONE for each in report.results)
+        is_settled = self._is_settled(assessment, wanted) and is_done
         return RoundResult(is_settled=is_settled, acted=True)
 
     def _report_step(self, repairs: _Repairs, result: StepResult) -> None:
@@ -347,15 +342,6 @@ class Reconciler:
         self._drift.settle(assessment)
         for name in self._stopped:
             self._drift.forget(name)
-
-
-def _stops_pod(step: Step) -> bool:
-    return isinstance(step, StopUnit) and step.pod is not None
-
-
-def _is_done(report: Report) -> bool:
-    """Return whether all steps succeeded; refused pods are not tried again."""
-    return not report.stuck and all(result.outcome is Outcome.DONE for result in report.results)
 
 
 class OperatorChanges:
@@ -476,7 +462,7 @@ class Drift:
 
     def count_repair(self, name: UnitName) -> None:
         """Count a repair; report once that the unit is contested."""
-        self._context.counters.drift()
+        self._context.counters.drift_repaired += 1
         elapsed_sec = self._repairs.count(name)
         if elapsed_sec is None:
             self._contested.discard(name)

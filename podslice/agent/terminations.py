@@ -9,14 +9,13 @@ from podslice.agent.context import AgentContext
 from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.model.pod import Pod
-from podslice.model.unit import Observed, UnitName
+from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.reconcile.act import act_alone
 from podslice.reconcile.assessment import Assessment, OngoingTerminations
 from podslice.reconcile.observe import control_group
 from podslice.reconcile.occupants import read_occupants
 from podslice.reconcile.report import Outcome, StepResult, describe_result, describe_wait
-from podslice.reconcile.world import World
 from podslice.systemd.client import Client
 
 OnTerminated = Callable[[str, UnitName], None]
@@ -79,21 +78,29 @@ class Terminations:
     ) -> asyncio.Task[bool]:
         """Stop a pod's slice at once; the task ends with the pod and returns whether it is stopped.
 
+        It needs no lock, since eviction can't wait for one: an apply in progress finds that a slice
+        is missing, and the next one creates it again, or removes the pod's record.
+
         Args:
             pod: the pod.
             assessment: the last one.
             why: the reason of the step.
-            grace_sec: the grace period.
+            grace_sec: the grace period, in which its processes may exit.
             is_removal: whether the pod is removed, and not started again.
         """
-        stopping = stop_pod(
-            self._context.world,
-            self._client,
-            pod,
-            assessment.observed,
+        group = control_group(pod.slice, assessment.observed)
+        occupants = read_occupants(self._context.world.cgroups, group, pod.pod.uid)
+        step = StopUnit(
+            name=pod.slice,
             why=why,
+            # at least 1, where the kernel does not count: a grace period does no harm
+            tasks=max(occupants.processes, 1),
+            pod=pod.pod.key,
             grace_sec=grace_sec,
+            occupants=occupants,
+            signals=(pod.slice,) if occupants.is_mixed else (),
         )
+        stopping = act_alone(step, self._client)
         return self._start(pod.pod.uid, pod.pod.key, pod.slice, stopping, is_removal=is_removal)
 
     def retain_expired(self, unwanted: Iterable[Pod]) -> None:
@@ -142,26 +149,3 @@ class Terminations:
                 kind, describe_result(result), pod=pod, unit=result.step.name
             )
         return is_done
-
-
-async def stop_pod(
-    world: World, client: Client, pod: PodDecision, observed: Observed, *, why: str, grace_sec: int
-) -> StepResult:
-    """Stop a pod's slice; its processes have `grace_sec` to exit.
-
-    It needs no lock, since eviction can't wait for one: an apply in progress finds that a slice is
-    missing, and the next one creates it again, or removes the pod's record. The `client` must not
-    cache.
-    """
-    occupants = read_occupants(world.cgroups, control_group(pod.slice, observed), pod.pod.uid)
-    step = StopUnit(
-        name=pod.slice,
-        why=why,
-        # at least 1, where the kernel does not count: a grace period does no harm
-        tasks=max(occupants.processes, 1),
-        pod=pod.pod.key,
-        grace_sec=grace_sec,
-        occupants=occupants,
-        signals=(pod.slice,) if occupants.is_mixed else (),
-    )
-    return await act_alone(step, client)

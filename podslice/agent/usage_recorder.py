@@ -101,50 +101,38 @@ class UsageRecorder:
             period_sec = _FIRST_SEC if self._context.assessment is None else SAMPLE_SEC
             await asyncio.sleep(max(started + period_sec - self._monotonic(), 0.0))
 
-    def close(self) -> None:
-        """Write all histories."""
-        self.save()
-
     def sample(self) -> None:
         """Take one sample of everything."""
         with self._lock:
-            self._sample_all()
-
-    def _sample_all(self) -> None:
-        self._follow_configuration()
-        assessment = self._context.assessment
-        if self._files is None or assessment is None:
-            return
-        counters, observed = UsageCounters(self._context.world.cgroups), assessment.observed
-        pods = assessment.desired.pods
-        for pod in pods:
-            self._sample_pod(self._files, pod, observed, counters)
-        for unit in self._slices():
-            record = self._record(self._files, unit)
-            self._sample(record.usage, counters, control_group_of(unit), {})
-        if not self._rounds:
-            # the metrics of a new agent do not wait for the first save
-            self._recommend()
-        self._rounds += 1
+            self._follow_configuration()
+            assessment = self._context.assessment
+            if self._files is None or assessment is None:
+                return
+            counters, observed = UsageCounters(self._context.world.cgroups), assessment.observed
+            for pod in assessment.desired.pods:
+                self._sample_pod(self._files, pod, observed, counters)
+            for unit in self._slices():
+                record = self._record(self._files, unit)
+                self._sample(record.usage, counters, control_group_of(unit), {})
+            if not self._rounds:
+                # the metrics of a new agent do not wait for the first save
+                self._recommend()
+            self._rounds += 1
 
     def save(self) -> None:
         """Write the histories, and remove those of pods that do not exist and are too old."""
         with self._lock:
-            self._save_all()
-
-    def _save_all(self) -> None:
-        files = self._files
-        if files is None:
-            return
-        now = self._now()
-        self._recommend()
-        try:
-            for key, record in tuple(self._records.items()):
-                files.write(_path(files, key), record.history(now.sec))
-            self._forget_removed()
-            files.prune(self._records.keys(), now.sec - KEPT_SEC)
-        except HostError as error:
-            self._context.events.note(f"the history of usage is not written: {error}")
+            files, now_sec = self._files, self._now().sec
+            if files is None:
+                return
+            self._recommend()
+            try:
+                for key, record in tuple(self._records.items()):
+                    files.write(_path(files, key), record.history(now_sec))
+                self._forget_removed()
+                files.prune(self._records.keys(), now_sec - KEPT_SEC)
+            except HostError as error:
+                self._context.events.note(f"the history of usage is not written: {error}")
 
     def _recommend(self) -> None:
         """Replace the recommended amounts of the pods."""
@@ -161,7 +149,7 @@ class UsageRecorder:
         """Begin again in another directory after a reload."""
         directory = self._context.world.config.usage_history
         if self._files is None or str(self._files.directory) != directory:
-            self.close()
+            self.save()
             self._records.clear()
             self._rounds, self._context.recommended = 0, {}
             self._files = UsageFiles(Path(directory)) if directory else None

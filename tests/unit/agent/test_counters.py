@@ -21,8 +21,8 @@ def test_each_event_has_its_counter():
     counters.operation(Operation.CREATE, 0.5)
     counters.operation(Operation.CREATE, 0.25)
     counters.evicted("memory.available", 0.125)
-    counters.drift()
-    counters.oom_killed(3)
+    counters.drift_repaired += 1
+    counters.oom_kills += 3
     counters.reconciled(0.5, failed=False)
     counters.reconciled(1.5, failed=True)
     assert counters.operations[Operation.CREATE].sum_sec == 0.75

@@ -144,7 +144,7 @@ async def test_a_day_in_fast_motion(here):
             )
         here.pass_minute(STEP_MIN)
         if minute == 700:  # a restart loses one sample of the CPU
-            here.recorder.close()
+            here.recorder.save()
             here.restart()
     history = here.history()
     (decision,) = here.context.assessment.desired.pods

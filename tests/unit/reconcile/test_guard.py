@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent.terminations import stop_pod
+from podslice.agent.context import AgentContext
+from podslice.agent.counters import Counters
+from podslice.agent.terminations import Terminations
 from podslice.errors import ForeignRoot
+from podslice.model.event import Kind
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.processes import adoption
@@ -19,10 +22,10 @@ from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete, settle
 from podslice.reconcile.guard import Guard
-from podslice.reconcile.report import Outcome
 from podslice.store import Store
 from podslice.systemd.client import Client
 from tests.fake_systemd import FakeSystemd
+from tests.unit.agent.fakes import Events
 from tests.unit.builders import (
     burstable,
     config,
@@ -187,9 +190,11 @@ async def test_the_quick_way_to_end_a_pod_is_refused(beside, memory):
     state = await assess(beside)
     (pod,) = state.desired.pods
     memory.calls.clear()
-    result = await stop_pod(beside, beside.client, pod, state.observed, why="", grace_sec=0)
-    assert result.outcome is Outcome.FAILED
-    assert "belongs to a kubelet" in result.error
+    context = AgentContext(beside, Events(), Counters())
+    terminations = Terminations(context, beside.client, lambda *_: None)
+    assert not await terminations.start(pod, state, why="", grace_sec=0, is_removal=True)
+    (failed,) = context.events.journal.texts(Kind.STEP_FAILED)
+    assert "belongs to a kubelet" in failed
     assert not memory.calls.keys() & WRITES
 
 

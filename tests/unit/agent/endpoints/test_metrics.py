@@ -234,9 +234,9 @@ def test_the_agent_exposes_its_own_metrics():
     counters.operation(Operation.UPDATE, 60.0)
     counters.evicted("pid.available", 0.15)
     counters.reconciled(0.3, failed=True)
-    counters.drift()
-    counters.oom_killed(5)
-    counters.oomd_killed(4)
+    counters.drift_repaired += 1
+    counters.oom_kills += 5
+    counters.oomd_kills += 4
     found = exposed(counters=counters, evicted=6, problems=("no bus", "no disk"), reload_count=7)
     assert value(found, "podslice_build_info", version=__version__) == 1
     plain = {

@@ -111,8 +111,6 @@ class Daemon:
         self._process = ServiceProcess(setup.notifier, self._context.events)
         self._is_reload_requested = False
         self._verified_at = time.monotonic()
-        self._notified: str | None = None
-        """The last status sent to the service manager."""
 
     @property
     def _config(self) -> Config:
@@ -245,11 +243,7 @@ class Daemon:
         count = len(assessment.desired.pods) if assessment else 0
         text = f"{count} pod{'' if count == 1 else 's'}"
         text += f"; {problems[0]}" if problems else ""
-        if self._notified is None:
-            self._setup.notifier.ready(text)
-        elif text != self._notified:
-            self._setup.notifier.status(text)
-        self._notified = text
+        self._process.notify(text)
 
     # The configuration.
 
@@ -276,7 +270,7 @@ class Daemon:
             if self._config.listen != before.listen:
                 self._context.events.note("listen has changed; restart the agent to apply it")
         self._client.forget(None)
-        self._setup.notifier.ready(self._notified or "")
+        self._setup.notifier.ready(self._process.notified or "")
 
     def _save_options(self) -> None:
         """Record the configuration as the last valid one, if it can be written."""

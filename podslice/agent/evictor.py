@@ -110,11 +110,9 @@ class Evictor:
             else:
                 self._context.status.recover("eviction")
             await asyncio.sleep(_AT_LEAST_SEC)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(poll_sec):
                     await self._woken.wait()
-            except TimeoutError:
-                pass
             self._woken.clear()
 
     async def check(self) -> float:
@@ -151,7 +149,7 @@ class Evictor:
             self._thresholds(),
             observations,
             self._pressures,
-            _now_usec(),
+            time.monotonic_ns() // 1000,
             config.eviction_pressure_transition_period_usec,
         )
         self._pressures = verdict.pressures
@@ -187,8 +185,7 @@ class Evictor:
         self._on_change()
 
     def _report_condition(self, kind: Kind, condition: Condition, message: str) -> None:
-        fields = {"CONDITION": condition.value}
-        self._context.events.report(kind, message, fields=fields)
+        self._context.events.report(kind, message, fields={"CONDITION": condition.value})
 
     def _pause(self, signal_: str, seconds: float) -> None:
         """Do not evict for a signal's resource for some seconds; a tier pauses for itself."""
@@ -282,7 +279,16 @@ class Evictor:
         )
         # the stop is sent before anything is written or reported
         await asyncio.wait({stopping}, timeout=_ORDER_SEC)
-        self._mark(decision, threshold, message)
+        eviction = Eviction(
+            pod=decision.pod.key,
+            uid=decision.pod.uid,
+            digest=context.world.store.digest(decision.pod),
+            signal=threshold.signal,
+            message=message,
+            at_usec=time.time_ns() // 1000,
+        )
+        context.marks.write(eviction)
+        self._evicted.add(decision.pod.uid)
         reaction_sec = time.monotonic() - observed_at
         context.counters.evicted(threshold.signal, reaction_sec)
         context.events.report(
@@ -298,19 +304,6 @@ class Evictor:
             },
         )
         return stopping
-
-    def _mark(self, decision: PodDecision, threshold: EvictionThreshold, message: str) -> None:
-        store, pod = self._context.world.store, decision.pod
-        eviction = Eviction(
-            pod=pod.key,
-            uid=pod.uid,
-            digest=store.digest(pod),
-            signal=threshold.signal,
-            message=message,
-            at_usec=time.time_ns() // 1000,
-        )
-        self._context.marks.write(eviction)
-        self._evicted.add(pod.uid)
 
     async def _wait_for(
         self,
@@ -359,7 +352,3 @@ def _describe(threshold: EvictionThreshold, observation: SignalObservation) -> s
 def _pausing(signal_: str) -> str:
     """Return what pauses with a signal: its tier, or all signals of its resource for the node."""
     return signal_ if signal_ in TIER_OF_SIGNAL else RESOURCE_OF_SIGNAL[signal_]
-
-
-def _now_usec() -> int:
-    return time.monotonic_ns() // 1000

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from podslice.agent.context import EventLog, NodeStatus
 from podslice.agent.counters import Counters
 from podslice.agent.endpoints.http import Server
-from podslice.agent.endpoints.level_routes import LevelSnapshot, level_routes
+from podslice.agent.endpoints.routes import LevelSnapshot, level_routes
 from podslice.agent.pod_levels import PodLevels
 from podslice.agent.scheduler import Scheduler
 from podslice.agent.service_process import ServiceProcess
@@ -83,7 +83,6 @@ class KubeletDaemon:
             counters=self._counters,
         )
         self._process = ServiceProcess(setup.notifier, self._events)
-        self._notified: str | None = None
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT.
@@ -101,7 +100,9 @@ class KubeletDaemon:
         process.limit_threads()
         process.handle_signals(self._on_hangup)
         async with AsyncExitStack() as stack:
-            stack.callback(self._release, held)
+            stack.callback(
+                lambda: lock.release(setup.directory, held, is_needed=bool(self._levels.plan.own))
+            )
             stack.callback(setup.journal.close)
             stack.push_async_exit(self._client)
             await process.connect(self._client)
@@ -115,20 +116,21 @@ class KubeletDaemon:
                 (self._scheduler.run(self._run_round), process.feed_watchdog(self._scheduler))
             )
             setup.notifier.stopping()
-            await self._finish()
+            if setup.restores:
+                await self._levels.remove()
+            count = len(self._levels.plan.own)
+            remaining = f"values remain on {count} slice{'' if count == 1 else 's'}"
+            text = f"the agent stops; {remaining if count else 'no values remain'}"
+            self._events.report(Kind.AGENT_STOPPED, text)
 
     async def _run_round(self) -> bool:
+        """Run a round; notify the service manager of what is applied, and of the first problem."""
         is_settled = await self._levels.run_round()
-        self._notify()
+        plan, problems = self._levels.plan, self._status.problems
+        left = len({each.pod for each in plan.left})
+        text = f"pod levels: {len(plan.own)} applied, {left} left alone"
+        self._process.notify(f"{text}; {problems[0]}" if problems else text)
         return is_settled
-
-    async def _finish(self) -> None:
-        if self._setup.restores:
-            await self._levels.remove()
-        count = len(self._levels.plan.own)
-        remaining = f"values remain on {count} slice{'' if count == 1 else 's'}"
-        text = remaining if count else "no values remain"
-        self._events.report(Kind.AGENT_STOPPED, f"the agent stops; {text}")
 
     def snapshot(self) -> LevelSnapshot:
         """Return the state that the endpoints publish."""
@@ -141,21 +143,6 @@ class KubeletDaemon:
             failures=tuple(map(str, self._status.failures)),
             overdue=overdue if reading_sec >= OVERDUE_SEC else "",
         )
-
-    def _notify(self) -> None:
-        """Notify the service manager of what is applied, and of the first problem."""
-        plan, problems = self._levels.plan, self._status.problems
-        left = len({each.pod for each in plan.left})
-        text = f"pod levels: {len(plan.own)} applied, {left} left alone"
-        text += f"; {problems[0]}" if problems else ""
-        if self._notified is None:
-            self._setup.notifier.ready(text)
-        elif text != self._notified:
-            self._setup.notifier.status(text)
-        self._notified = text
-
-    def _release(self, held: int) -> None:
-        lock.release(self._setup.directory, held, is_needed=bool(self._levels.plan.own))
 
     # What requests a round.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from podslice.agent.context import AgentContext
@@ -16,7 +15,7 @@ from podslice.reconcile.assessment import Assessment
 
 
 class _Container(NamedTuple):
-    """A running container."""
+    """A running container of a pod."""
 
     pod: str
     """`namespace/name`."""
@@ -25,21 +24,13 @@ class _Container(NamedTuple):
     group: str
 
 
-@dataclass(slots=True, kw_only=True)
-class _Followed:
-    """A container whose control group is open."""
-
-    container: _Container
-    group: OpenGroup
-    kills: int
-
-
 class OomdMonitor:
     """Counts the kills by systemd-oomd per container."""
 
     def __init__(self, context: AgentContext) -> None:
         self._context = context
-        self._followed: dict[UnitName, _Followed] = {}
+        self._followed: dict[UnitName, tuple[_Container, OpenGroup, int]] = {}
+        """The containers with their open control groups, and the kills so far."""
         self._killed: set[tuple[str, str]] = set()
         self._room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
 
@@ -49,10 +40,11 @@ class OomdMonitor:
         if assessment is None:
             return
         running = dict(_containers(assessment))
-        for unit, followed in tuple(self._followed.items()):
-            self._check(unit, followed)
-            if not self._is_current(followed, running.get(unit)):
-                followed.group.close()
+        for unit in tuple(self._followed):
+            group = self._check(unit)
+            container = running.get(unit)
+            if container is None or not group.is_at(self._context.world.cgroups, container.group):
+                group.close()
                 del self._followed[unit]
         for unit, container in running.items():
             if unit not in self._followed and len(self._followed) < self._room:
@@ -66,37 +58,32 @@ class OomdMonitor:
 
     def close(self) -> None:
         """Close all control groups."""
-        for followed in self._followed.values():
-            followed.group.close()
+        for _, group, _ in self._followed.values():
+            group.close()
         self._followed.clear()
-
-    def _is_current(self, followed: _Followed, container: _Container | None) -> bool:
-        if container is None:
-            return False
-        return followed.group.is_at(self._context.world.cgroups, container.group)
 
     def _open(self, unit: UnitName, container: _Container) -> None:
         group = OpenGroup.open(self._context.world.cgroups, container.group)
         if group is not None:
             self._killed.discard((container.uid, container.name))
-            self._followed[unit] = _Followed(
-                container=container, group=group, kills=group.oomd_kills()
-            )
+            self._followed[unit] = (container, group, group.oomd_kills())
 
-    def _check(self, unit: UnitName, followed: _Followed) -> None:
-        container, kills = followed.container, followed.group.oomd_kills()
-        new, followed.kills = kills - followed.kills, kills
-        if new <= 0:
-            return
-        self._killed.add((container.uid, container.name))
-        self._context.counters.oomd_kills += new
-        self._context.events.report(
-            Kind.POD_OOMD_KILL,
-            f"systemd-oomd killed container {container.name} of pod {container.pod}",
-            pod=container.pod,
-            unit=unit,
-            fields={"CONTAINER": container.name},
-        )
+    def _check(self, unit: UnitName) -> OpenGroup:
+        """Report new kills in a control group; return the group."""
+        container, group, before = self._followed[unit]
+        kills = group.oomd_kills()
+        self._followed[unit] = (container, group, kills)
+        if kills > before:
+            self._killed.add((container.uid, container.name))
+            self._context.counters.oomd_kills += kills - before
+            self._context.events.report(
+                Kind.POD_OOMD_KILL,
+                f"systemd-oomd killed container {container.name} of pod {container.pod}",
+                pod=container.pod,
+                unit=unit,
+                fields={"CONTAINER": container.name},
+            )
+        return group
 
 
 def _containers(assessment: Assessment) -> Iterator[tuple[UnitName, _Container]]:
@@ -104,13 +91,5 @@ def _containers(assessment: Assessment) -> Iterator[tuple[UnitName, _Container]]
     for pod in assessment.desired.pods:
         for scope in pod.scopes:
             for name in (scope.scope, service_name(scope.scope)):
-                if name in units and units[name].control_group:
-                    yield (
-                        name,
-                        _Container(
-                            pod=pod.pod.key,
-                            uid=pod.pod.uid,
-                            name=scope.name,
-                            group=units[name].control_group,
-                        ),
-                    )
+                if name in units and (group := units[name].control_group):
+                    yield name, _Container(pod.pod.key, pod.pod.uid, scope.name, group)

@@ -16,7 +16,7 @@ from podslice.model.level_plan import LeftAlone, LeftReason, LevelChange, LevelP
 from podslice.model.naming import Tree
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.unit import PropertyValue, UnitKind, UnitName
-from podslice.policy.pod_level import SliceState, plan_levels
+from podslice.policy.pod_level import plan_levels
 from podslice.reconcile.level_slices import LevelSlices
 from podslice.store.level_record import LevelRecord
 
@@ -125,14 +125,15 @@ class PodLevels:
     async def _converge(self, kubelet: KubeletNode, *, removes: bool = False) -> bool:
         page_size = kubelet.node.page_size_bytes
         slices = await self._slices.observe(_root(kubelet), self._own.keys(), page_size)
-        self._forget(slices)
+        self._contested &= slices.keys()
+        self._repairs.keep(slices)
         plan = plan_levels(
             kubelet.pods, slices, self._own, kubelet.node, kubelet.settings, removes=removes
         )
         changes = {change.unit: change for change in plan.changes}
         # what is recorded first can be removed by another agent, even after a kill
-        intended = {**plan.own, **{unit: self._intended(plan, unit) for unit in changes}}
-        if not self._save(intended) and not removes:
+        either = {unit: {**plan.own.get(unit, {}), **self._own.get(unit, {})} for unit in changes}
+        if not self._save({**plan.own, **either}) and not removes:
             return False
         # a stop may interrupt the changes that follow
         self._own = {unit: values for unit, values in self._own.items() if unit in changes}
@@ -145,10 +146,6 @@ class PodLevels:
         self._publish(plan, left)
         is_saved = self._save(self._own)
         return is_saved and not any(each.reason is LeftReason.FAILED for each in left)
-
-    def _intended(self, plan: LevelPlan, unit: UnitName) -> dict[str, int | str]:
-        """Return the values that a slice may have while a plan is carried out."""
-        return {**plan.own.get(unit, {}), **self._own.get(unit, {})}
 
     def _publish(self, plan: LevelPlan, left: list[LeftAlone]) -> None:
         """Report what is left alone, and keep the state of the round."""
@@ -170,11 +167,6 @@ class PodLevels:
             return self._fail("record", error)
         self._status.recover("record")
         return True
-
-    def _forget(self, slices: Mapping[UnitName, SliceState]) -> None:
-        """Forget slices that no longer exist."""
-        self._contested &= slices.keys()
-        self._repairs.keep(slices)
 
     async def _apply(
         self, change: LevelChange, own: dict[str, int | str], *, removes: bool
@@ -221,7 +213,8 @@ class PodLevels:
         now = {(each.pod, each.property, each.reason): each for each in left}
         for key, each in now.items():
             if key not in self._reported and each.reason is not LeftReason.NO_SLICE:
-                text = f"{each.pod}: {describe_left(each)}"
+                what = "the pod level" if each.property is None else PROPERTIES[each.property].key
+                text = f"{each.pod}: {what} is not applied: {each.message}"
                 fields = {"REASON": each.reason.value}
                 self._events.report(
                     Kind.LEVEL_LEFT, text, pod=each.pod, unit=each.unit, fields=fields
@@ -237,12 +230,6 @@ _CONTESTED = (
 
 def _root(kubelet: KubeletNode) -> UnitName:
     return Tree(cgroup_root=kubelet.settings.config.cgroup_root).root
-
-
-def describe_left(left: LeftAlone) -> str:
-    """Return why a pod level, or one of its values, is not applied."""
-    what = "the pod level" if left.property is None else PROPERTIES[left.property].key
-    return f"{what} is not applied: {left.message}"
 
 
 def _format(value: PropertyValue) -> str:

@@ -69,17 +69,11 @@ class ReservationMonitor:
 
     def _uses(self) -> Iterator[_ReservationUse]:
         config = self._context.world.config
+        kube = kube_reserved_slice(config.kube_reserved_cgroup)
+        system = system_reserved_slice(config.system_reserved_cgroup)
         for label, unit, reserved in (
-            (
-                "kube-reserved",
-                kube_reserved_slice(config.kube_reserved_cgroup),
-                config.kube_reserved,
-            ),
-            (
-                "system-reserved",
-                system_reserved_slice(config.system_reserved_cgroup),
-                reserved_for_system(config),
-            ),
+            ("kube-reserved", kube, config.kube_reserved),
+            ("system-reserved", system, reserved_for_system(config)),
         ):
             if reserved:
                 yield from self._of_unit(label, unit, rounded_up(reserved))
@@ -94,13 +88,7 @@ class ReservationMonitor:
         for resource, number in counted.items():
             if number is not None and resource in reserved:
                 used = number * 1000 if resource != CPU else number
-                yield _ReservationUse(
-                    label=label,
-                    unit=unit,
-                    resource=resource,
-                    used=used,
-                    reserved=reserved[resource],
-                )
+                yield _ReservationUse(label, unit, resource, used, reserved[resource])
 
     def _cpu_rate(self, unit: UnitName, usec: int | None) -> int | None:
         """Return the use since the last call in thousandths of a CPU."""

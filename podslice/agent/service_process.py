@@ -32,6 +32,8 @@ class ServiceProcess:
         self._notifier = notifier
         self._events = events
         self._stop_requested = asyncio.Event()
+        self.notified: str | None = None
+        """The last status sent to the service manager."""
 
     @staticmethod
     def refuse_second(store: Store) -> None:
@@ -87,6 +89,14 @@ class ServiceProcess:
         if listen:
             host, _, port = listen.rpartition(":")
             await server.serve_tcp(host.strip("[]"), int(port))
+
+    def notify(self, status: str) -> None:
+        """Report the first status with the readiness, and later ones if they have changed."""
+        if self.notified is None:
+            self._notifier.ready(status)
+        elif status != self.notified:
+            self._notifier.status(status)
+        self.notified = status
 
     async def run_parts(self, running: Iterable[Coroutine[Any, Any, object]]) -> None:
         """Run all parts until a stop is requested or one of them fails."""

@@ -121,14 +121,12 @@ class Watcher:
             for following in (*self._manifests, *self._drop_ins.values(), self._exits)
             if following.error
         ]
-        if self._group_error:
-            notes.append(f"cannot watch every control group: {_describe(self._group_error)}")
-        if self._alarm_error:
-            reason = _describe(self._alarm_error)
-            notes.append(f"the kernel does not report memory pressure: {reason}")
-        if self._mounts_error:
-            reason = _describe(self._mounts_error)
-            notes.append(f"cannot watch mounts over manifest directories: {reason}")
+        for error, what in (
+            (self._group_error, "cannot watch every control group"),
+            (self._alarm_error, "the kernel does not report memory pressure"),
+            (self._mounts_error, "cannot watch mounts over manifest directories"),
+        ):
+            notes += [f"{what}: {_describe(error)}"] if error else []
         return tuple(notes)
 
     def set_directories(self, manifests: Iterable[str]) -> None:

@@ -100,6 +100,7 @@ class Page:
         self._sent = list(self.sent)
 
     async def _render(self, response: Response) -> Rendering:
+        """Return an equal rendering that is being sent, or a new one; drop the oldest ones."""
         parts = []
         for part in response.body:
             parts.append(part)
@@ -107,10 +108,6 @@ class Page:
         made = Rendering(
             body=b"".join(parts), content_type=response.content_type, status=response.status
         )
-        return self._share(made)
-
-    def _share(self, made: Rendering) -> Rendering:
-        """Return an equal rendering that is being sent, or this one; drop the oldest ones."""
         self._sent = list(self.sent)
         for each in self._sent:
             if each == made:
@@ -362,13 +359,10 @@ class Server:
     async def _respond(self, path: str) -> Rendering:
         page = self.pages.get(path)
         if page is None:
-            return render_text(HTTPStatus.NOT_FOUND, f"unknown path {path!a}; paths: {self._index}")
+            text = f"unknown path {path!a}; paths: {' '.join(sorted(self.pages))}"
+            return render_text(HTTPStatus.NOT_FOUND, text)
         async with self._rendering:
             return await page.get()
-
-    @property
-    def _index(self) -> str:
-        return " ".join(sorted(self.pages))
 
 
 def _open_tcp(host: str, port: int) -> socket.socket:

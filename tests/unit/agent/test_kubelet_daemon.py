@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from podslice.agent import kubelet_daemon
-from podslice.agent.endpoints.level_routes import level_routes
+from podslice.agent.endpoints.routes import level_routes
 from podslice.agent.kubelet_daemon import KubeletDaemon, KubeletSetup
 from podslice.errors import HostError
 from podslice.kernel.cgroup import CgroupFs

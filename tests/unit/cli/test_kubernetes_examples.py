@@ -12,7 +12,7 @@ pytest.importorskip("fastjsonschema")
 
 import fastjsonschema
 
-from podslice.agent.endpoints.level_routes import level_routes
+from podslice.agent.endpoints.routes import level_routes
 from podslice.cli.app import make_app
 from podslice.inputs.kubelet.kubeconfig import read_kubeconfig
 from podslice.inputs.kubelet.pod_list import parse_pod_list

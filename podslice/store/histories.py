@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -137,11 +137,8 @@ def _with_end(directory: Path, container: str, history: ContainerHistory) -> Con
     except (OSError, NotRegularError):
         return history
     ended_usec = status.st_mtime_ns // 1000
-    return ContainerHistory(
-        started_usec=history.started_usec,
-        restarts=history.restarts,
-        last_exit=parse_end(content, started_usec=history.started_usec, ended_usec=ended_usec),
-    )
+    last_exit = parse_end(content, started_usec=history.started_usec, ended_usec=ended_usec)
+    return replace(history, last_exit=last_exit)
 
 
 def parse_end(content: bytes, *, started_usec: int, ended_usec: int) -> ContainerExit:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from podslice.errors import HostError
@@ -24,12 +24,13 @@ def take(root: Path, on_wait: Callable[[], None]) -> int:
     Raises:
         HostError: another process has held it for longer than `WAIT_SEC`.
     """
-    deadline = time.monotonic() + WAIT_SEC
+    deadline, is_waiting = time.monotonic() + WAIT_SEC, False
     while (handle := try_take(root, tries=TRIES)) is None:
         if time.monotonic() > deadline:
             raise held_for(WAIT_SEC, root)
-        on_wait()
-        on_wait = _ignore
+        if not is_waiting:
+            on_wait()
+        is_waiting = True
     return handle
 
 
@@ -49,8 +50,10 @@ def try_take(root: Path, *, tries: int = 1) -> int | None:
             time.sleep(POLL_SEC)
         handle = _open(path)
         try:
-            with writing(root):
-                if _is_locked(handle) and _is_file(handle, path):
+            # held by another process, or removed by one that held it
+            with writing(root), suppress(BlockingIOError, FileNotFoundError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(handle), path.stat()):
                     return handle
         except BaseException:
             os.close(handle)
@@ -63,7 +66,7 @@ def release(root: Path, handle: int, *, is_needed: bool) -> None:
     """Release the lock, and remove its file unless it is still needed."""
     if not is_needed:
         # nothing is applied, so nothing remains; a process that waits for this file tries again
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             (root / "lock").unlink()
             root.rmdir()
     os.close(handle)
@@ -74,7 +77,7 @@ def _open(path: Path) -> int:
         with writing(path.parent):
             try:
                 path.parent.parent.mkdir(parents=True, exist_ok=True)
-                with contextlib.suppress(FileExistsError):
+                with suppress(FileExistsError):
                     path.parent.mkdir()
                 return open_regular(path, os.O_RDWR | os.O_CREAT, 0o644)
             except FileNotFoundError:
@@ -84,23 +87,3 @@ def _open(path: Path) -> int:
                 raise HostError(f"{message}; run as root, or use --user") from error
             except NotRegularError as error:
                 raise HostError(f"{path} {error}; remove it") from error
-
-
-def _is_locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is_file(handle: int, path: Path) -> bool:
-    """Return whether the open file is still the one at the path."""
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _ignore() -> None:
-    """Replace `on_wait` after its first call."""

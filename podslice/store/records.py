@@ -123,11 +123,15 @@ def _record_of(pod: Pod, record: Mapping[str, Any], manifest: Mapping[str, Any])
     source, cgroup_root = record.get("source"), record.get("cgroup_root", "/")
     if not isinstance(cgroup_root, str):
         raise TypeError(cgroup_root)
+    stated, progress = record.get("progress"), NO_PROGRESS
+    if stated:
+        done = frozenset(map(str, stated.get("done", ())))
+        progress = InitProgress(done=done, over=stated.get("over") is True)
     return Record(
         pod=pod,
         digest=_digest(manifest),
         cgroup_root=cgroup_root,
-        progress=_read_progress(record),
+        progress=progress,
         source=source if isinstance(source, str) else None,
     )
 
@@ -146,12 +150,3 @@ def digest(pod: Pod) -> str:
 def _digest(manifest: Mapping[str, Any]) -> str:
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _read_progress(record: Mapping[str, Any]) -> InitProgress:
-    stated = record.get("progress") or {}
-    if not stated:
-        return NO_PROGRESS
-    return InitProgress(
-        done=frozenset(map(str, stated.get("done", ()))), over=stated.get("over") is True
-    )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -102,7 +101,11 @@ class Store:
     ) -> Records:
         records = sorted(filter(None, found.values()), key=lambda record: record.pod.key)
         for record in records:
-            self._refuse_other_root(record)
+            if (below := record.cgroup_root) != self._cgroup_root:
+                raise HostError(
+                    f"pod {record.pod.key} was applied below {below!r}, not {self._cgroup_root!r};"
+                    f" use --cgroup-root {below}, or first delete all pods with it"
+                )
         evicted = sorted(filter(None, marked.values()), key=lambda mark: mark.pod)
         return Records(
             pods=tuple(record.pod for record in records),
@@ -112,24 +115,12 @@ class Store:
                 if held is None and os.path.lexists(path)
             ),
             progress={
-                record.pod.uid: record.progress
-                for record in records
-                if record.progress != NO_PROGRESS
+                each.pod.uid: each.progress for each in records if each.progress != NO_PROGRESS
             },
-            sources={
-                record.pod.uid: record.source for record in records if record.source is not None
-            },
-            digests={record.pod.uid: record.digest for record in records},
+            sources={each.pod.uid: each.source for each in records if each.source is not None},
+            digests={each.pod.uid: each.digest for each in records},
             evicted=tuple(evicted),
         )
-
-    def _refuse_other_root(self, record: Record) -> None:
-        below = record.cgroup_root
-        if below != self._cgroup_root:
-            raise HostError(
-                f"pod {record.pod.key} was applied below {below!r}, not {self._cgroup_root!r}; use"
-                f" --cgroup-root {below}, or first delete all pods with it"
-            )
 
     @staticmethod
     def digest(pod: Pod) -> str:
@@ -226,7 +217,7 @@ class Store:
     def unmark(self, uid: str) -> None:
         """Remove the mark of an evicted pod, if there is one."""
         self.discard(str(self.marks / f"{uid}.json"))
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self.marks.rmdir()
 
     def _mark(self, path: Path) -> Eviction | None:
@@ -246,7 +237,7 @@ class Store:
 
     def agent(self) -> AgentState | None:
         """Return the state that an agent published, whether it still runs or not."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             return marks.read(AgentState, read_json(self._agent))
         return None
 
@@ -268,7 +259,7 @@ class Store:
 
     def reserved(self) -> ReservedValues | None:
         """Return the recorded values outside the root; None where the file is damaged."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             if not os.path.lexists(self.reserved_path):
                 return ReservedValues()
             return marks.read_reserved(read_json(self.reserved_path))
@@ -287,7 +278,7 @@ class Store:
 
     def options(self) -> Mapping[str, object] | None:
         """Return the options of the configuration files when they were last valid."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             found = read_json(self._options).get("options")
             return found if isinstance(found, dict) else None
         return None
@@ -313,7 +304,12 @@ class Store:
 
         A directory that is a mount or contains one is kept.
         """
-        return discard(self._volumes(uid))
+        volumes = self._volumes(uid)
+        pod = volumes.parent
+        paths = [] if pod.is_symlink() else entries(volumes)
+        left = tuple(str(path) for path in paths if not _remove(path))
+        _remove_empty(pod)
+        return left
 
     def _volumes(self, uid: str) -> Path:
         return self._pods / uid / "volumes"
@@ -322,22 +318,22 @@ class Store:
         """Remove remains of interrupted writes, and empty directories; follow no link."""
         for file in (*scan(self._pods), *scan(self.marks)):
             if file.name.endswith(".new"):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     Path(file.path).unlink()
             elif not (file.name.endswith(".json") or self._record(file.name).exists()):
-                remove_empty(Path(file.path))
+                _remove_empty(Path(file.path))
         for directory in entries(self._containers):
             if not self._record(directory.name).exists():
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     histories.discard(directory)
         for directory in (self._pods, self.marks, self._containers):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 directory.rmdir()
         if not self._pods.exists():
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self._options.unlink()
 
-    @contextlib.contextmanager
+    @contextmanager
     def lock(self, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Hold the lock of all writers; the kernel releases it when the process exits.
 
@@ -356,7 +352,7 @@ class Store:
         handle = lock.try_take(self.root)
         return None if handle is None else self._held(handle)
 
-    @contextlib.contextmanager
+    @contextmanager
     def _held(self, handle: int) -> Iterator[None]:
         self._note_change()
         self._is_held = True
@@ -374,15 +370,12 @@ def _files(directory: Path) -> list[os.DirEntry[str]]:
     """Return the files of records or marks by name; as entries, which is faster than as paths."""
     try:
         with os.scandir(directory) as found:
-            return sorted((file for file in found if file.name.endswith(".json")), key=_name)
+            files = (file for file in found if file.name.endswith(".json"))
+            return sorted(files, key=lambda file: file.name)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise failed(error, directory) from error
-
-
-def _name(file: os.DirEntry[str]) -> str:
-    return file.name
 
 
 class ManualChanges:
@@ -429,27 +422,15 @@ class ManualChanges:
         return self.directory / f"{change.pid}-{change.started_ticks}.json"
 
 
-def discard(volumes: Path) -> tuple[str, ...]:
-    """Remove the directories of a pod's volumes; return those that could not be removed.
-
-    A directory that is a mount or contains one is kept.
-    """
-    pod = volumes.parent
-    paths = [] if pod.is_symlink() else entries(volumes)
-    left = tuple(str(path) for path in paths if not _remove(path))
-    remove_empty(pod)
-    return left
-
-
-def remove_empty(directory: Path) -> None:
+def _remove_empty(directory: Path) -> None:
     """Remove the directories of a pod that are empty and not mounts; of a link, only the link."""
     volumes = directory / "volumes"
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if unlink_link(directory):
             return
         unlink_link(volumes)
     for path in (*entries(volumes), volumes, directory):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             path.rmdir()
 
 

@@ -79,25 +79,26 @@ def audit_units(expected: ExpectedNode, host: KubeletHost, settings: KubeletSett
     }
     if expected.root not in present:
         drivers = [each for each in expected.findings if each.kind is FindingKind.CGROUP_DRIVER]
-        return NodeAudit(units=(), findings=(*drivers, _no_root(expected.root)))
+        message = "the slice does not exist"
+        hint = (
+            "the kubelet has another cgroupRoot, does not use the systemd driver, or has never run"
+        )
+        no_root = AuditFinding(FindingKind.UNIT_MISSING, expected.root, message, hint)
+        return NodeAudit(units=(), findings=(*drivers, no_root))
     units, findings = [], list(expected.findings)
     for unit in _with_sandboxes(expected, present, host.cgroups):
         audited, found = _audit_unit(unit, expected, present, host, settings)
         units.append(audited)
         findings += found
-    findings = _without_applied(findings, units)
+    # pod levels that are applied as a whole are not ignored
+    applied = {_pod_of(unit.expected) for unit in units if _has_level(unit)}
+    findings = [each for each in findings if each.kind not in _NO_LEVEL or each.pod not in applied]
     findings += _root_cpus(expected, host.cgroups)
     findings += _orphans(expected, present)
     findings += _strays(expected, units, present, host)
     return NodeAudit(
         units=tuple(units), findings=tuple(sorted(findings, key=lambda each: each.kind.is_known))
     )
-
-
-def _without_applied(findings: list[AuditFinding], units: list[AuditedUnit]) -> list[AuditFinding]:
-    """Return the findings without those of pod levels that are applied as a whole."""
-    applied = {_pod_of(unit.expected) for unit in units if _has_level(unit)}
-    return [each for each in findings if each.kind not in _NO_LEVEL or each.pod not in applied]
 
 
 _NO_LEVEL = (FindingKind.POD_LEVEL_IGNORED, FindingKind.POD_LEVEL_REJECTED)
@@ -187,14 +188,12 @@ def _strays(
             yield _stray_group(slice_, name, group, present.get(UnitName(name)), host.cgroups)
     for unit, pid in processes:
         if pid in _host_processes(unit, host):
-            yield AuditFinding(
-                kind=FindingKind.PROCESS_STRAY,
-                object=unit.name,
-                pod=_pod_of(unit),
-                message=f"process {pid} ({process_name(pid, host.root)}) is one of the host, in the scope"
-                f" of container {unit.container}",
-                hint=f"it uses what the container may use; stop it: kill {pid}",
+            message = (
+                f"process {pid} ({process_name(pid, host.root)}) is one of the host, in the scope"
+                f" of container {unit.container}"
             )
+            hint = f"it uses what the container may use; stop it: kill {pid}"
+            yield _finding(unit, FindingKind.PROCESS_STRAY, message, hint)
 
 
 def _is_of_kubelet(slice_: ExpectedUnit, name: str, known: set[UnitName]) -> bool:
@@ -220,13 +219,7 @@ def _stray_group(
         )
     elif (weight := unit.properties.get(CPU_WEIGHT, INFINITY)) != INFINITY:
         what += f", with CPUWeight={weight}"
-    return AuditFinding(
-        kind=FindingKind.UNIT_STRAY,
-        object=printable(name),
-        pod=_pod_of(slice_),
-        message=what,
-        hint=hint,
-    )
+    return AuditFinding(FindingKind.UNIT_STRAY, printable(name), what, hint, _pod_of(slice_))
 
 
 def _host_processes(unit: ExpectedUnit, host: KubeletHost) -> list[int]:
@@ -235,15 +228,6 @@ def _host_processes(unit: ExpectedUnit, host: KubeletHost) -> list[int]:
         return []
     pids = chain.from_iterable(host.cgroups.processes(unit.control_group).values())
     return [pid for pid in pids if has_mounts_of_host(pid, host.root)]
-
-
-def _no_root(root: UnitName) -> AuditFinding:
-    return AuditFinding(
-        kind=FindingKind.UNIT_MISSING,
-        object=root,
-        message="the slice does not exist",
-        hint="the kubelet has another cgroupRoot, does not use the systemd driver, or has never run",
-    )
 
 
 def _audit_unit(
@@ -259,7 +243,12 @@ def _audit_unit(
         return AuditedUnit(expected=unit, exists=False), missing
     parent = unit.control_group.rpartition("/")[0]
     if unit.container is not None and not found.control_group.startswith(f"{parent}/"):
-        return AuditedUnit(expected=unit, exists=True), [_outside(unit, found.control_group)]
+        message = (
+            f"container {unit.container} runs in {found.control_group or '/'}, outside of its pod"
+        )
+        hint = f"the pod's limits do not apply to it: {_POD_HINT}"
+        outside = _finding(unit, FindingKind.CONTAINER_OUTSIDE, message, hint)
+        return AuditedUnit(expected=unit, exists=True), [outside]
     group = found.control_group or unit.control_group
     kernel = read_values(host.cgroups, group, [each.name for each in unit.values])
     values = tuple(
@@ -267,7 +256,7 @@ def _audit_unit(
         for each in unit.values
     )
     directory = host.cgroups.directory(group)
-    findings = [_finding(unit, each, each.kind, directory) for each in values if each.kind]
+    findings = [_value_finding(unit, each, each.kind, directory) for each in values if each.kind]
     findings += _exclusive_cpus(unit, found.properties.get(ALLOWED_CPUS), kernel)
     return AuditedUnit(expected=unit, exists=True, values=values), findings
 
@@ -283,47 +272,25 @@ def _exclusive_cpus(
     texts = [str(each) for each in (systemd, kernel.get(ALLOWED_CPUS)) if each is not None]
     wrong = [text for text in texts if len(parse_cpus(text)) != unit.exclusive_cpus]
     if unit.exclusive_cpus and wrong:
-        yield AuditFinding(
-            kind=FindingKind.VALUE_CHANGED,
-            object=unit.name,
-            pod=_pod_of(unit),
-            property=ALLOWED_CPUS,
-            message=f"AllowedCPUs is {wrong[0] or 'unset'}, and the container has"
-            f" {unit.exclusive_cpus} CPU{'' if unit.exclusive_cpus == 1 else 's'} for itself",
-            hint=_POD_HINT,
+        message = (
+            f"AllowedCPUs is {wrong[0] or 'unset'}, and the container has"
+            f" {unit.exclusive_cpus} CPU{'' if unit.exclusive_cpus == 1 else 's'} for itself"
         )
+        yield _finding(unit, FindingKind.VALUE_CHANGED, message, _POD_HINT, ALLOWED_CPUS)
 
 
 def _missing(unit: ExpectedUnit) -> AuditFinding:
     if unit.container is not None:
-        return AuditFinding(
-            kind=FindingKind.CONTAINER_OUTSIDE,
-            object=unit.name,
-            pod=_pod_of(unit),
-            message=f"running container {unit.container} has no scope of this name in its pod",
-            hint="repeat the audit, in case it was restarted meanwhile; if it remains: the container"
-            " runtime must use systemd's driver, as the kubelet does",
+        message = f"running container {unit.container} has no scope of this name in its pod"
+        hint = (
+            "repeat the audit, in case it was restarted meanwhile; if it remains: the container"
+            " runtime must use systemd's driver, as the kubelet does"
         )
+        return _finding(unit, FindingKind.CONTAINER_OUTSIDE, message, hint)
     hint = "the kubelet does not start without it: create the slice"
     if unit.pod is not None:
         hint = "the kubelet creates it when it starts the pod: see its log"
-    return AuditFinding(
-        kind=FindingKind.UNIT_MISSING,
-        object=unit.name,
-        pod=_pod_of(unit),
-        message="the slice does not exist",
-        hint=hint,
-    )
-
-
-def _outside(unit: ExpectedUnit, control_group: str) -> AuditFinding:
-    return AuditFinding(
-        kind=FindingKind.CONTAINER_OUTSIDE,
-        object=unit.name,
-        pod=_pod_of(unit),
-        message=f"container {unit.container} runs in {control_group or '/'}, outside of its pod",
-        hint=f"the pod's limits do not apply to it: {_POD_HINT}",
-    )
+    return _finding(unit, FindingKind.UNIT_MISSING, "the slice does not exist", hint)
 
 
 def _pod_of(unit: ExpectedUnit) -> str | None:
@@ -331,17 +298,17 @@ def _pod_of(unit: ExpectedUnit) -> str | None:
 
 
 def _finding(
+    unit: ExpectedUnit, kind: FindingKind, message: str, hint: str, property_: str | None = None
+) -> AuditFinding:
+    return AuditFinding(kind, unit.name, message, hint, _pod_of(unit), property_)
+
+
+def _value_finding(
     unit: ExpectedUnit, found: AuditedValue, kind: FindingKind, directory: Path
 ) -> AuditFinding:
-    name = found.expected.name
-    return AuditFinding(
-        kind=kind,
-        object=unit.name,
-        pod=_pod_of(unit),
-        property=name,
-        message=_MESSAGES[kind].format(**_texts(found)),
-        hint="" if kind.is_known else _hint(unit, found.expected, directory),
-    )
+    message = _MESSAGES[kind].format(**_texts(found))
+    hint = "" if kind.is_known else _hint(unit, found.expected, directory)
+    return _finding(unit, kind, message, hint, found.expected.name)
 
 
 _MESSAGES: Mapping[FindingKind, str] = {
@@ -408,21 +375,15 @@ def _root_cpus(expected: ExpectedNode, cgroups: CgroupFs) -> Iterator[AuditFindi
         return
     count = len(parse_cpus(text))
     if count < expected.cpus:
-        yield AuditFinding(
-            kind=FindingKind.CPUS_MISSING,
-            object=expected.root,
-            property=_CPUS,
-            message=f"the pods may use {count} of {expected.cpus} CPUs ({text})",
-            hint=_NODE_HINT,
-        )
+        kind, hint = FindingKind.CPUS_MISSING, _NODE_HINT
+        message = f"the pods may use {count} of {expected.cpus} CPUs ({text})"
     else:
-        yield AuditFinding(
-            kind=FindingKind.ROOT_CPUS,
-            object=expected.root,
-            property=_CPUS,
-            message=f"it is limited to CPUs {text}, all that the node had when the kubelet started;"
-            " a CPU that is added later is not used before the next start",
+        kind, hint = FindingKind.ROOT_CPUS, ""
+        message = (
+            f"it is limited to CPUs {text}, all that the node had when the kubelet started;"
+            " a CPU that is added later is not used before the next start"
         )
+    yield AuditFinding(kind, expected.root, message, hint, property=_CPUS)
 
 
 def _orphans(
@@ -434,12 +395,9 @@ def _orphans(
         if name in known or not _is_pod_slice(name, known):
             continue
         why = expected.terminated.get(name, "the kubelet has no pod with this slice")
-        yield AuditFinding(
-            kind=FindingKind.UNIT_ORPHANED,
-            object=name,
-            message=f"{why}; the slice has {unit.tasks} tasks",
-            hint=f"the kubelet removes it within seconds; if it remains: systemctl stop {name}",
-        )
+        message = f"{why}; the slice has {unit.tasks} tasks"
+        hint = f"the kubelet removes it within seconds; if it remains: systemctl stop {name}"
+        yield AuditFinding(FindingKind.UNIT_ORPHANED, name, message, hint)
 
 
 def _is_pod_slice(name: UnitName, known: set[UnitName]) -> bool:

@@ -16,7 +16,7 @@ from podslice.policy.replicas import decide_each
 from podslice.reconcile.readmission import is_evicted
 from podslice.reconcile.world import World
 from podslice.store import Records
-from podslice.store.adopted_services import AdoptedService, by_pod, read_adopted
+from podslice.store.adopted_services import by_pod, read_adopted
 
 
 class WantedPods(NamedTuple):
@@ -89,13 +89,16 @@ class WantedPodsReader:
         """
         world = self._world()
         records = world.store.load()
-        contents = self._manifests.read(_owners(records))
+        owners = {
+            name: source
+            for pod in records.pods
+            if (source := records.sources.get(pod.uid)) is not None
+            for name in (pod.key, pod.uid)
+        }
+        contents = self._manifests.read(owners)
         unrecorded = tuple(pod for pod in unrecorded if pod.uid not in records.digests)
         self._checked = self._check_all(contents)
-        adopted = by_pod(read_adopted(world.manager))
-        comparison = _Comparison(
-            world, contents, records, unrecorded, held=self._held(), adopted=adopted
-        )
+        comparison = _Comparison(world, contents, records, unrecorded, held=self._held())
         for checked in self._checked.values():
             comparison.add(checked)
         comparison.add_kept()
@@ -135,7 +138,11 @@ class WantedPodsReader:
         """Return each pod with its problems, by its uid; reuse those of unchanged pods."""
         world, known = self._world(), self._checked
         pods = [each.pod for each in contents.pods]
-        checked = {pod.uid: known[pod.uid] for pod in pods if _is_known(pod, known)}
+        checked = {
+            pod.uid: before
+            for pod in pods
+            if (before := known.get(pod.uid)) is not None and before.pod is pod
+        }
         new = [pod for pod in pods if pod.uid not in checked]
         for decision in decide_each(new, world.node, world.config):
             pod = decision.pod
@@ -155,11 +162,10 @@ class _Comparison:
         unrecorded: Iterable[Pod],
         *,
         held: HeldPods,
-        adopted: Mapping[str, tuple[AdoptedService, ...]],
     ) -> None:
         self._flag = world.manager.flag
         self._contents = contents
-        self._adopted = adopted
+        self._adopted = by_pod(read_adopted(world.manager))
         self._records = records
         self._held = held
         self._digest = world.store.digest
@@ -198,13 +204,23 @@ class _Comparison:
                 other.uid not in self._terminating and other.key not in self._adopted
                 for other in others
             )
-            self.waiting.append(_wait_for(pod, others))
+            names = " and ".join(f"{other.key}, uid {other.uid}" for other in others)
+            message = f"waits until pod {names} is removed: it has the name or the uid of this pod"
+            self.waiting.append(Refusal(pod=pod.key, reason=NAME_IN_USE, message=message))
         else:
             self._add_new(checked, source)
 
     def _add_new(self, checked: _CheckedPod, source: str) -> None:
-        if not self._is_applied(checked, source) and not self._is_held_back(checked.pod):
-            self.new.append(checked.pod)
+        """Add a pod that is not applied from this manifest, and not held back."""
+        pod, records = checked.pod, self._records
+        is_applied = (
+            records.digests.get(pod.uid) == checked.digest
+            and records.sources.get(pod.uid) == source
+            and pod.uid not in self._marked
+        )
+        is_held_back = pod.uid in self._terminating or self._is_evicted_unwritten(pod)
+        if not is_applied and not is_held_back:
+            self.new.append(pod)
 
     def is_unwanted(self, pod: Pod) -> bool:
         """Return whether an applied pod is to be stopped, and is not terminating yet."""
@@ -275,42 +291,10 @@ class _Comparison:
             if (other.key == pod.key) != (other.uid == pod.uid)
         ]
 
-    def _is_applied(self, checked: _CheckedPod, source: str) -> bool:
-        uid = checked.pod.uid
-        return (
-            self._records.digests.get(uid) == checked.digest
-            and self._records.sources.get(uid) == source
-            and uid not in self._marked
-        )
-
-    def _is_held_back(self, pod: Pod) -> bool:
-        return pod.uid in self._terminating or self._is_evicted_unwritten(pod)
-
     def _is_evicted_unwritten(self, pod: Pod) -> bool:
         """Return whether a pod was evicted with this manifest, and its mark is not written."""
         mark = self._held.get_unwritten(pod.uid)
         return mark is not None and mark.digest == self._digest(pod)
-
-
-def _owners(records: Records) -> dict[str, str]:
-    """Return the files that applied pods came from, by the pods' names and uids."""
-    return {
-        name: source
-        for pod in records.pods
-        if (source := records.sources.get(pod.uid)) is not None
-        for name in (pod.key, pod.uid)
-    }
-
-
-def _wait_for(pod: Pod, others: Iterable[Pod]) -> Refusal:
-    names = " and ".join(f"{other.key}, uid {other.uid}" for other in others)
-    message = f"waits until pod {names} is removed: it has the name or the uid of this pod"
-    return Refusal(pod=pod.key, reason=NAME_IN_USE, message=message)
-
-
-def _is_known(pod: Pod, known: Mapping[str, _CheckedPod]) -> bool:
-    before = known.get(pod.uid)
-    return before is not None and before.pod is pod
 
 
 def _conflicts(

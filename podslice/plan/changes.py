@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeGuard
 
 from podslice.model.cpu_list import parse_cpus
 from podslice.model.properties import (
@@ -34,7 +35,7 @@ _LARGEST_PAGE_BYTES = 2**16
 """The kernel rounds sizes of file systems up to its pages, of up to 64 KiB."""
 
 
-def is_up(unit: ObservedUnit | None) -> bool:
+def is_up(unit: ObservedUnit | None) -> TypeGuard[ObservedUnit]:
     """Return whether a unit is active, or about to be."""
     return unit is not None and unit.active_state in _UP
 
@@ -50,10 +51,12 @@ def step_for(
 
     With `reclaims`, memory is reclaimed before a limit below the current usage is set.
     """
-    if unit.kind is UnitKind.SLICE and unit.owned and not _is_started(observed):
+    # a slice that is only implied by a child was not started
+    is_started = is_up(observed) and (observed.transient or bool(observed.fragment_path))
+    if unit.kind is UnitKind.SLICE and unit.owned and not is_started:
         changes = tuple(_change(property_, None) for property_ in properties.values())
         return StartUnit(unit=unit, changes=changes)
-    if observed is None or not is_up(observed):
+    if not is_up(observed):
         return None
     differing = tuple(_changes(unit, properties, observed))
     if not differing:
@@ -66,13 +69,6 @@ def step_for(
         reclaim_bytes=target,
         used_bytes=None if target is None else observed.memory_bytes,
     )
-
-
-def _is_started(observed: ObservedUnit | None) -> bool:
-    """Return whether a slice was started, and is not only implied by a child."""
-    if observed is None or not is_up(observed):
-        return False
-    return observed.transient or bool(observed.fragment_path)
 
 
 def _changes(
@@ -185,7 +181,7 @@ def volume_step(
     unit: DesiredUnit, observed: ObservedUnit | None
 ) -> tuple[StartUnit | None, list[Skipped]]:
     """Return the step that mounts a volume; a mounted one keeps its size."""
-    if observed is None or not is_up(observed):
+    if not is_up(observed):
         return StartUnit(unit=unit, changes=()), []
     wanted = _size_bytes(unit.structure.get("Options"))
     has = _size_bytes(observed.properties.get("Options"))

@@ -44,7 +44,11 @@ def settle_moves(
 
     Source: Kubernetes refuses a change of a pod's class likewise ("Pod QOS Class may not change").
     """
-    volumes = _slices_with_volumes(observed)
+    volumes = {
+        unit.properties.get("Slice")
+        for name, unit in observed.units.items()
+        if name.endswith(_MOUNT) and is_up(unit)
+    }
     busy = {
         _last_component(name): observed.units[name]
         for name in desired.unwanted
@@ -57,23 +61,9 @@ def settle_moves(
         if held is not None:
             staying[pod.pod.key] = held
             what = count_processes(held.tasks) if held.tasks else "volumes are mounted"
-            message = f"the pod is now {pod.qos}, but {what} in {held.name}"
-            refusals.append(
-                Refusal(
-                    pod=pod.pod.key,
-                    reason=CLASS_CHANGED,
-                    message=f"{message}; delete the pod first",
-                )
-            )
+            message = f"the pod is now {pod.qos}, but {what} in {held.name}; delete the pod first"
+            refusals.append(Refusal(pod=pod.pod.key, reason=CLASS_CHANGED, message=message))
     return staying, tuple(refusals)
-
-
-def _slices_with_volumes(observed: Observed) -> set[object]:
-    return {
-        unit.properties.get("Slice")
-        for name, unit in observed.units.items()
-        if name.endswith(_MOUNT) and is_up(unit)
-    }
 
 
 def _last_component(name: UnitName) -> str:
@@ -159,9 +149,6 @@ def count_processes(number: int) -> str:
     return "1 process runs" if number == 1 else f"{number} processes run"
 
 
-_Difference = tuple[list[Step], list[Skipped]]
-"""The steps for a unit, and what is left out."""
-
 _NONE = TerminatingPods()
 _OF_PROCESSES = (UnitKind.SCOPE, UnitKind.SERVICE)
 
@@ -185,9 +172,7 @@ def make_plan(
     units = [unit for unit in desired.units if unit.pod not in staying and unit.name not in stopped]
     steps: list[Step] = []
     for unit in units:
-        taken, left_out = _steps_for(
-            unit, desired=desired, observed=observed, stopped=stopped, force=force
-        )
+        taken, left_out = _steps_for(unit, desired, observed, stopped, force=force)
         steps += taken
         skipped += left_out
     return Plan(
@@ -199,47 +184,23 @@ def make_plan(
 
 
 def _steps_for(
-    unit: DesiredUnit, *, desired: Desired, observed: Observed, stopped: set[UnitName], force: bool
-) -> _Difference:
+    unit: DesiredUnit, desired: Desired, observed: Observed, stopped: set[UnitName], *, force: bool
+) -> tuple[list[Step], list[Skipped]]:
     """Return the steps on a unit that is not stopped, and what is left out."""
     there = observed.units.get(unit.name)
-    if there is None and unit.kind in _OF_PROCESSES:
-        return [], []  # a container that is not running needs no properties
-    if there is None and unit.name in desired.unwanted:
+    is_elsewhere = there is not None and there.properties.get("Slice", unit.parent) != unit.parent
+    if unit.kind in _OF_PROCESSES and (there is None or is_elsewhere):
+        # a container that is not running needs no properties, one outside its pod is not podslice's
         return [], []
-    if there is not None and _is_elsewhere(unit, there):
+    if there is None and unit.name in desired.unwanted:
         return [], []
     if there is None and not unit.owned:
         return [], [not_active(unit)]
     if unit.kind is UnitKind.MOUNT:
-        return _volume(unit, there, stopped)
-    return _unit(unit, there, desired, observed, force=force)
-
-
-def _is_elsewhere(unit: DesiredUnit, there: ObservedUnit) -> bool:
-    """Return whether a unit with a container's name is outside its pod, so not podslice's."""
-    if unit.kind not in _OF_PROCESSES:
-        return False
-    return there.properties.get("Slice", unit.parent) != unit.parent
-
-
-def _volume(
-    unit: DesiredUnit, there: ObservedUnit | None, stopped: set[UnitName]
-) -> tuple[list[Step], list[Skipped]]:
-    if there is not None and there.properties.get("Slice") in stopped:
-        there = None  # it is stopped with the slice that contains it now
-    step, skipped = volume_step(unit, there)
-    return [step] if step else [], skipped
-
-
-def _unit(
-    unit: DesiredUnit,
-    there: ObservedUnit | None,
-    desired: Desired,
-    observed: Observed,
-    *,
-    force: bool,
-) -> tuple[list[Step], list[Skipped]]:
+        if there is not None and there.properties.get("Slice") in stopped:
+            there = None  # it is stopped with the slice that contains it now
+        mount, skipped = volume_step(unit, there)
+        return [mount] if mount else [], skipped
     properties, skipped = feasible(unit.name, unit.properties, observed.caps)
     if there is not None and not force:
         skipped += spare(unit, properties, there)

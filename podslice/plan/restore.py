@@ -5,7 +5,7 @@ podslice compares before it restores a value: a value that was changed externall
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -52,7 +52,7 @@ def restore_values(desired: Desired, observed: Observed, recorded: ReservedValue
         idle = {key: each for key, each in values.items() if key not in unit.values}
         there = observed.units.get(name)
         kept = {key: each for key, each in values.items() if key not in idle}
-        if there is None or not is_up(there):
+        if not is_up(there):
             kept |= idle
             skipped += [_not_loaded(name, key) for key in sorted(idle)]
         else:
@@ -164,7 +164,10 @@ def settle_steps(
             if change.new == held.before and held.trial is None:
                 del units[step.name][change.name]
             else:
-                units[step.name][change.name] = replace(held, ours=_in_force(held, change.new))
+                # also the value that a timer may restore
+                old = held.trial.old if held.trial else None
+                ours = [each for each in held.ours if each == old and each != change.new]
+                units[step.name][change.name] = replace(held, ours=(*ours, change.new))
     for step in not_tried:
         for change in step.changes:
             units[step.name].pop(change.name)
@@ -172,12 +175,6 @@ def settle_steps(
             if known is not None:
                 units[step.name][change.name] = known
     return replace(recorded, units={unit: values for unit, values in units.items() if values})
-
-
-def _in_force(held: ReservedValue, new: int | str) -> tuple[int | str, ...]:
-    """Return podslice's values that may be in force, including one that a timer restores."""
-    returns = held.trial.old if held.trial else None
-    return (*(each for each in held.ours if each == returns and each != new), new)
 
 
 def try_steps(
@@ -205,19 +202,10 @@ def fail_trial(recorded: ReservedValues, names: Collection[UnitName]) -> Reserve
     def fail(held: ReservedValue) -> ReservedValue:
         return replace(held, trial=replace(held.trial, new=None)) if held.trial else held
 
-    return _on_units(recorded, lambda unit, held: fail(held) if unit in names else held)
-
-
-def _on_units(
-    recorded: ReservedValues, change: Callable[[UnitName, ReservedValue], ReservedValue]
-) -> ReservedValues:
-    return replace(
-        recorded,
-        units={
-            unit: {name: change(unit, held) for name, held in values.items()}
-            for unit, values in recorded.units.items()
-        },
-    )
+    units = {unit: dict(values) for unit, values in recorded.units.items()}
+    for unit in units.keys() & set(names):
+        units[unit] = {name: fail(held) for name, held in units[unit].items()}
+    return replace(recorded, units=units)
 
 
 def _old(change: Change) -> int | str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -134,12 +135,8 @@ def _node(cgroups: CgroupFs, root: Path) -> NodeStats:
     """Read the usage of the node as a whole."""
     try:
         meminfo = read_meminfo(root)
-        memory, space, pids = (
-            memory_availability(meminfo),
-            nodefs_availability(root),
-            pids_availability(root),
-        )
-        inodes = inodes_availability(root)
+        memory, pids = memory_availability(meminfo), pids_availability(root)
+        space, inodes = nodefs_availability(root), inodes_availability(root)
         return NodeStats(
             time_usec=time.time_ns() // 1000,
             uptime_usec=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000,
@@ -192,10 +189,8 @@ def _pressure(root: Path) -> dict[str, Pressure]:
     """Read the pressure of the host; empty where the kernel does not measure it."""
     found = {}
     for name in PRESSURES:
-        try:
+        with suppress(OSError):
             found[name] = parse_pressure(read_text(root / "proc/pressure" / name))
-        except OSError:
-            continue
     return found
 
 
@@ -203,16 +198,15 @@ def _groups(
     observed: Observed, config: Config, cgroups: CgroupFs, agent_group: str
 ) -> Iterator[GroupStats]:
     tree = Tree(cgroup_root=config.cgroup_root)
-    slices = {"pods": tree.root, **{TIERS[qos]: tree.tier(qos) for qos in TIERS}}
-    groups = {name: (unit, _control_group(unit, observed)) for name, unit in slices.items()}
-    if agent_group:
-        groups["kubelet"] = (UnitName(PurePosixPath(agent_group).name), agent_group)
-    for name, unit in (
-        ("runtime", kube_reserved_slice(config.kube_reserved_cgroup)),
-        ("misc", system_reserved_slice(config.system_reserved_cgroup)),
-    ):
-        groups[name] = (unit, _control_group(unit, observed))
-    for name, (unit, group) in groups.items():
+    slices = {
+        "pods": tree.root,
+        **{TIERS[qos]: tree.tier(qos) for qos in TIERS},
+        "kubelet": UnitName(PurePosixPath(agent_group).name),
+        "runtime": kube_reserved_slice(config.kube_reserved_cgroup),
+        "misc": system_reserved_slice(config.system_reserved_cgroup),
+    }
+    for name, unit in slices.items():
+        group = agent_group if name == "kubelet" else _control_group(unit, observed)
         if group and cgroups.exists(group):
             yield GroupStats(name=name, unit=unit, sample=cgroups.sample(group))
 

@@ -200,16 +200,15 @@ def in_tree_order(desired: Desired) -> Iterator[tuple[int, DesiredUnit]]:
         parent = unit.parent if unit.parent in names else UnitName("")
         children.setdefault(parent, []).append(unit)
 
+    def rank(unit: DesiredUnit) -> tuple[bool, NaturalKey]:
+        return unit.pod is None, natural_key(unit.pod or "")
+
     def walk(parent: UnitName, depth: int) -> Iterator[tuple[int, DesiredUnit]]:
-        for unit in sorted(children.get(parent, ()), key=_rank):
+        for unit in sorted(children.get(parent, ()), key=rank):
             yield depth, unit
             yield from walk(unit.name, depth + 1)
 
     return walk(UnitName(""), 0)
-
-
-def _rank(unit: DesiredUnit) -> tuple[bool, NaturalKey]:
-    return unit.pod is None, natural_key(unit.pod or "")
 
 
 def _status(

@@ -162,7 +162,11 @@ class _Summary:
             "io": {"psi": psi.get("io")},
             "swap": {"swapUsageBytes": sample.swap_bytes},
         }
-        return {name: self._timed(each) for name, each in figures.items() if _any_of(each)}
+        return {
+            name: self._timed(each)
+            for name, each in figures.items()
+            if any(value is not None for value in each.values())
+        }
 
     def _timed(self, figures: Mapping[str, object]) -> Json:
         """Return the known figures, with the time of the observation."""
@@ -186,10 +190,6 @@ def _left(limit: int | None, sample: Sample) -> int | None:
     if limit is None or sample.working_set_bytes is None:
         return None
     return max(limit - sample.working_set_bytes, 0)
-
-
-def _any_of(figures: Mapping[str, object]) -> bool:
-    return any(value is not None for value in figures.values())
 
 
 def _time(usec: int) -> str:

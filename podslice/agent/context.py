@@ -85,11 +85,13 @@ class AgentContext:
         """Write the agent's state for other podslice processes; a failure is retried next time."""
         pid = os.getpid()
         process = read_process(pid)
+        pods = self.assessment.current if self.assessment else ()
+        terminating = [pod.key for pod in pods if pod.uid in self.terminating.in_progress]
         state = AgentState(
             pid=pid,
             started_ticks=process.started_ticks if process else 0,
             conditions=tuple(sorted(self.status.conditions)),
-            terminating=self._terminating(),
+            terminating=tuple(sorted(terminating)),
             problems=self.status.manifest_problems,
             failures=self.status.failures,
             pending=self.pending,
@@ -104,10 +106,6 @@ class AgentContext:
         """Remove the published state."""
         with suppress(HostError):
             self.world.store.drop_agent()
-
-    def _terminating(self) -> tuple[str, ...]:
-        pods = self.assessment.current if self.assessment else ()
-        return tuple(sorted(pod.key for pod in pods if pod.uid in self.terminating.in_progress))
 
 
 class EvictionMarks:

@@ -72,15 +72,7 @@ class Evictor:
         *,
         root: Path = Path("/"),
     ) -> None:
-        """Begin without pressure.
-
-        Args:
-            context: the shared state of the agent.
-            client: a client without a cache.
-            terminations: stops pods.
-            on_change: called when conditions change, and after each eviction.
-            root: the root directory of the host.
-        """
+        """`client` has no cache; `on_change` is called with new conditions, and after evictions."""
         self._context = context
         self._client = client
         self._terminations = terminations

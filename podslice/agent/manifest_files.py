@@ -264,7 +264,10 @@ class _Claims:
         if not pod.name:
             return None
         for what, name in (("name", pod.key), ("uid", pod.uid)):
-            holder = self._applied_from(name, path) or self._first.setdefault(name, path)
+            owner = self._owners.get(name, path)
+            # another file that an applied pod came from, and may still be in
+            is_other = owner != path and self._may_have(owner, name)
+            holder = owner if is_other else self._first.setdefault(name, path)
             if holder != path:
                 return Problem(
                     where=pod.where,
@@ -272,11 +275,6 @@ class _Claims:
                     hint="remove one of the two",
                 )
         return None
-
-    def _applied_from(self, name: str, path: str) -> str | None:
-        """Return another file that an applied pod came from and may still be in."""
-        owner = self._owners.get(name, path)
-        return owner if owner != path and self._may_have(owner, name) else None
 
     def _may_have(self, path: str, name: str) -> bool:
         """Return whether a file contains a pod of this name or uid, or cannot be read in full."""

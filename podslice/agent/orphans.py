@@ -35,14 +35,7 @@ class OrphanCollector:
         on_due: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin without orphans.
-
-        Args:
-            context: the shared state of the agent.
-            client: a client without a cache.
-            on_due: called when it is time for another assessment and `check`.
-            now: a monotonic clock.
-        """
+        """`client` has no cache; `on_due` is called when it is time to assess, and to `check`."""
         self._context = context
         self._client = client
         self._on_due = on_due

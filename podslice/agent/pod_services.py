@@ -32,13 +32,7 @@ class ServicesInPods:
     """
 
     def __init__(self, context: AgentContext, client: Client, on_found: Callable[[], None]) -> None:
-        """Begin without services.
-
-        Args:
-            context: the shared state of the agent.
-            client: a client without a cache.
-            on_found: called when a service is found in a pod.
-        """
+        """`client` has no cache; `on_found` is called when a service is found in a pod."""
         self._context = context
         self._client = client
         self._on_found = on_found

@@ -36,14 +36,7 @@ class PodmanExits:
     def __init__(
         self, context: AgentContext, ends: ContainerEnds, on_exit: Callable[[], None], root: Path
     ) -> None:
-        """Begin without exits.
-
-        Args:
-            context: the shared state of the agent.
-            ends: reports failures.
-            on_exit: called when a container has crashed, which `follow` is to report.
-            root: the root directory of the host.
-        """
+        """`on_exit` is called when a container has crashed, which `follow` is to report."""
         self._context = context
         self._ends = ends
         self._on_exit = on_exit

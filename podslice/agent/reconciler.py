@@ -28,7 +28,7 @@ from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import take_over
-from podslice.reconcile.pending import find_pending
+from podslice.reconcile.readmission import find_pending
 from podslice.reconcile.report import Outcome, StepResult
 from podslice.store import Store
 from podslice.store.lock import held_for
@@ -68,7 +68,8 @@ class Reconciler:
         self._reader = self._make_reader(manifests)
         self._announcer = Announcer(context)
         self._drift = Drift(context)
-        self._operators = OperatorChanges(context)
+        self._operator_pods: set[str] = set()
+        """The pods that verbs have changed since the last assessment."""
         self._known: tuple[PodDecision, ...] = ()
         self._was_settled = False
         self._stopped: set[UnitName] = set()
@@ -125,7 +126,13 @@ class Reconciler:
 
     def _forget_manual_changes(self) -> None:
         """Forget the units that verbs have changed: observe them again, and not as drift."""
-        for name in self._operators.take():
+        changes, assessment = take_over(self._context.world.store), self._context.assessment
+        pods = {pod for change in changes for pod in change.pods}
+        self._operator_pods |= pods
+        units = {unit for change in changes for unit in change.units}
+        if pods and assessment is not None:
+            units |= {unit.name for unit in assessment.desired.units if unit.pod in pods}
+        for name in units:
             self._drift.forget(name)
             self._client.forget(name)
 
@@ -151,7 +158,10 @@ class Reconciler:
             isinstance(each, StopUnit) and each.pod is not None for each in assessment.plan.steps
         ):
             wanted, assessment = await self._start_terminations(wanted, assessment)
-        self._announcer.report_readmitted(assessment, self._operators.take_pods())
+        under_way = self._context.world.store.manual_changes.load()
+        by_operator = self._operator_pods.union(*(change.pods for change in under_way))
+        self._operator_pods = set()
+        self._announcer.report_readmitted(assessment, by_operator)
         await self.restore_overwritten(assessment)
         are_records_due = self._are_records_due(assessment, wanted)
         if not (assessment.plan or are_records_due):
@@ -342,32 +352,6 @@ class Reconciler:
         self._drift.settle(assessment)
         for name in self._stopped:
             self._drift.forget(name)
-
-
-class OperatorChanges:
-    """Reads the records of verbs."""
-
-    def __init__(self, context: AgentContext) -> None:
-        self._context = context
-        self._pods: set[str] = set()
-
-    def take(self) -> set[UnitName]:
-        """Return the units of changes that are over, and remove their records."""
-        changes = take_over(self._context.world.store)
-        pods = {pod for change in changes for pod in change.pods}
-        self._pods |= pods
-        units = {unit for change in changes for unit in change.units}
-        assessment = self._context.assessment
-        if pods and assessment is not None:
-            units |= {unit.name for unit in assessment.desired.units if unit.pod in pods}
-        return units
-
-    def take_pods(self) -> set[str]:
-        """Return the pods of changes since the last call, those under way included."""
-        under_way = self._context.world.store.manual_changes.load()
-        pods = self._pods | {pod for change in under_way for pod in change.pods}
-        self._pods = set()
-        return pods
 
 
 _POLL_SEC = 0.02

@@ -30,13 +30,7 @@ class Terminations:
     """
 
     def __init__(self, context: AgentContext, client: Client, on_terminated: OnTerminated) -> None:
-        """Begin without terminating pods.
-
-        Args:
-            context: the shared state of the agent.
-            client: a client without a cache.
-            on_terminated: called when a pod is stopped, or could not be stopped.
-        """
+        """`client` has no cache; `on_terminated` is called when a pod is stopped, or could not be."""
         self._context = context
         self._client = client
         self._on_terminated = on_terminated

@@ -264,8 +264,8 @@ class GroupUsage:
         usec = counters.cpu_usec(group)
         before = self._counted
         if usec is None or (before is not None and usec < before[1]):
-            self._forget_group()
-            before = None
+            self._counted = self._waits = before = None
+            self._peak_bytes = self._kills = 0
         if usec is None:
             return
         if is_expired(self.history, now.sec):
@@ -274,7 +274,8 @@ class GroupUsage:
         if before is not None and now.monotonic_sec > before[0]:
             milli = (usec - before[1]) / (now.monotonic_sec - before[0]) / 1000
             self.history = add_cpu(self.history, round(milli), now.sec)
-        kills = self._new_kills(counters, group)
+        earlier, self._kills = self._kills, counters.oom_kills(group) or 0
+        kills = max(self._kills - earlier, 0)
         self._sample_memory(counters, group, now, is_killed=kills > 0)
         if kills:
             self.history = add_oom_kills(
@@ -293,14 +294,6 @@ class GroupUsage:
         )
         if elapsed_sec > 0 and cpu_sec >= 0 and memory_sec >= 0:
             self.history = add_waits(self.history, elapsed_sec, cpu_sec, memory_sec, now.sec)
-
-    def _forget_group(self) -> None:
-        self._counted, self._waits = None, None
-        self._peak_bytes, self._kills = 0, 0
-
-    def _new_kills(self, counters: UsageCounters, group: str) -> int:
-        before, self._kills = self._kills, counters.oom_kills(group) or 0
-        return max(self._kills - before, 0)
 
     def _sample_memory(
         self, counters: UsageCounters, group: str, now: Moment, *, is_killed: bool

@@ -15,7 +15,7 @@ from podslice.inputs.source import list_manifests
 from podslice.model.config import Config, Containers
 from podslice.reconcile.assess import assess_findings
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.pending import find_pending
+from podslice.reconcile.readmission import find_pending
 from podslice.usage.health import UnwantedPod
 
 if TYPE_CHECKING:

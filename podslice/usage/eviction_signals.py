@@ -42,15 +42,24 @@ def observe_signals(
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, makeSignalObservations; for tiers Linux,
     admin-guide/cgroup-v2.rst, memory.max.
     """
+
+    def pods_availability() -> Availability:
+        used = cgroups.working_set_bytes(pods_group) if pods_group else None
+        # the enforced limit, not Allocatable, which already excludes the threshold
+        return _below(allocation.enforced[MEMORY] // 1000, used)
+
+    def tier_availability(group: str) -> Availability:
+        return _below(cgroups.memory_limit_bytes(group), cgroups.working_set_bytes(group))
+
     readers: dict[str, Callable[[], Availability]] = {
         "memory.available": lambda: memory_availability(read_meminfo(root)),
-        "allocatableMemory.available": lambda: _pods_availability(cgroups, allocation, pods_group),
+        "allocatableMemory.available": pods_availability,
         "nodefs.available": lambda: nodefs_availability(root),
         "nodefs.inodesFree": lambda: inodes_availability(root),
         "pid.available": lambda: pids_availability(root),
     }
     for signal, group in (tier_groups or {}).items():
-        readers[signal] = partial(_tier_availability, cgroups, group)
+        readers[signal] = partial(tier_availability, group)
     found = {}
     for signal, read in readers.items():
         with contextlib.suppress(OSError, ValueError, LookupError):
@@ -63,30 +72,14 @@ def observe_signals(
     return found
 
 
-def _pods_availability(cgroups: CgroupFs, allocation: Allocation, pods_group: str) -> Availability:
-    """Return the memory left to the pods.
-
-    The capacity is the enforced limit, not Allocatable, which already excludes the threshold.
+def _below(limit: int | None, used: int | None) -> Availability:
+    """Return the memory left below a limit.
 
     Raises:
-        LookupError: their usage or their limit is not known.
+        LookupError: there is no limit, or the usage is not known.
     """
-    used = cgroups.working_set_bytes(pods_group) if pods_group else None
-    if used is None:
-        raise LookupError(pods_group)
-    capacity = allocation.enforced[MEMORY] // 1000
-    return Availability(available=max(capacity - used, 0), capacity=capacity)
-
-
-def _tier_availability(cgroups: CgroupFs, group: str) -> Availability:
-    """Return the memory left to a tier of its limit.
-
-    Raises:
-        LookupError: its usage is not known, or it has no limit.
-    """
-    used, limit = cgroups.working_set_bytes(group), cgroups.memory_limit_bytes(group)
-    if used is None or limit is None:
-        raise LookupError(group)
+    if limit is None or used is None:
+        raise LookupError
     return Availability(available=max(limit - used, 0), capacity=limit)
 
 

@@ -167,10 +167,7 @@ def _service_status(
         control_group=group,
         properties=tuple(
             PropertyStatus(
-                name=each.name,
-                desired=each.value,
-                systemd=found.properties.get(each.name),
-                kernel=kernel.get(each.name),
+                each.name, each.value, found.properties.get(each.name), kernel.get(each.name)
             )
             for each in (container.properties if container and group else ())
         ),
@@ -236,9 +233,7 @@ def _status(
         state=_state(unit, found, observed.units.get(unit.parent)),
         control_group=group,
         properties=tuple(
-            PropertyStatus(
-                name=name, desired=wants.get(name), systemd=has.get(name), kernel=kernel.get(name)
-            )
+            PropertyStatus(name, wants.get(name), has.get(name), kernel.get(name))
             for name in stated
         ),
         usage=cgroups.usage(group) if found else Usage(),

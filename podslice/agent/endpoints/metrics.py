@@ -133,7 +133,18 @@ def _pod_info(pods: Sequence[PodStats]) -> Iterator[Family]:
         "podslice_pod_info",
         "QoS class, uid and slice of the pod",
         (*_POD, "qos_class", "uid", "slice"),
-        (((*_pod_labels(each), *_identity(each)), 1) for each in pods),
+        (
+            (
+                (
+                    *_pod_labels(pod),
+                    pod.decision.qos.value,
+                    pod.decision.pod.uid,
+                    pod.decision.slice,
+                ),
+                1,
+            )
+            for pod in pods
+        ),
     )
     yield make_family(
         "podslice_pod_start_time_seconds",
@@ -161,10 +172,6 @@ def _pod_info(pods: Sequence[PodStats]) -> Iterator[Family]:
     yield from number_families(
         ("kubelet_running_pods", "Number of pods that have a slice", len(pods))
     )
-
-
-def _identity(pod: PodStats) -> Labels:
-    return pod.decision.qos.value, pod.decision.pod.uid, pod.decision.slice
 
 
 def _volumes(pods: Sequence[PodStats]) -> Iterator[Family]:
@@ -236,18 +243,17 @@ def collect(snapshot: Snapshot, stats: NodeStats) -> Iterator[Metric]:
 def _node(snapshot: Snapshot, stats: NodeStats) -> Iterator[Family]:
     yield from sample_families(usage_metrics("node", "node"), (), [((), stats.sample)])
     yield from pressure_families("node", (), [((), stats.sample)])
-    yield make_family(
-        "podslice_node_resource_capacity",
-        "Capacity of the node",
-        RESOURCE,
-        amounts_by_unit(snapshot.allocation.capacity),
-    )
-    yield make_family(
-        "podslice_node_resource_allocatable",
-        "Resources of the node that pods may request in total",
-        RESOURCE,
-        amounts_by_unit(snapshot.allocation.allocatable),
-    )
+    allocation = snapshot.allocation
+    for name, text, amounts in (
+        ("capacity", "Capacity of the node", allocation.capacity),
+        (
+            "allocatable",
+            "Resources of the node that pods may request in total",
+            allocation.allocatable,
+        ),
+    ):
+        values = amounts_by_unit(amounts)
+        yield make_family(f"podslice_node_resource_{name}", text, RESOURCE, values)
     yield from _cpus(snapshot)
     yield from _signals(snapshot)
     yield make_family(

@@ -90,13 +90,7 @@ def container_properties(decision: PodDecision, name: str) -> tuple[PropertyValu
 
 
 def capture(context: AgentContext, root: Path, services: Sequence[PodService] = ()) -> Snapshot:
-    """Return the current snapshot.
-
-    Args:
-        context: the shared state of the agent.
-        root: the root directory of the host.
-        services: the services of other programs in pods.
-    """
+    """Return the current snapshot; `services` are those of other programs in pods."""
     assessment, world = context.assessment, context.world
     desired = assessment.desired if assessment else Desired(root=world.tree.root)
     observed = assessment.observed if assessment else Observed(caps=Caps(systemd_version=0))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from podslice.agent.context import AgentContext
-from podslice.kernel.open_group import OpenGroup
+from podslice.kernel.cgroup import OpenGroup
 from podslice.model.event import Kind
 from podslice.model.naming import service_name
 from podslice.model.unit import UnitName

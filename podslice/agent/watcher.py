@@ -29,8 +29,7 @@ from podslice.kernel.inotify import (
     Watched,
 )
 from podslice.kernel.path_watch import Following
-from podslice.kernel.priority_events import MountAlarm
-from podslice.kernel.psi import MemoryAlarm
+from podslice.kernel.priority_events import MemoryAlarm, MountAlarm
 from podslice.model.manager import Manager
 from podslice.model.unit import UnitName
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from podslice.cli.arguments import only_pod_named
 from podslice.cli.output import note
 from podslice.errors import HostError
-from podslice.kernel.host import read_node
-from podslice.kernel.host_cpus import read_cpu_topology
+from podslice.kernel.host import read_cpu_topology, read_node
 from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.node import Node

@@ -15,8 +15,7 @@ from functools import partial
 from podslice.cli.output import note
 from podslice.errors import HostError, PodsliceError, invalid
 from podslice.model.workload import Exec, HttpGet, Probe, TcpSocket
-from podslice.processes.probe_connection import connect
-from podslice.processes.probing import ProbeKind, begin, in_child, parse_probes
+from podslice.processes.probing import ProbeKind, begin, connect, in_child, parse_probes
 from podslice.systemd.notify import Notifier
 
 NOT_ALIVE = 3

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from podslice.errors import HostError
 from podslice.kernel.text import parse_mounts, read_text, read_value, split_lines, split_words
-from podslice.model.cpu_list import parse_cpus
+from podslice.model.cpu_list import format_cpus, parse_cpus
+from podslice.model.cpu_topology import Cpu, CpuTopology
 from podslice.model.naming import Tree
 from podslice.model.node import Node
-from podslice.model.properties import PARTITION_ROOT
+from podslice.model.properties import PARTITION_ROOT, PROPERTIES
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, HUGEPAGES_PREFIX, MEMORY, PIDS
 
@@ -238,3 +239,97 @@ def _hugepage_counts(root: Path) -> dict[int, int]:
         size = int(path.name.removeprefix("hugepages-").removesuffix("kB")) * 1024
         pages[size] = int(read_value(path / "nr_hugepages"))
     return pages
+
+
+def read_possible(name: str, root: Path = Path("/")) -> str:
+    """Return the value of a property that allows all of them; empty if the property has no such value.
+
+    A kernel without NUMA has no list of nodes.
+
+    Source: Linux, Documentation/ABI/stable/sysfs-devices-node, sysfs-devices-system-cpu.
+    """
+    path = PROPERTIES[name].possible
+    try:
+        return format_cpus(parse_cpus(read_text(root / path))) if path else ""
+    except (OSError, ValueError):
+        return ""
+
+
+_SYSTEM = "sys/devices/system"
+
+
+def read_cpu_topology(root: Path = Path("/")) -> CpuTopology:
+    """Return the CPUs that are online and available to this process tree.
+
+    The number of a core or a cache is that of its first CPU. Without a cache the CPUs of a socket
+    count as one that shares it, and a CPU without a NUMA node belongs to node 0.
+
+    Raises:
+        HostError: /sys can't be read or parsed.
+
+    Source: Linux, Documentation/admin-guide/cputopology.rst,
+    Documentation/ABI/stable/sysfs-devices-system-cpu; Kubernetes,
+    pkg/kubelet/cm/cpumanager/topology/topology.go, getUniqueCoreID, getUncoreCacheID.
+    """
+    try:
+        return _read(root)
+    except (OSError, ValueError) as error:
+        raise HostError(f"the topology of this host's CPUs can't be read: {error}") from error
+
+
+def _read(root: Path) -> CpuTopology:
+    cpus = available_cpus(root)
+    cpu_dirs = {cpu: root / _SYSTEM / f"cpu/cpu{cpu}" for cpu in cpus}
+    cores = _groups(cpus, lambda cpu: _list(cpu_dirs[cpu] / "topology/core_cpus_list"))
+    sockets = {cpu: _socket(cpu_dirs[core]) for cpu, core in cores.items()}
+
+    def sharing(cpu: int) -> set[int]:
+        same_socket = {other for other in cpus if sockets[other] == sockets[cpu]}
+        return _cache(cpu_dirs[cpu]) or same_socket
+
+    caches = _groups(cpus, sharing)
+    nodes = _numa_nodes(root)
+    return CpuTopology(
+        cpus=tuple(
+            Cpu(
+                cpu=cpu,
+                core=cores[cpu],
+                socket=sockets[cpu],
+                numa=nodes.get(cpu, 0),
+                uncore=caches[cpu],
+            )
+            for cpu in sorted(cpus)
+        )
+    )
+
+
+def _groups(cpus: set[int], members: Callable[[int], set[int]]) -> dict[int, int]:
+    """Return for each CPU the first CPU of its group, whose members that one lists."""
+    groups: dict[int, int] = {}
+    for first in sorted(cpus):
+        if first not in groups:
+            groups |= dict.fromkeys({first, *members(first)} & cpus, first)
+    return groups
+
+
+def _socket(cpu_dir: Path) -> int:
+    """Return the number of a CPU's socket; firmware that states none has -1, which counts as 0."""
+    return max(int(read_value(cpu_dir / "topology/physical_package_id")), 0)
+
+
+def _cache(cpu_dir: Path) -> set[int]:
+    """Return the CPUs that share the cache of the highest level; none if the kernel lists no cache."""
+    levels = [(int(read_value(each / "level")), each) for each in cpu_dir.glob("cache/index[0-9]*")]
+    return _list(max(levels)[1] / "shared_cpu_list") if levels else set()
+
+
+def _numa_nodes(root: Path) -> dict[int, int]:
+    return {
+        cpu: int(node.name.removeprefix("node"))
+        for node in (root / _SYSTEM / "node").glob("node[0-9]*")
+        for cpu in _list(node / "cpulist")
+    }
+
+
+def _list(path: Path) -> set[int]:
+    return parse_cpus(read_text(path))

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.open_group import OpenGroup
+from podslice.kernel.cgroup import CgroupFs, OpenGroup
 from podslice.kernel.proc import read_process
 from podslice.model.container_exit import ATTENDED, OOM_KILL, OOMD_KILL, SIGNAL, SUCCESS
 from podslice.processes.target import Place

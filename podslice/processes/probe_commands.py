@@ -18,7 +18,7 @@ from typing import NamedTuple, NoReturn
 
 from podslice.errors import HostError
 from podslice.model.workload import Exec, Probe
-from podslice.processes.container_processes import list_processes
+from podslice.processes.container_network import list_processes
 from podslice.processes.probing import ProbeKind
 
 _PODMAN = "podman"

@@ -9,7 +9,7 @@ from http.client import HTTPConnection, HTTPSConnection
 from urllib.parse import urljoin, urlsplit
 
 from podslice.model.workload import HttpGet
-from podslice.processes.probe_connection import own_address
+from podslice.processes.probing import own_address
 
 _SUCCESS = range(200, 400)
 """Source: Kubernetes, pkg/probe/http/http.go, DoHTTPProbe."""

@@ -28,7 +28,7 @@ from podslice.quadlet.result import PODMAN
 from podslice.quadlet.transition import QuadletAction, QuadletStep
 from podslice.reconcile.report import Outcome
 from podslice.systemd.client import Client
-from podslice.systemd.journal_access import has_access
+from podslice.systemd.journalctl import has_access
 from podslice.systemd.tasks import run_concurrently
 
 START_WAIT_SEC = 600.0

@@ -24,7 +24,7 @@ from podslice.reconcile.occupants import describe_processes
 from podslice.reconcile.report import Outcome, describe_result
 from podslice.reconcile.world import LiveWorld
 from podslice.store.histories import VARIABLES
-from podslice.systemd.journal_access import reading_command
+from podslice.systemd.journalctl import reading_command
 
 
 class Started(NamedTuple):

@@ -15,8 +15,9 @@ from itertools import chain, count
 from typing import TypeGuard
 
 from podslice.errors import HostError, SystemdError
-from podslice.kernel.cpusets import read_possible
+from podslice.kernel.host import read_possible
 from podslice.model.desired import Desired
+from podslice.kernel.host import read_possible
 from podslice.model.properties import PROPERTIES
 from podslice.model.reserved_values import PendingTrial, ReservedValues, TrialState, Values
 from podslice.model.unit import ListedUnit, Observed, TransientUnit, UnitKind, UnitName

@@ -1,6 +1,6 @@
 """The client of systemd over D-Bus.
 
-It implements `client.Client` with the calls of `manager_calls`, over a connection of `dbus`; `jobs`
+It implements `client.Client` with the calls of `manager_calls`, over a connection of `dbus`; `signals`
 waits for their results.
 """
 
@@ -24,7 +24,7 @@ from podslice.errors import (
     SystemdError,
     UnitExists,
 )
-from podslice.kernel.cpusets import read_possible
+from podslice.kernel.host import read_possible
 from podslice.model.manager import Manager
 from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import (
@@ -37,7 +37,6 @@ from podslice.model.unit import (
     Value,
 )
 from podslice.systemd.call_checks import check_change, check_name, is_changeable, kind_of
-from podslice.systemd.change_signals import MATCHES, ChangeSignals
 from podslice.systemd.client import (
     Attach,
     Change,
@@ -58,10 +57,14 @@ from podslice.systemd.client import (
 )
 from podslice.systemd.dbus.connection import Connection, ConnectionLost, Peer
 from podslice.systemd.dbus.wire import Received
-from podslice.systemd.inspect_unit import inspect_unit, read_definition, read_predecessors
-from podslice.systemd.jobs import MATCH, Jobs
 from podslice.systemd.manager_calls import ManagerCalls, exists, is_as_requested, is_implied
-from podslice.systemd.observe_units import observe_units
+from podslice.systemd.observe_units import (
+    inspect_unit,
+    observe_units,
+    read_definition,
+    read_predecessors,
+)
+from podslice.systemd.signals import MATCH, MATCHES, ChangeSignals, Jobs
 from podslice.systemd.slice_files import SliceFiles
 from podslice.systemd.tasks import run_concurrently
 

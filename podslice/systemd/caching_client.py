@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.cpusets import read_possible
+from podslice.kernel.host import read_possible
 from podslice.model.unit import (
     Caps,
     ListedUnit,

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from podslice.errors import FORMAT_ERRORS, HostError, InputError, Problem, excerpt
@@ -15,7 +16,6 @@ from podslice.model.event import Kind, Level
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.unit import UnitName
 from podslice.programs import NoAnswerError, Program, run_program
-from podslice.systemd.journal_access import is_readable
 
 # `2h`, `1h 30m`, `10 min`: a time span, which journalctl requires a sign before
 _SPAN = re.compile(r"(\d+ ?[A-Za-zµ]+ ?)+")
@@ -336,3 +336,25 @@ def _succeeds(command: list[str]) -> bool:
         return run_program(command, limit_sec=_CHECK_SEC).code == 0
     except (OSError, NoAnswerError):
         return False
+
+
+JOURNAL_DIRECTORIES = (Path("/var/log/journal"), Path("/run/log/journal"))
+"""The directories of the journal's files. Source: systemd-journald.service(8), FILES."""
+
+
+def is_readable(pattern: str) -> bool:
+    """Return whether this user may read a file of the journal whose name matches a pattern."""
+    files = (path for base in JOURNAL_DIRECTORIES for path in base.glob(f"*/{pattern}"))
+    return any(os.access(path, os.R_OK) for path in files)
+
+
+def has_access() -> bool:
+    """Return whether this user may read any messages; root may, also where none are kept."""
+    return os.geteuid() == 0 or is_readable("*.journal")
+
+
+def reading_command(unit: UnitName, manager: Manager) -> str:
+    """Return the command that shows the messages of a unit to this user."""
+    if manager.is_user and not has_access():
+        return f"sudo journalctl _SYSTEMD_USER_UNIT={unit}"
+    return f"journalctl{manager.flag} -u {unit}"

@@ -8,14 +8,15 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from operator import attrgetter
 
 from podslice.errors import BadMessage, JobFailed
+from podslice.model.cpu_list import format_cpus, numbers_of_octets, octets_of_numbers, parse_cpus
+from podslice.model.device_limits import DeviceLimits, format_device_limits, parse_device_limits
 from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import ListedUnit, TransientUnit, UnitKind, UnitName, Value
 from podslice.systemd import service_exits
 from podslice.systemd.call_checks import kind_of
 from podslice.systemd.dbus.connection import Connection, variant
 from podslice.systemd.dbus.wire import Received, Wire
-from podslice.systemd.jobs import MANAGER, MANAGER_PATH, Jobs
-from podslice.systemd.packed_values import pack, unpack
+from podslice.systemd.signals import MANAGER, MANAGER_PATH, Jobs, path_of
 
 STARTED = "ActiveEnterTimestamp"
 """The time at which a unit became active last, which daemon-reload and daemon-reexec preserve."""
@@ -346,16 +347,45 @@ def encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[obj
     return encoded
 
 
-def unit_of_path(path: str) -> UnitName:
-    """Return the unit of an object path."""
-    label = path.rpartition("/")[2]
-    return UnitName(re.sub("_([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), label))
+_CPUS, _TEXT = "ay", "s"
+_OCTET_MAX = 255
 
 
-def path_of(name: UnitName) -> str:
-    """Return the object path of a unit: `a-b.slice` → `…/unit/a_2db_2eslice`.
+def pack(name: str, text: str) -> list[bytes | str | DeviceLimits]:
+    """Return what to send for a value, in this order.
 
-    Source: systemd, src/shared/bus-util or src/libsystemd/sd-bus/bus-internal, bus_label_escape.
+    Devices that a list lacks keep their limits, unless an empty list is sent first.
+
+    Source: systemd, src/core/dbus-cgroup.c, bus_cgroup_set_property, bus_cgroup_set_cpuset.
     """
-    escaped = re.sub(r"^[0-9]|[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):02x}", name)
-    return f"{MANAGER_PATH}/unit/{escaped}"
+    signature = PROPERTIES[name].signature
+    if signature == _TEXT:
+        return [text]
+    if signature == _CPUS:
+        return [octets_of_numbers(parse_cpus(text))]
+    limits = parse_device_limits(text)
+    return [(), limits] if limits else [()]
+
+
+def unpack(name: str, value: Wire) -> str:
+    """Return the value that the bus has; a partition that was never set is empty there.
+
+    Raises:
+        BadMessage: it has another type.
+    """
+    signature = PROPERTIES[name].signature
+    if signature == _TEXT and isinstance(value, str):
+        return value or str(PROPERTIES[name].unset)
+    is_cpus = signature == _CPUS
+    is_one = _is_octet if is_cpus else _is_limit
+    if signature == _TEXT or not isinstance(value, tuple) or not all(map(is_one, value)):
+        raise BadMessage(f"systemd's {name} is {value!r:.80}, not a value of the expected type")
+    return format_cpus(numbers_of_octets(value)) if is_cpus else format_device_limits(value)
+
+
+def _is_octet(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _OCTET_MAX
+
+
+def _is_limit(value: object) -> bool:
+    return isinstance(value, tuple) and [type(each) for each in value] == [str, int]

@@ -13,7 +13,7 @@ from podslice.model.manager import Manager
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.dbus import wire
-from podslice.systemd.manager_calls import path_of
+from podslice.systemd.signals import path_of
 
 T = TypeVar("T")
 

@@ -23,9 +23,8 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.compose.manifest import draft_pod, join_problems
 from podslice.compose.override import make_override, unsupported_by
 from podslice.compose.project import read_project
-from podslice.compose.resolver import parse_resolved
 from podslice.compose.settings import Settings, parse_budget
-from podslice.compose.tools import ComposeTool
+from podslice.compose.tools import ComposeTool, parse_resolved
 from podslice.compose.yaml_text import format_yaml
 from podslice.errors import Severity
 from podslice.inputs.manifest.load import read_manifest

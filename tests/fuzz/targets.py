@@ -24,9 +24,8 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.compose.manifest import draft_pod, join_problems
 from podslice.compose.override import make_override, unsupported_by
 from podslice.compose.project import read_project
-from podslice.compose.resolver import parse_resolved
 from podslice.compose.settings import Settings
-from podslice.compose.tools import ComposeTool
+from podslice.compose.tools import ComposeTool, parse_resolved
 from podslice.compose.yaml_text import format_yaml
 from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem, Severity
 from podslice.inputs.budget import Budget, Exhausted
@@ -58,10 +57,9 @@ from podslice.store.level_record import LevelRecord
 from podslice.store.usage_files import UsageFiles
 from podslice.systemd import journalctl
 from podslice.systemd.bus import error_of
-from podslice.systemd.change_signals import ChangeSignals
-from podslice.systemd.dbus import handshake, wire
+from podslice.systemd.dbus import connection, wire
 from podslice.systemd.dbus.connection import Connection, Peer
-from podslice.systemd.jobs import Jobs
+from podslice.systemd.signals import ChangeSignals, Jobs
 from podslice.usage.prometheus_history import (
     make_history,
     make_pod_history,
@@ -177,7 +175,7 @@ def run_handshake(data: bytes) -> None:
         theirs.sendall(data[:65_536])
         theirs.shutdown(socket.SHUT_WR)
         with contextlib.suppress(OSError, EOFError, ValueError):
-            assert asyncio.run(handshake.authenticate(ours)) in (True, False)
+            assert asyncio.run(connection.authenticate(ours)) in (True, False)
 
 
 def run_manifest(data: bytes, name: str) -> None:

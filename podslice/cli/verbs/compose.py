@@ -22,16 +22,20 @@ from podslice.cli.views.problem_lines import problem_lines
 from podslice.compose.manifest import PodDraft, draft_pod, join_problems
 from podslice.compose.override import make_override, unsupported_by
 from podslice.compose.project import Project, read_project
-from podslice.compose.resolver import (
+from podslice.compose.settings import Settings, parse_budget
+from podslice.compose.tools import (
+    HEAD,
+    OVERRIDE,
+    ComposeTool,
+    ProjectFiles,
     find_files,
     find_tool,
     foreign_overrides,
     parse_resolved,
     profile_names,
     resolve,
+    up_command,
 )
-from podslice.compose.settings import Settings, parse_budget
-from podslice.compose.tools import HEAD, OVERRIDE, ComposeTool, ProjectFiles, up_command
 from podslice.compose.yaml_text import format_yaml
 from podslice.doctor.facts import installed_runtimes
 from podslice.doctor.runtime_drivers import SYSTEMD

@@ -40,7 +40,7 @@ from podslice.reconcile.assess import assess
 from podslice.reconcile.report import Outcome
 from podslice.store.container_failures import ContainerFailures
 from podslice.systemd.journal import Journal
-from podslice.systemd.journal_access import reading_command
+from podslice.systemd.journalctl import reading_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

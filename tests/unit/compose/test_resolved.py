@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.compose.resolver import parse_resolved
+from podslice.compose.tools import parse_resolved
 from podslice.errors import InputError
 from podslice.inputs.limits import BYTES_MAX, VALUES_MAX
 

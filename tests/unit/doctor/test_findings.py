@@ -3,7 +3,7 @@
 import pytest
 
 from podslice.doctor.facts import SystemdReply
-from podslice.doctor.finding import FindingState
+from podslice.doctor.findings import FindingState
 from podslice.errors import HostError, warning
 from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.manager import user_manager

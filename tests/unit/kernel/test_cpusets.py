@@ -1,6 +1,6 @@
 import pytest
 
-from podslice.kernel.cpusets import read_possible
+from podslice.kernel.host import read_possible
 from tests.unit.builders import make_files
 
 

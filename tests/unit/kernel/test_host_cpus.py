@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import HostError
-from podslice.kernel.host_cpus import read_cpu_topology
+from podslice.kernel.host import read_cpu_topology
 from podslice.model.config import TopologyManagerPolicy
 from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology

@@ -2,8 +2,7 @@
 
 import pytest
 
-from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.open_group import OpenGroup
+from podslice.kernel.cgroup import CgroupFs, OpenGroup
 from tests.unit.agent.fakes import Oomd
 
 GROUP = "/kubepods.slice/a.scope"

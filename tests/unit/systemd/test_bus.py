@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.systemd.dbus.handshake import socket_path
+from podslice.systemd.dbus.connection import socket_path
 
 
 @pytest.mark.parametrize(

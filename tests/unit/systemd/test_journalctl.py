@@ -6,7 +6,7 @@ import os
 import pytest
 
 from podslice.errors import HostError
-from podslice.systemd import journal_access
+from podslice.systemd import journalctl as module
 from podslice.systemd.journalctl import LogQuery, read_messages
 from tests.unit.builders import USER
 
@@ -19,7 +19,7 @@ def journalctl(allow_effects, tmp_path, monkeypatch):
     files = tmp_path / "journal/0123"
     files.mkdir(parents=True)
     (files / "system.journal").touch()
-    monkeypatch.setattr(journal_access, "JOURNAL_DIRECTORIES", (tmp_path / "journal",))
+    monkeypatch.setattr(module, "JOURNAL_DIRECTORIES", (tmp_path / "journal",))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def make(script):

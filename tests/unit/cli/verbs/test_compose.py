@@ -6,7 +6,7 @@ import sys
 import pytest
 import yaml
 
-from podslice.compose import resolver
+from podslice.compose import tools
 from podslice.compose.tools import HEAD
 from podslice.errors import EXCERPT_MAX
 from tests.unit.doctor.hosts import program
@@ -255,7 +255,7 @@ def test_a_podman_compose_that_cannot_resolve(podslice, files, install):
 
 
 def test_a_tool_that_does_not_end(podslice, files, install, monkeypatch):
-    monkeypatch.setattr(resolver, "WAIT_SEC", 0.05)
+    monkeypatch.setattr(tools, "WAIT_SEC", 0.05)
     files({"compose.yaml": ""})
     install("docker-compose", "while :; do :; done")
     ended = podslice("compose")

@@ -9,7 +9,6 @@ import pytest
 
 from podslice.cli.interrupts import Interrupted
 from podslice.model.event import Kind
-from podslice.systemd import journal_access
 from podslice.systemd import journalctl as module
 from podslice.systemd.journalctl import Query, parse
 from tests.unit.builders import USER
@@ -48,7 +47,7 @@ def journalctl(allow_effects, tmp_path, monkeypatch):
     files = tmp_path / "journal" / "0123"
     files.mkdir(parents=True)
     (files / "system.journal").touch()
-    monkeypatch.setattr(journal_access, "JOURNAL_DIRECTORIES", (tmp_path / "journal",))
+    monkeypatch.setattr(module, "JOURNAL_DIRECTORIES", (tmp_path / "journal",))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def make(*entries, code=0, stderr="", rejects=""):

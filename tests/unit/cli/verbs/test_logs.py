@@ -4,7 +4,7 @@ import pytest
 
 from podslice.model.manager import SYSTEM, user_manager
 from podslice.processes import launch, runtimes
-from podslice.systemd import journal_access, journalctl
+from podslice.systemd import journalctl
 from podslice.systemd.journalctl import LogQuery
 from tests.unit.builders import USER, make_files
 
@@ -27,7 +27,7 @@ def shop(memory, podslice, files, monkeypatch, tmp_path, allow_effects):
     """The pod is applied; return the arguments of journalctl for arguments of `logs`."""
     (tmp_path / "journal/0123").mkdir(parents=True)
     (tmp_path / "journal/0123/system.journal").touch()
-    monkeypatch.setattr(journal_access, "JOURNAL_DIRECTORIES", (tmp_path / "journal",))
+    monkeypatch.setattr(journalctl, "JOURNAL_DIRECTORIES", (tmp_path / "journal",))
     monkeypatch.setattr(journalctl.shutil, "which", lambda _: "/bin/true")
     executed = []
 
@@ -166,10 +166,10 @@ def test_without_a_readable_journal_there_are_no_messages(shop, podslice, monkey
 def test_a_user_without_access_to_the_journal_reads_it_with_sudo(shop, monkeypatch, tmp_path):
     manager = user_manager(1000, {"XDG_RUNTIME_DIR": "/run/user/1000", "HOME": "/home/ada"})
     monkeypatch.setattr(journalctl.os, "geteuid", lambda: 1000)
-    assert journal_access.reading_command(APP[1], manager) == f"journalctl --user -u {APP[1]}"
+    assert journalctl.reading_command(APP[1], manager) == f"journalctl --user -u {APP[1]}"
     (tmp_path / "journal/0123/system.journal").unlink()
-    assert journal_access.reading_command(APP[1], SYSTEM) == f"journalctl -u {APP[1]}"
-    assert journal_access.reading_command(APP[1], manager) == (
+    assert journalctl.reading_command(APP[1], SYSTEM) == f"journalctl -u {APP[1]}"
+    assert journalctl.reading_command(APP[1], manager) == (
         f"sudo journalctl _SYSTEMD_USER_UNIT={APP[1]}"
     )
 

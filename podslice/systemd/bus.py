@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, assert_never
+from typing import Self, TypeVar, assert_never
 
 from podslice.errors import (
     BadProperty,
@@ -25,6 +24,7 @@ from podslice.errors import (
     UnitExists,
 )
 from podslice.kernel.host import read_possible
+from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.manager import Manager
 from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import (
@@ -36,6 +36,7 @@ from podslice.model.unit import (
     UnitName,
     Value,
 )
+from podslice.model.unit_definition import UnitDefinition
 from podslice.systemd.call_checks import check_change, check_name, is_changeable, kind_of
 from podslice.systemd.client import (
     Attach,
@@ -67,10 +68,6 @@ from podslice.systemd.observe_units import (
 from podslice.systemd.signals import MATCH, MATCHES, ChangeSignals, Jobs
 from podslice.systemd.slice_files import SliceFiles
 from podslice.systemd.tasks import run_concurrently
-
-if TYPE_CHECKING:
-    from podslice.model.inspected_unit import InspectedUnit
-    from podslice.model.unit_definition import UnitDefinition
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +162,7 @@ class Bus(Client):
     async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
         if not patterns:
             return ()
-        return await self._insist(partial(_list_units, patterns))
+        return await self._insist(lambda calls: calls.list_units(patterns))
 
     async def inspect(self, name: UnitName) -> InspectedUnit | None:
         check_name(name)
@@ -189,8 +186,10 @@ class Bus(Client):
                     again = partial(_start_all_again, units)
                     await self._insist(partial(_start_all, units), again=again)
             case StartTimer(timer=timer, service=service):
-                again = partial(_start_timer_again, timer, service)
-                await self._insist(partial(_start_timer, timer, service), again=again)
+                await self._insist(
+                    lambda calls: calls.start_transient(timer, service),
+                    again=partial(_start_timer_again, timer, service),
+                )
             case StartExisting(name=name, timeout_sec=timeout_sec):
                 await self._insist(lambda calls: calls.start_loaded(name, timeout_sec))
             case Restart(name=name):
@@ -207,9 +206,9 @@ class Bus(Client):
                 if names:
                     await self._insist(partial(_stop_all, names))
             case Kill(name=name, signal_number=number):
-                await self._insist(partial(_kill, name, number))
+                await self._insist(lambda calls: calls.kill(name, number))
             case ResetFailed(name=name):
-                await self._insist(partial(_reset_failed, name))
+                await self._insist(lambda calls: calls.reset_failed(name))
             case _:
                 assert_never(change)
 
@@ -255,14 +254,10 @@ class Bus(Client):
 
 async def _caps(manager: Manager, calls: ManagerCalls) -> Caps:
     version = await calls.version()
-    pidfds = version >= PROPERTIES["PIDFDs"].since and calls.takes_descriptors
+    pidfds = version >= PROPERTIES["PIDFDs"].since and calls.connection.takes_descriptors
     has_count = version >= _RELOAD_COUNT_SINCE
     reload_count = int(await calls.own_property("ReloadCount")) if has_count else None
     return Caps(systemd_version=version, manager=manager, pidfds=pidfds, reload_count=reload_count)
-
-
-async def _list_units(patterns: Sequence[str], calls: ManagerCalls) -> tuple[ListedUnit, ...]:
-    return tuple(await calls.list_units(patterns))
 
 
 async def _start(unit: TransientUnit, calls: ManagerCalls) -> None:
@@ -272,7 +267,7 @@ async def _start(unit: TransientUnit, calls: ManagerCalls) -> None:
         state = await calls.unit_property(unit.name, "ActiveState")
         if state == "failed":
             # once reset, systemd unloads it, and the name is free
-            await _reset_failed(unit.name, calls)
+            await calls.reset_failed(unit.name)
             await calls.start_transient(unit)
         elif state == "inactive" and kind_of(unit.name) is UnitKind.MOUNT:
             # it was unmounted externally, while a container ordered after it keeps it loaded
@@ -314,8 +309,7 @@ async def _start_again(unit: TransientUnit, calls: ManagerCalls) -> None:
 async def _start_all(units: Sequence[TransientUnit], calls: ManagerCalls) -> None:
     names = tuple(unit.name for unit in units)
     # Requires, not Wants: a unit that does not come up fails the job
-    relations: dict[str, Value] = {"Requires": names, "After": names}
-    await calls.run_waiter(_unique_slice(), relations, units, _format_names(names))
+    await calls.run_waiter(names, {"Requires": names, "After": names}, units)
 
 
 async def _start_all_again(units: Sequence[TransientUnit], calls: ManagerCalls) -> None:
@@ -323,10 +317,6 @@ async def _start_all_again(units: Sequence[TransientUnit], calls: ManagerCalls) 
         await _start_all(units, calls)
     except UnitExists:
         await run_concurrently(_start_again(unit, calls) for unit in units)
-
-
-async def _start_timer(timer: TransientUnit, service: TransientUnit, calls: ManagerCalls) -> None:
-    await calls.start_transient(timer, service)
 
 
 async def _start_timer_again(
@@ -370,11 +360,6 @@ async def _change(name: UnitName, values: Mapping[str, Value], calls: ManagerCal
     await calls.set_properties(name, values)
 
 
-async def _kill(name: UnitName, signal_number: int, calls: ManagerCalls) -> None:
-    with suppress(NoSuchUnit):
-        await calls.kill(name, signal_number)
-
-
 async def _stop(name: UnitName, timeout_sec: float | None, calls: ManagerCalls) -> None:
     with suppress(NoSuchUnit):
         await calls.stop(name, timeout_sec)
@@ -382,29 +367,14 @@ async def _stop(name: UnitName, timeout_sec: float | None, calls: ManagerCalls) 
             await calls.reset_failed(name)
 
 
-async def _stop_all(names: Sequence[UnitName], calls: ManagerCalls) -> None:
-    relations: dict[str, Value] = {"Conflicts": tuple(names), "After": tuple(names)}
-    await calls.run_waiter(_unique_slice(), relations, (), _format_names(names))
-    await run_concurrently(_reset_failed(name, calls) for name in names if _can_fail(name))
-
-
-async def _reset_failed(name: UnitName, calls: ManagerCalls) -> None:
-    with suppress(NoSuchUnit):
-        await calls.reset_failed(name)
+async def _stop_all(names: tuple[UnitName, ...], calls: ManagerCalls) -> None:
+    await calls.run_waiter(names, {"Conflicts": names, "After": names}, ())
+    await run_concurrently(calls.reset_failed(name) for name in names if _can_fail(name))
 
 
 def _can_fail(name: UnitName) -> bool:
     """Return whether a unit can be in the state "failed", which slices cannot."""
     return not name.endswith(".slice")
-
-
-def _unique_slice() -> UnitName:
-    """Return a unique name; without dashes, which would create parents that remain."""
-    return UnitName(f"podslicebatch{os.urandom(8).hex()}.slice")
-
-
-def _format_names(names: Sequence[UnitName]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 _BUS = "org.freedesktop.DBus.Error."

@@ -9,14 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import ClassVar, Self
 
 from podslice.model.container_exit import ContainerExit
+from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.unit import Caps, ListedUnit, ObservedUnit, TransientUnit, UnitName, Value
-
-if TYPE_CHECKING:
-    from podslice.model.inspected_unit import InspectedUnit
-    from podslice.model.unit_definition import UnitDefinition
+from podslice.model.unit_definition import UnitDefinition
 
 OnChange = Callable[[UnitName | None], None]
 """Called when a unit may have changed; with None, when any unit may have.
@@ -82,77 +80,10 @@ class StartTimer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartExisting:
-    """Start a unit that has a file."""
-
-    name: UnitName
-    timeout_sec: float | None
-
-    @property
-    def names(self) -> tuple[UnitName, ...]:
-        """The units that it concerns."""
-        return (self.name,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
-    """Restart a unit that has a file."""
-
-    name: UnitName
-
-    @property
-    def names(self) -> tuple[UnitName, ...]:
-        """The units that it concerns."""
-        return (self.name,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reload:
     """Have systemd read all unit files again."""
 
-    @property
-    def names(self) -> tuple[UnitName, ...]:
-        """The units that it concerns."""
-        return ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetValues:
-    """Change properties of a loaded unit."""
-
-    name: UnitName
-    properties: Mapping[str, Value]
-
-    @property
-    def names(self) -> tuple[UnitName, ...]:
-        """The units that it concerns."""
-        return (self.name,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attach:
-    """Move processes into a scope or service."""
-
-    name: UnitName
-    pids: tuple[int, ...]
-
-    @property
-    def names(self) -> tuple[UnitName, ...]:
-        """The units that it concerns."""
-        return (self.name,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """Stop a unit with all units below it."""
-
-    name: UnitName
-    timeout_sec: float | None
-
-    @property
-    def names(self) -> tuple[UnitName, ...]:
-        """The units that it concerns."""
-        return (self.name,)
+    names: ClassVar[tuple[UnitName, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +94,10 @@ class StopBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kill:
-    """Send a signal to the processes of a unit and of the units below it."""
+class _OneUnit:
+    """A change of one unit."""
 
     name: UnitName
-    signal_number: int
 
     @property
     def names(self) -> tuple[UnitName, ...]:
@@ -176,15 +106,48 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResetFailed:
+class StartExisting(_OneUnit):
+    """Start a unit that has a file."""
+
+    timeout_sec: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart(_OneUnit):
+    """Restart a unit that has a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetValues(_OneUnit):
+    """Change properties of a loaded unit."""
+
+    properties: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach(_OneUnit):
+    """Move processes into a scope or service."""
+
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop(_OneUnit):
+    """Stop a unit with all units below it."""
+
+    timeout_sec: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill(_OneUnit):
+    """Send a signal to the processes of a unit and of the units below it."""
+
+    signal_number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetFailed(_OneUnit):
     """Reset the failed state of a unit."""
-
-    name: UnitName
-
-    @property
-    def names(self) -> tuple[UnitName, ...]:
-        """The units that it concerns."""
-        return (self.name,)
 
 
 Change = (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Awaitable, Collection, Mapping, Sequence
+from contextlib import suppress
 from operator import attrgetter
 
-from podslice.errors import BadMessage, JobFailed
+from podslice.errors import BadMessage, JobFailed, NoSuchUnit
 from podslice.model.cpu_list import format_cpus, numbers_of_octets, octets_of_numbers, parse_cpus
 from podslice.model.device_limits import DeviceLimits, format_device_limits, parse_device_limits
 from podslice.model.properties import OBSERVED, PROPERTIES
@@ -69,11 +71,6 @@ class ManagerCalls:
         self.connection = connection
         self._jobs = jobs
 
-    @property
-    def takes_descriptors(self) -> bool:
-        """Return whether its calls can carry descriptors."""
-        return self.connection.takes_descriptors
-
     async def subscribe(self) -> None:
         """Subscribe to signals about units for the lifetime of the connection."""
         await self.call("Subscribe", "", about="systemd's signals")
@@ -97,7 +94,7 @@ class ManagerCalls:
         (value,) = reply.body("v")
         return _typed(key, value)
 
-    async def list_units(self, patterns: Sequence[str]) -> list[ListedUnit]:
+    async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
         """Return the loaded units of known kinds that match a pattern, by name; all without patterns."""
         about = " ".join(patterns)
         reply = await self.call("ListUnitsByPatterns", "asas", [], list(patterns), about=about)
@@ -112,7 +109,7 @@ class ManagerCalls:
             for name, words, load_state, state, *_ in rows
             if name.endswith(_SUFFIXES) and load_state != "not-found"
         ]
-        return sorted(units, key=attrgetter("name"))
+        return tuple(sorted(units, key=attrgetter("name")))
 
     async def check_loaded(self, name: UnitName) -> None:
         """Check that a unit is loaded; most other calls would load it.
@@ -192,21 +189,24 @@ class ManagerCalls:
         await self.call("AttachProcessesToUnit", "ssau", name, "", list(pids), about=name)
 
     async def kill(self, name: UnitName, signal_number: int) -> None:
-        """Send a signal to every process in a unit's control group and below."""
-        await self.call("KillUnit", "ssi", name, "all", signal_number, about=name)
+        """Send a signal to every process in a unit's control group and below, if it is loaded."""
+        with suppress(NoSuchUnit):
+            await self.call("KillUnit", "ssi", name, "all", signal_number, about=name)
 
     async def run_waiter(
         self,
-        name: UnitName,
+        names: Sequence[UnitName],
         relations: Mapping[str, Value],
         units: Sequence[TransientUnit],
-        about: str,
     ) -> None:
         """Start a temporary slice whose job finishes after those of the units it names.
 
         systemd stops an unneeded slice by itself, so it is removed even if this process is killed.
         Stopping it here unloads the units that it names sooner.
         """
+        # unique, and without dashes, which would create parents that remain
+        name = UnitName(f"podslicebatch{os.urandom(8).hex()}.slice")
+        about = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         waiter: dict[str, Value] = {
             "Description": f"podslice waiting for {about}",
             "DefaultDependencies": False,
@@ -224,8 +224,9 @@ class ManagerCalls:
         await self.call("SetUnitProperties", "sba(sv)", name, True, encoded, about=name)  # noqa: FBT003 - a value of the bus
 
     async def reset_failed(self, name: UnitName) -> None:
-        """Reset the failed state of a unit."""
-        await self.call("ResetFailedUnit", "s", name, about=name)
+        """Reset the failed state of a unit, if it is loaded."""
+        with suppress(NoSuchUnit):
+            await self.call("ResetFailedUnit", "s", name, about=name)
 
     async def _run(
         self, call: Awaitable[Received], about: str, *, timeout_sec: float | None = None

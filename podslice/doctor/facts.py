@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from podslice.doctor.runtime_drivers import Runtime, Surroundings, read_runtimes
 from podslice.errors import HostError, Problem
-from podslice.kernel.host import cgroup2_options
-from podslice.kernel.text import read_text, read_value, split_lines, split_words
+from podslice.kernel.host import cgroup2_options, read_meminfo
+from podslice.kernel.text import read_value, read_value_or_empty, split_words
 from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.manager import SYSTEM, Manager
 
@@ -131,22 +131,21 @@ def read_facts(systemd: SystemdReply, subject: Subject, root: Path = Path("/")) 
     """
     manager = subject.manager
     try:
-        swap_bytes = _swap_bytes(root)
+        swap_bytes = read_meminfo(root).get("SwapTotal", 0)
         kernel = read_value(root / "proc/sys/kernel/osrelease")
         oom_score_adj = int(read_value(root / "proc/self/oom_score_adj"))
     except (OSError, ValueError) as error:
         raise HostError(f"this host cannot be read: {error}; is /proc mounted?") from error
     layout = _layout(root)
-    first_process = _text_or_nothing(root / "proc/1/comm")
     group = PurePosixPath(manager.path_of(subject.control_group))
     return Facts(
         manager=manager,
         systemd=systemd,
         uid=subject.uid,
         session=_session(manager.uid, manager, root) if manager.uid is not None else None,
-        first_process=first_process,
+        first_process=read_value_or_empty(root / "proc/1/comm"),
         kernel=kernel,
-        command_line=frozenset(split_words(_text_or_nothing(root / "proc/cmdline"))),
+        command_line=frozenset(split_words(read_value_or_empty(root / "proc/cmdline"))),
         layout=layout,
         mount_options=cgroup2_options(root),
         controllers=_controllers(root, layout, manager),
@@ -154,7 +153,8 @@ def read_facts(systemd: SystemdReply, subject: Subject, root: Path = Path("/")) 
         cgroup_root=subject.cgroup_root,
         slice_controllers=_controllers_of(root, group) if layout is Layout.V2 else None,
         hugetlb=_hugetlb(root, layout, group),
-        has_pressure=_is_readable(root / "proc/pressure/memory"),
+        # the kernel may list the file, and deny to read it
+        has_pressure=bool(read_value_or_empty(root / "proc/pressure/memory")),
         swap_bytes=swap_bytes,
         oom_score_adj=oom_score_adj,
         has_manifest_dir=(root / "etc/podslice/manifests").is_dir(),
@@ -168,7 +168,7 @@ def installed_runtimes(manager: Manager, root: Path = Path("/")) -> tuple[Runtim
         root=root,
         uid=manager.uid,
         config_directory=manager.config_directory,
-        has_systemd=_text_or_nothing(root / "proc/1/comm") == "systemd",
+        has_systemd=read_value_or_empty(root / "proc/1/comm") == "systemd",
         is_v2=_layout(root) is Layout.V2,
     )
     return read_runtimes(surroundings)
@@ -202,25 +202,16 @@ def _hugetlb(root: Path, layout: Layout, group: PurePosixPath) -> Hugetlb:
     counts = (root / "sys/kernel/mm/hugepages").glob("*/nr_hugepages")
     stops_at = None
     for above in reversed(group.parents):
-        path = root / _CGROUP / above.relative_to("/") / "cgroup.subtree_control"
-        enabled = _words(path)
+        enabled = _words(root / _CGROUP / above.relative_to("/") / "cgroup.subtree_control")
         if enabled is not None and "hugetlb" not in enabled:
             stops_at = str(above)
             break
     known = _words(root / _CGROUP / "cgroup.controllers") or frozenset()
     return Hugetlb(
-        pages=sum(int(_text_or_nothing(path) or 0) for path in counts),
+        pages=sum(int(read_value_or_empty(path) or 0) for path in counts),
         known=layout is Layout.V2 and "hugetlb" in known,
         stops_at=stops_at,
     )
-
-
-def _swap_bytes(root: Path) -> int:
-    for line in split_lines(read_text(root / "proc/meminfo")):
-        key, _, value = line.partition(":")
-        if key == "SwapTotal":
-            return int(split_words(value)[0]) * 1024
-    return 0
 
 
 def _session(uid: int, manager: Manager, root: Path) -> Session:
@@ -244,23 +235,8 @@ def _owner(path: Path) -> int | None:
         return None
 
 
-def _is_readable(path: Path) -> bool:
-    """Return whether a file can be read, which the kernel may deny although it lists it."""
-    try:
-        return bool(read_text(path))
-    except OSError:
-        return False
-
-
 def _words(path: Path) -> frozenset[str] | None:
     try:
         return frozenset(split_words(read_value(path)))
     except OSError:
         return None
-
-
-def _text_or_nothing(path: Path) -> str:
-    try:
-        return read_value(path)
-    except OSError:
-        return ""

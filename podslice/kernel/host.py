@@ -272,12 +272,12 @@ def read_cpu_topology(root: Path = Path("/")) -> CpuTopology:
     pkg/kubelet/cm/cpumanager/topology/topology.go, getUniqueCoreID, getUncoreCacheID.
     """
     try:
-        return _read(root)
+        return _read_cpu_topology(root)
     except (OSError, ValueError) as error:
         raise HostError(f"the topology of this host's CPUs can't be read: {error}") from error
 
 
-def _read(root: Path) -> CpuTopology:
+def _read_cpu_topology(root: Path) -> CpuTopology:
     cpus = available_cpus(root)
     cpu_dirs = {cpu: root / _SYSTEM / f"cpu/cpu{cpu}" for cpu in cpus}
     cores = _groups(cpus, lambda cpu: _list(cpu_dirs[cpu] / "topology/core_cpus_list"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.text import read_value
+from podslice.kernel.text import read_value_or_empty
 from podslice.model.cpu_group import DEFAULT_WEIGHT, CpuGroup
 from podslice.model.cpu_list import parse_cpus
 from podslice.model.manager import Manager
@@ -31,11 +31,11 @@ def read_host_slices(cgroups: CgroupFs, manager: Manager) -> tuple[CpuGroup, ...
     if not cgroups.is_v2 or not top.is_dir():
         return usual_slices(manager)
     paths = sorted(path for path in top.glob("*.slice") if is_unit_name(path.name))
-    return tuple(_read_slice(path) for path in paths if _has_processes(path))
-
-
-def _has_processes(path: Path) -> bool:
-    return "populated 1" in _read(path / "cgroup.events")
+    return tuple(
+        _read_slice(path)
+        for path in paths
+        if "populated 1" in read_value_or_empty(path / "cgroup.events")
+    )
 
 
 def _read_slice(path: Path) -> CpuGroup:
@@ -43,19 +43,12 @@ def _read_slice(path: Path) -> CpuGroup:
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpu.weight, cpu.max, cpuset.cpus.
     """
-    weight = _read(path / "cpu.weight")
-    quota_usec, _, period_usec = _read(path / "cpu.max").partition(" ")
-    cpus = _read(path / "cpuset.cpus")
+    weight = read_value_or_empty(path / "cpu.weight")
+    quota_usec, _, period_usec = read_value_or_empty(path / "cpu.max").partition(" ")
+    cpus = read_value_or_empty(path / "cpuset.cpus")
     return CpuGroup(
         name=path.name,
         weight=int(weight) if weight.isdigit() else DEFAULT_WEIGHT,
         quota_milli=1000 * int(quota_usec) // int(period_usec) if quota_usec.isdigit() else None,
         cpus=frozenset(parse_cpus(cpus)) or None,
     )
-
-
-def _read(path: Path) -> str:
-    try:
-        return read_value(path)
-    except OSError:
-        return ""

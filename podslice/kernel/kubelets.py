@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from podslice.kernel.text import read_value, split_lines, split_words
+from podslice.kernel.text import read_value_or_empty, split_lines, split_words
 from podslice.model.kubelet import Kubelet
 
 _UNSET = str(2**32 - 1)
@@ -57,27 +58,24 @@ def find_kubelets(root: Path = Path("/")) -> Iterator[Kubelet | None]:
     """
     # strings: paths as objects take as long as the reading
     proc = f"{root}/proc"
-    own_login = _value(f"{proc}/1/loginuid")
-    for pid in _ids(proc):
-        yield _kubelet(pid, f"{proc}/{pid}", own_login)
-
-
-def _ids(proc: str) -> list[str]:
-    try:
-        return [name for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208 - thousands
-    except OSError:
-        return []
+    own_login = read_value_or_empty(f"{proc}/1/loginuid")
+    with suppress(OSError):
+        for pid in os.listdir(proc):  # noqa: PTH208 - thousands
+            if pid.isdecimal():
+                yield _kubelet(pid, f"{proc}/{pid}", own_login)
 
 
 def _kubelet(pid: str, process: str, own_login: str) -> Kubelet | None:
-    name = _value(f"{process}/comm")
+    name = read_value_or_empty(f"{process}/comm")
     if name not in _PROGRAMS:
         return None
     # a program that sets its title writes it as one argument
-    words = split_words(_value(f"{process}/cmdline").replace("\0", " "))
+    words = split_words(read_value_or_empty(f"{process}/cmdline").replace("\0", " "))
     if not _PROGRAMS[name](words[1:]):
         return None
-    if not _is_of_the_host(process) or not _is_of_no_user(process, own_login):
+    # it belongs to no login, to root's, or to that of process 1
+    is_of_no_user = read_value_or_empty(f"{process}/loginuid") in {"", "0", _UNSET, own_login}
+    if not is_of_no_user or not _is_of_the_host(process):
         return None
     return Kubelet(pid=int(pid), name=name)
 
@@ -88,18 +86,6 @@ def _is_of_the_host(process: str) -> bool:
     Source: proc_pid_status(5), Uid (real, effective, saved, file system) and NSpid, which has one
     id more for each namespace further down.
     """
-    lines = (line.partition(":") for line in split_lines(_value(f"{process}/status")))
+    lines = (line.partition(":") for line in split_lines(read_value_or_empty(f"{process}/status")))
     fields = {key: split_words(value) for key, _, value in lines}
     return set(fields.get("Uid", ())) == {"0"} and len(fields.get("NSpid", ())) <= 1
-
-
-def _is_of_no_user(process: str, own_login: str) -> bool:
-    """Return whether a process belongs to no login, to root's, or to that of process 1."""
-    return _value(f"{process}/loginuid") in {"", "0", _UNSET, own_login}
-
-
-def _value(path: str) -> str:
-    try:
-        return read_value(path)
-    except OSError:
-        return ""

@@ -47,6 +47,14 @@ def read_value(path: str | Path) -> str:
     return read_text(path).removesuffix("\n")
 
 
+def read_value_or_empty(path: str | Path) -> str:
+    """Return the text of a file that holds a single line; empty if it cannot be read."""
+    try:
+        return read_value(path)
+    except OSError:
+        return ""
+
+
 def split_lines(text: str) -> list[str]:
     """Split text into lines, at line feeds only.
 

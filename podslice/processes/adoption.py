@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -53,8 +53,7 @@ class AdoptionOutcome(StrEnum):
     NOT_MOVED = "not moved"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adoption:
+class Adoption(NamedTuple):
     """A process and its outcome."""
 
     pid: int
@@ -77,17 +76,12 @@ class Adopted(NamedTuple):
         return int(not all(each.outcome in there for each in self.processes))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     """A process that may move, as observed before."""
 
     process: Process
     handle: PidFd
     is_there: bool
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
 
 
 async def adopt(
@@ -126,7 +120,7 @@ async def adopt(
         arrived = {
             each.pid for each in adopted.processes if each.outcome is AdoptionOutcome.ADOPTED
         }
-        newcomers = [each for each in moving if each.pid in arrived]
+        newcomers = [each.process for each in moving if each.process.pid in arrived]
         for text in _finish(place, newcomers, group, root):
             world.on_note(text)
     return adopted
@@ -168,10 +162,10 @@ class _Gate:
         handles.callback(handle.close)
         process = read_process(pid, self._root)
         if process is None:
-            return _adoption(pid, "?", AdoptionOutcome.ENDED)
+            return Adoption(pid, "?", AdoptionOutcome.ENDED)
         why = self._immovable(process) or self._in_pod(process)
         if why:
-            return _adoption(pid, process.name, AdoptionOutcome.REFUSED, why)
+            return Adoption(pid, process.name, AdoptionOutcome.REFUSED, why)
         home = self._pods.home(process.control_group)
         is_there = home is not None and home.container == self._place.container.name
         return _Candidate(process=process, handle=handle, is_there=is_there)
@@ -179,12 +173,12 @@ class _Gate:
     def _unopened(self, pid: int, error: OSError) -> Adoption:
         process = read_process(pid, self._root)
         if process is None:
-            return _adoption(pid, "?", AdoptionOutcome.REFUSED, "no such process")
+            return Adoption(pid, "?", AdoptionOutcome.REFUSED, "no such process")
         why = error.strerror or str(error)
         if process.leader != pid:
             leader = f"{process.leader} ({process_name(process.leader, self._root)})"
             why = f"it is a thread of process {leader}; adopt that process, with all its threads"
-        return _adoption(pid, process.name, AdoptionOutcome.REFUSED, why)
+        return Adoption(pid, process.name, AdoptionOutcome.REFUSED, why)
 
     def _immovable(self, process: Process) -> str:
         """Return why a process can't move anywhere; empty where it can."""
@@ -237,7 +231,7 @@ async def _move(client: Client, place: Place, wanted: Sequence[_Candidate]) -> d
         try:
             await _move_at_once(client, place, [each])
         except _RACES as error:
-            errors[each.pid] = str(error)
+            errors[each.process.pid] = str(error)
     return errors
 
 
@@ -252,12 +246,12 @@ async def _move_at_once(client: Client, place: Place, wanted: Sequence[_Candidat
         processes: dict[str, Value] = (
             {"PIDFDs": tuple(each.handle.fd for each in first)}
             if caps.pidfds
-            else {"PIDs": tuple(each.pid for each in first)}
+            else {"PIDs": tuple(each.process.pid for each in first)}
         )
         await client.start(scope_of(place, processes))
         wanted = wanted[len(first) :]
     if wanted:
-        await client.attach(name, [each.pid for each in wanted])
+        await client.attach(name, [each.process.pid for each in wanted])
 
 
 async def _unit(client: Client, place: Place) -> ObservedUnit | None:
@@ -280,36 +274,31 @@ def _verify(candidate: _Candidate, group: str, errors: dict[int, str], root: Pat
     # in this order: a process that has not exited afterwards is the one that was read
     now = read_process(before.pid, root)
     if candidate.handle.has_ended or now is None:
-        return _adoption(before.pid, before.name, AdoptionOutcome.ENDED)
+        return Adoption(before.pid, before.name, AdoptionOutcome.ENDED)
     if is_inside(now.control_group, group):
         if candidate.is_there:
-            return _adoption(now.pid, now.name, AdoptionOutcome.THERE)
+            return Adoption(now.pid, now.name, AdoptionOutcome.THERE)
         why = f"from {printable(before.control_group)}"
-        return _adoption(now.pid, now.name, AdoptionOutcome.ADOPTED, why)
+        return Adoption(now.pid, now.name, AdoptionOutcome.ADOPTED, why)
     still = f"it is still in {printable(now.control_group)}"
     error = errors.get(now.pid)
     why = f"{still}: {error}" if error else still
-    return _adoption(now.pid, now.name, AdoptionOutcome.NOT_MOVED, why)
+    return Adoption(now.pid, now.name, AdoptionOutcome.NOT_MOVED, why)
 
 
-def _adoption(pid: int, name: str, outcome: AdoptionOutcome, why: str = "") -> Adoption:
-    return Adoption(pid=pid, name=name, outcome=outcome, why=why)
-
-
-def _finish(place: Place, newcomers: Sequence[_Candidate], group: str, root: Path) -> Iterator[str]:
+def _finish(place: Place, newcomers: Sequence[Process], group: str, root: Path) -> Iterator[str]:
     """Set the oom_score_adj of moved processes; yield notes for the operator."""
-    refused: dict[str, int] = {}
+    refused: Counter[str] = Counter()
     for each in newcomers:
         try:
             set_oom_score_adj(each.pid, place.container.oom_score_adj, root)
         except OSError as error:
-            reason = error.strerror or str(error)
-            refused[reason] = refused.get(reason, 0) + 1
+            refused[error.strerror or str(error)] += 1
     for reason, count in refused.items():
         what = "1 process keeps its" if count == 1 else f"{count} processes keep their"
         yield f"{what} oom_score_adj, not {place.container.oom_score_adj}: {reason}"
     key = place.pod.pod.key
-    services = {PurePosixPath(each.process.control_group).name for each in newcomers}
+    services = {PurePosixPath(each.control_group).name for each in newcomers}
     for service in sorted(each for each in services if each.endswith(".service")):
         yield (
             f"{printable(service)} starts further processes outside the pod; to configure it to"
@@ -327,7 +316,7 @@ def _finish(place: Place, newcomers: Sequence[_Candidate], group: str, root: Pat
         )
 
 
-def _left_behind(newcomers: Iterable[_Candidate], group: str, root: Path) -> Iterator[int]:
+def _left_behind(newcomers: Iterable[Process], group: str, root: Path) -> Iterator[int]:
     """Yield the descendants of processes that are outside the control group."""
     todo = [each.pid for each in newcomers]
     seen = set(todo)

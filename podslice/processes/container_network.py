@@ -53,7 +53,11 @@ def join_network(pid: int) -> None:
         try:
             _set_namespace(network, _NETWORK)
         except PermissionError:
-            _join_user(pid)
+            user = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                _set_namespace(user, _USER)
+            finally:
+                os.close(user)
             _set_namespace(network, _NETWORK)
     finally:
         os.close(network)
@@ -74,26 +78,15 @@ def give_up_rights() -> None:
         _control(_SET_SECUREBITS, _NO_ROOT)
 
 
-def _join_user(pid: int) -> None:
-    descriptor = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _set_namespace(descriptor, _USER)
-    finally:
-        os.close(descriptor)
-
-
 def _set_namespace(descriptor: int, kind: int) -> None:
     # os.setns is in Python 3.12 and later
-    _checked(_library().setns(descriptor, kind))
+    _checked(ctypes.CDLL(None, use_errno=True).setns(descriptor, kind))
 
 
 def _control(option: int, value: int) -> None:
     unused = ctypes.c_ulong(0)
-    _checked(_library().prctl(option, ctypes.c_ulong(value), unused, unused, unused))
-
-
-def _library() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    _checked(prctl(option, ctypes.c_ulong(value), unused, unused, unused))
 
 
 def _checked(result: int) -> None:

@@ -10,7 +10,6 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 from podslice.kernel.cgroup import CgroupFs, OpenGroup
@@ -18,19 +17,9 @@ from podslice.kernel.proc import read_process
 from podslice.model.container_exit import ATTENDED, OOM_KILL, OOMD_KILL, SIGNAL, SUCCESS
 from podslice.processes.target import Place
 
-_FORWARDED = frozenset(
-    {
-        signal.SIGHUP,
-        signal.SIGINT,
-        signal.SIGQUIT,
-        signal.SIGTERM,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGTSTP,
-        signal.SIGTTIN,
-        signal.SIGTTOU,
-    }
-)
+_TO_END = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
+_TO_STOP = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+_FORWARDED = frozenset({*_TO_END, *_TO_STOP, signal.SIGUSR1, signal.SIGUSR2})
 _BLOCKED = _FORWARDED | {signal.SIGCHLD}
 
 _SENT_BY_KERNEL = 0x80
@@ -44,15 +33,15 @@ _NEVER_STARTED = 1
 """The exit code of a child that was abandoned; it is not used."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
     """A child process that waits to be started."""
 
-    pid: int
-    _handle: int
-    _starter: int
-    _mask: set[int]
-    """The signals blocked before."""
+    def __init__(self, pid: int, starter: int, mask: set[int]) -> None:
+        """`starter` lets it begin; `mask` are the signals that were blocked before the fork."""
+        self.pid = pid
+        self._handle = os.pidfd_open(pid)
+        self._starter = starter
+        self._mask = mask
 
     def start(self) -> None:
         """Let the child begin its work."""
@@ -123,7 +112,7 @@ def fork(work: Callable[[], NoReturn]) -> Child:
         finally:
             os._exit(_NEVER_STARTED)
     os.close(started)
-    return Child(pid=pid, _handle=os.pidfd_open(pid), _starter=starter, _mask=before)
+    return Child(pid, starter, before)
 
 
 def is_for_us_alone(received: signal.struct_siginfo, child: int) -> bool:
@@ -221,10 +210,9 @@ def variables_of(status: int, kill: str | None) -> dict[str, str]:
     Source: systemd.exec(5), Environment Variables, $SERVICE_RESULT, $EXIT_CODE and $EXIT_STATUS.
     """
     if os.WIFSIGNALED(status):
-        name = _signal_name(os.WTERMSIG(status))
+        shown = _signal_name(os.WTERMSIG(status))
         dumped = os.WCOREDUMP(status)
-        result = "core-dump" if dumped else SIGNAL
-        code, shown = ("dumped" if dumped else "killed"), name
+        result, code = ("core-dump", "dumped") if dumped else (SIGNAL, "killed")
     else:
         number = os.WEXITSTATUS(status)
         result, code, shown = ("exit-code" if number else SUCCESS), "exited", str(number)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from podslice.errors import HostError, InputError, Problem
-from podslice.kernel.text import read_value
+from podslice.kernel.text import read_value_or_empty
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """The exit codes of shells for commands that can't be started."""
@@ -85,15 +85,11 @@ def stated_variables(stated: Iterable[str], here: Mapping[str, str]) -> dict[str
     for text in stated:
         name, is_valued, value = text.partition("=")
         if not name:
-            problems.append(
-                Problem(where="--env", message=f"{text!r} has no name", hint="write NAME=VALUE")
-            )
+            message, hint = f"{text!r} has no name", "write NAME=VALUE"
+            problems.append(Problem(where="--env", message=message, hint=hint))
         elif not is_valued and name not in here:
-            problems.append(
-                Problem(
-                    where="--env", message=f"{name} is not set here", hint=f"write {name}=VALUE"
-                )
-            )
+            message, hint = f"{name} is not set here", f"write {name}=VALUE"
+            problems.append(Problem(where="--env", message=message, hint=hint))
         else:
             variables[name] = value if is_valued else here[name]
     if problems:
@@ -110,7 +106,8 @@ def set_oom_score_adj(value: int, file: Path = Path("/proc/self/oom_score_adj"))
     try:
         file.write_text(f"{value}")
     except OSError as error:
-        return f"oom_score_adj remains {_read(file)} instead of {value}: {error.strerror}"
+        now = read_value_or_empty(file) or "unchanged"
+        return f"oom_score_adj remains {now} instead of {value}: {error.strerror}"
     return ""
 
 
@@ -133,10 +130,3 @@ def become(command: Invocation) -> NoReturn:
         raise NotRunnable(f"{command.file}: {why}", exit_code=NOT_FOUND) from error
     except OSError as error:
         raise NotRunnable(f"{command.file}: {error.strerror}", exit_code=NOT_EXECUTABLE) from error
-
-
-def _read(file: Path) -> str:
-    try:
-        return read_value(file)
-    except OSError:
-        return "unchanged"

@@ -75,22 +75,12 @@ async def set_phase(world: LiveWorld, key: str, *, initializing: bool) -> Report
     """
     await world.claim(world.client)
     phase = await read_phase(world, key)
-    _refuse_without_phase(phase, world.config.rules)
+    if why := why_no_phase(phase, world.config.rules):
+        hint = f"there is nothing to set; see: podslice phase {key}"
+        raise InputError(Problem(where=f"pod {key}", message=why, hint=hint))
     progress = NO_PROGRESS if initializing else phase.progress._replace(over=True)
     world.store.save_progress(phase.pod.pod.uid, progress)
     return await settle(world, key)
-
-
-def _refuse_without_phase(phase: Phase, rules: Rules) -> None:
-    """Refuse to set the phase of a pod without an init phase.
-
-    Raises:
-        InputError: it has none; the message has the reason.
-    """
-    if why := why_no_phase(phase, rules):
-        key = phase.pod.pod.key
-        hint = f"there is nothing to set; see: podslice phase {key}"
-        raise InputError(Problem(where=f"pod {key}", message=why, hint=hint))
 
 
 def why_no_phase(phase: Phase, rules: Rules) -> str:

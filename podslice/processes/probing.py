@@ -159,30 +159,23 @@ def begin(probes: Mapping[ProbeKind, Probe], now: float) -> ProbedContainer:
     )
 
 
-_OK, _FAILED = 0, 1
-
-
 def in_child(work: Callable[[], bool], timeout_sec: float) -> bool:
     """Run in a child process, which is killed after a time; return whether it succeeds."""
     pid = os.fork()
     if pid == 0:
-        code = _FAILED
+        success = False
         with suppress(BaseException):
-            code = _OK if work() else _FAILED
-        os._exit(code)
+            success = work()
+        os._exit(0 if success else 1)
     descriptor = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
     try:
-        if not _wait(descriptor, timeout_sec):
+        if not poll.poll(timeout_sec * 1000):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     finally:
         os.close(descriptor)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == _OK
-
-
-def _wait(descriptor: int, timeout_sec: float) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(timeout_sec * 1000))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 _UNROUTED = "192.0.2.1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -58,7 +58,7 @@ async def start_scope(
     """
     place = await _free_place(world, key, container)
     started_usec = _now_usec()
-    end = _end_path(world, place, started_usec)
+    end = world.store.end_path(place.pod.pod.uid, place.container.name, started_usec)
     more: dict[str, Value] = {"SendSIGHUP": True} if has_terminal else {}
     # in another PID namespace than systemd's, an id denotes another process
     with closing(PidFd(process(place))) as handle:
@@ -99,9 +99,11 @@ async def start_service(
     """
     place = await _free_place(world, key, container)
     started_usec = _now_usec()
-    end = _end_path(world, place, started_usec)
-    recording = _recording(world, place, end)
-    unit = _service(world, place, invocation, directory, (*recording, *_commands(on_end(place))))
+    end = world.store.end_path(place.pod.pod.uid, place.container.name, started_usec)
+    at_end = [*_recording(world, place, end)]
+    if command := on_end(place):
+        at_end.append(_command(command[0], command))
+    unit = _service(world, place, invocation, directory, tuple(at_end))
     try:
         await world.client.start(unit)
     except UnitExists as error:
@@ -122,16 +124,12 @@ def save_start(world: LiveWorld, place: Place, started_usec: int | None = None) 
     world.store.save_start(place.pod.pod.uid, place.container.name, at_usec)
 
 
-def _end_path(world: LiveWorld, place: Place, started_usec: int) -> Path:
-    return world.store.end_path(place.pod.pod.uid, place.container.name, started_usec)
-
-
 def _now_usec() -> int:
     return time.time_ns() // 1000
 
 
-def _recording(world: LiveWorld, place: Place, end: Path) -> tuple[Command, ...]:
-    """Return the command with which a service records its end.
+def _recording(world: LiveWorld, place: Place, end: Path) -> Iterator[Command]:
+    """Yield the command with which a service records its end.
 
     It runs in the container's control group, after the processes of the container, for which Python
     is too large. The variables are read from its environment: systemd would expand them in its
@@ -140,13 +138,13 @@ def _recording(world: LiveWorld, place: Place, end: Path) -> tuple[Command, ...]
     sed = shutil.which("sed")
     if sed is None:
         world.on_note(f"sed not found: the end of {place.full_name} will not be recorded")
-        return ()
+        return
     script = f"/^(({'|'.join(VARIABLES)})=|low )/w{end}"
     files = ["/proc/self/environ"]
     if world.cgroups.events(place.slice_group):  # the service will have them, too
         files.append(world.cgroups.events_path(f"{place.slice_group}/{place.service}"))
     command = _command(sed, ("sed", "-n", "-z", "-E", script, *files))
-    return ((*command[:2], True),)
+    yield (*command[:2], True)
 
 
 def _service(
@@ -178,10 +176,6 @@ def volume_variables(world: LiveWorld, pod: PodDecision) -> dict[str, str]:
         )
         for volume in pod.volumes
     }
-
-
-def _commands(command: tuple[str, ...]) -> tuple[Command, ...]:
-    return (_command(command[0], command),) if command else ()
 
 
 def _command(file: str, arguments: tuple[str, ...]) -> Command:

@@ -61,9 +61,11 @@ def find_pod(assessment: Assessment, key: str) -> PodDecision:
             return pod
     names = {pod.pod.name: pod.pod.key for pod in assessment.desired.pods}
     near = get_close_matches(key.rpartition("/")[2], names, n=1)
-    hint = "apply its manifest first: podslice apply -f FILE"
-    if near:
-        hint = f"did you mean {names[near[0]]}?"
+    hint = (
+        f"did you mean {names[near[0]]}?"
+        if near
+        else "apply its manifest first: podslice apply -f FILE"
+    )
     raise HostError(f"pod {key} is not applied; {hint}")
 
 
@@ -127,6 +129,9 @@ def container_properties(place: Place) -> dict[str, Value]:
 
     The unit is delegated, so that more processes can be moved into it and runtimes can nest.
     """
+    caps = place.observed.caps
+    takes, _ = feasible(place.container.scope, place.container.properties, caps)
+    mounts = tuple(volume.unit for volume in place.pod.volumes)
     return {
         "Description": describe_container(place.pod.pod, place.container.name),
         "Slice": place.pod.slice,
@@ -139,21 +144,10 @@ def container_properties(place: Place) -> dict[str, Value]:
         "IOAccounting": True,
         "MemoryAccounting": True,
         "TasksAccounting": True,
-        **_after_volumes(place),
-        **_properties(place),
+        # volumes are unmounted after it has stopped
+        **({"After": mounts} if mounts and not caps.manager.is_user else {}),
+        **{name: property_.value for name, property_ in takes.items()},
     }
-
-
-def _after_volumes(place: Place) -> dict[str, Value]:
-    """Order the unit after its volumes, so that these are unmounted after it has stopped."""
-    mounts = tuple(volume.unit for volume in place.pod.volumes)
-    return {"After": mounts} if mounts and not place.observed.caps.manager.is_user else {}
-
-
-def _properties(place: Place) -> dict[str, Value]:
-    properties = place.container.properties
-    takes, _ = feasible(place.container.scope, properties, place.observed.caps)
-    return {name: property_.value for name, property_ in takes.items()}
 
 
 def scope_of(place: Place, processes: dict[str, Value]) -> TransientUnit:

@@ -201,23 +201,18 @@ def locate(
 ) -> tuple[Located, ...]:
     """Read the location of some processes."""
     pods = PodMap(assessment, services)
-    return tuple(_located(pods, pid, root) for pid in dict.fromkeys(pids))
+    return tuple(_locate(pods, pid, root) for pid in dict.fromkeys(pids))
 
 
-def _located(pods: PodMap, pid: int, root: Path) -> Located:
+def _locate(pods: PodMap, pid: int, root: Path) -> Located:
     process = read_process(pid, root)
     if process is None:
-        return Located(pid=pid, name="?", control_group="", home=None, hint="")
+        return Located(pid, "?", control_group="", home=None, hint="")
     group = process.control_group
     home = pods.home(group)
     may_move = home is None and pid != 1 and not process.is_kernel_thread
-    return Located(
-        pid=pid,
-        name=process.name,
-        control_group=group,
-        home=home,
-        hint=f"podslice adopt POD -c CONTAINER {process.leader}" if may_move else "",
-    )
+    hint = f"podslice adopt POD -c CONTAINER {process.leader}" if may_move else ""
+    return Located(pid, process.name, group, home, hint)
 
 
 def arrange(
@@ -230,6 +225,16 @@ def arrange(
     """Sort processes by their location and the pod that they belong to."""
     pods = PodMap(assessment, services)
     claims = tuple(_claims(assessment, runtimes))
+
+    def running_in(control_group: str) -> tuple[Running, ...]:
+        """Return the processes in a control group and below."""
+        return tuple(
+            Running(pid, name_of(pid))
+            for group, pids in sorted(groups.items())
+            if is_inside(group, control_group)
+            for pid in sorted(pids)
+        )
+
     held: dict[str, list[Running]] = {}
     others: dict[tuple[str, str, str], list[Running]] = {}
     for group, pids in groups.items():
@@ -238,7 +243,7 @@ def arrange(
             in_own = held.setdefault(home.unit, []) if home.container else None
             key = (home.pod, home.unit, home.control_group)
             into = others.setdefault(key, []) if in_own is None else in_own
-            into += (Running(pid=pid, name=name_of(pid)) for pid in pids)
+            into += (Running(pid, name_of(pid)) for pid in pids)
     return Placement(
         held={unit: tuple(sorted(processes)) for unit, processes in held.items()},
         others=tuple(
@@ -246,9 +251,9 @@ def arrange(
             for (pod, unit, group), processes in sorted(others.items())
         ),
         strays=(
-            *_strays_by_name(assessment, pods, groups, name_of),
+            *_strays_by_name(assessment, pods, running_in),
             *_strays_by_label(pods, claims, name_of),
-            *_strays_of_services(assessment, pods, services, groups, name_of),
+            *_strays_of_services(assessment, pods, services, running_in),
         ),
     )
 
@@ -264,24 +269,13 @@ def _other(
 
     The service of a pod of quadlets is podman's, and no container's.
     """
-    own = _PODMAN if unit == podman_service(pod) else None
-    found = next(
-        (
-            claimed
-            for key, claimed in claims
-            if key == pod and is_inside(claimed.control_group, control_group)
-        ),
-        None,
-    )
-    return Other(
-        unit=unit,
-        pod=pod,
-        control_group=control_group,
-        processes=tuple(sorted(processes)),
-        container=found.container if found else None,
-        runtime=found.runtime if found else own,
-        restarts=found.restarts if found else 0,
-    )
+    other = Other(unit, pod, control_group, tuple(sorted(processes)))
+    for key, found in claims:
+        if key == pod and is_inside(found.control_group, control_group):
+            return other._replace(
+                container=found.container, runtime=found.runtime, restarts=found.restarts
+            )
+    return other._replace(runtime=_PODMAN if unit == podman_service(pod) else None)
 
 
 def _claims(
@@ -312,7 +306,7 @@ def _misplaced(assessment: Assessment, pods: PodMap) -> Iterator[ObservedUnit]:
 
 
 def _strays_by_name(
-    assessment: Assessment, pods: PodMap, groups: Groups, name_of: Callable[[int], str]
+    assessment: Assessment, pods: PodMap, running_in: Callable[[str], tuple[Running, ...]]
 ) -> Iterator[Stray]:
     flag = assessment.observed.caps.manager.flag
     for unit in _misplaced(assessment, pods):
@@ -324,7 +318,7 @@ def _strays_by_name(
             what=unit.name,
             found_by="unit name",
             control_group=unit.control_group,
-            processes=_running_in(unit.control_group, groups, name_of),
+            processes=running_in(unit.control_group),
             hint=f"to stop it: systemctl{flag} stop {unit.name}{f'; {start}' if pod else ''}",
         )
 
@@ -341,9 +335,9 @@ def _strays_of_services(
     assessment: Assessment,
     pods: PodMap,
     services: Iterable[PodService],
-    groups: Groups,
-    name_of: Callable[[int], str],
+    running_in: Callable[[str], tuple[Running, ...]],
 ) -> Iterator[Stray]:
+    flag = assessment.observed.caps.manager.flag
     for each in _outside(pods, services):
         unit = each.unit
         yield Stray(
@@ -352,22 +346,9 @@ def _strays_of_services(
             what=unit.name,
             found_by="drop-in",
             control_group=unit.control_group,
-            processes=_running_in(unit.control_group, groups, name_of),
-            hint="to start it in the pod:"
-            f" systemctl{assessment.observed.caps.manager.flag} restart {unit.name}",
+            processes=running_in(unit.control_group),
+            hint=f"to start it in the pod: systemctl{flag} restart {unit.name}",
         )
-
-
-def _running_in(
-    control_group: str, groups: Groups, name_of: Callable[[int], str]
-) -> tuple[Running, ...]:
-    """Return the processes in a control group and below."""
-    return tuple(
-        Running(pid=pid, name=name_of(pid))
-        for group, pids in sorted(groups.items())
-        if is_inside(group, control_group)
-        for pid in sorted(pids)
-    )
 
 
 def _strays_by_label(
@@ -384,6 +365,6 @@ def _strays_by_label(
             what=f"{found.runtime} container {found.name}",
             found_by=found.runtime,
             control_group=found.control_group,
-            processes=(Running(pid=found.pid, name=name_of(found.pid)),),
+            processes=(Running(found.pid, name_of(found.pid)),),
             hint=f"start it again with the options of: podslice cgroup-parent {key} -o {found.runtime}",
         )

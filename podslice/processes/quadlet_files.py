@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from podslice.model.naming import SCOPE_PREFIX
 from podslice.model.unit import GENERATED
 from podslice.processes.volume_data import NAME_BYTES_MAX, VolumeData, replace_file
 from podslice.quadlet.result import ARCHIVE_SUFFIX, File, Quadlets, is_data
-from podslice.quadlet.transition import is_unit
+from podslice.quadlet.transition import PresentPod, is_unit
 
 _BYTES_MAX = 2**20
 _OWNER = re.compile(rb"^Description=.*\b[Pp]od (\S+)$", re.MULTILINE)
@@ -43,15 +44,6 @@ class Directories(NamedTuple):
     def is_data(self, path: Path) -> bool:
         """Return whether a path is that of data of pods."""
         return self.own is not None and path.is_relative_to(self.own)
-
-
-class InstalledPod(NamedTuple):
-    """The files that exist of a pod."""
-
-    files: dict[str, bytes]
-    """The contents by path, as in `File`."""
-    has_data: bool
-    """Whether it has a directory of data."""
 
 
 def installed(manager: Manager) -> Directories:
@@ -88,7 +80,7 @@ def write_quadlets(pods: Iterable[Quadlets], directories: Directories) -> Writte
     pods = tuple(each for each in pods if each.pod not in obstacles)
     present = read_installed(directories)
     stale = sorted(chain.from_iterable(_stale(pod, present.get(pod.pod)) for pod in pods))
-    try:
+    with _host_errors(directories):
         for pod in pods:
             make_directories(pod, directories)
             for file in pod.files:
@@ -96,17 +88,24 @@ def write_quadlets(pods: Iterable[Quadlets], directories: Directories) -> Writte
         kept = {each.path for pod in pods for each in pod.directories}
         for name in stale:
             remove_file(name, directories, kept)
-    except OSError as error:
-        where = error.filename or directories.generator
-        raise HostError(f"{where}: {error.strerror}") from error
     return WrittenQuadlets(
-        written=[str(path_of(each, directories)) for pod in pods for each in pod.files],
+        written=[str(place(each.path, directories)) for pod in pods for each in pod.files],
         removed=[str(place(name, directories)) for name in stale],
         problems=list(chain.from_iterable(obstacles.values())),
     )
 
 
-def _stale(pod: Quadlets, present: InstalledPod | None) -> Iterator[str]:
+@contextmanager
+def _host_errors(directories: Directories) -> Iterator[None]:
+    """Raise a HostError, which names the path, for an error of a file."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or directories.generator
+        raise HostError(f"{where}: {error.strerror}") from error
+
+
+def _stale(pod: Quadlets, present: PresentPod | None) -> Iterator[str]:
     """Yield the files of a pod that it no longer has, or the directory of all its data."""
     if present is None:
         return
@@ -117,11 +116,6 @@ def _stale(pod: Quadlets, present: InstalledPod | None) -> Iterator[str]:
     for name in present.files:
         if name not in wanted and not (is_whole and is_data(name)):
             yield name
-
-
-def path_of(file: File, directories: Directories) -> Path:
-    """Return where a file belongs."""
-    return place(file.path, directories)
 
 
 def place(name: str, directories: Directories) -> Path:
@@ -156,10 +150,8 @@ def find_obstacles(
     for pod in pods:
         problems = list(_unusable(pod, directories))
         if pod.directories:
-            try:
+            with _host_errors(directories):
                 problems += directories.data.read(pod.pod).problems
-            except OSError as error:
-                raise HostError(f"{error.filename}: {error.strerror}") from error
         if problems:
             found[pod.pod] = problems
     return found
@@ -167,7 +159,7 @@ def find_obstacles(
 
 def _unusable(pod: Quadlets, directories: Directories) -> Iterator[Problem]:
     for file in pod.files:
-        path = path_of(file, directories)
+        path = place(file.path, directories)
         for name in file.path.split("/"):
             if name in ("", ".", "..") or "\0" in name:
                 hint = "rename the container or the volume"
@@ -183,8 +175,8 @@ def _unusable(pod: Quadlets, directories: Directories) -> Iterator[Problem]:
                 yield Problem(where=str(path), message=message, hint="remove it")
 
 
-def read_installed(directories: Directories) -> dict[str, InstalledPod]:
-    """Return the files of all pods by pod, `namespace/name`.
+def read_installed(directories: Directories) -> dict[str, PresentPod]:
+    """Return the files of all pods, without states, by pod, `namespace/name`.
 
     Links among the data, and what is not a regular file, are left out.
 
@@ -192,7 +184,7 @@ def read_installed(directories: Directories) -> dict[str, InstalledPod]:
         HostError: a file cannot be read.
     """
     units: dict[str, dict[str, bytes]] = {}
-    try:
+    with _host_errors(directories):
         for path in _list_units(directories):
             if owner := read_owner(path):
                 found = units.setdefault(owner, {})
@@ -203,11 +195,8 @@ def read_installed(directories: Directories) -> dict[str, InstalledPod]:
                         found[each.name] = content
         keys = {*units, *directories.data.pods()}
         data = {key: directories.data.read(key) for key in sorted(keys)}
-    except OSError as error:
-        where = error.filename or directories.generator
-        raise HostError(f"{where}: {error.strerror}") from error
     return {
-        key: InstalledPod(files=units.get(key, {}) | each.files, has_data=each.exists)
+        key: PresentPod(files=units.get(key, {}) | each.files, states={}, has_data=each.exists)
         for key, each in data.items()
     }
 
@@ -223,7 +212,7 @@ def write_file(file: File, directories: Directories) -> None:
     if is_data(file.path):
         directories.data.write(file)
         return
-    path = path_of(file, directories)
+    path = place(file.path, directories)
     path.parent.mkdir(parents=True, exist_ok=True)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -264,7 +253,7 @@ def _foreign(pods: Iterable[Quadlets], directories: Directories) -> Iterator[Pro
     """Yield a problem for each unit that exists and is not of the same pod."""
     for pod in pods:
         for each in (file for file in pod.files if is_unit(file.path)):
-            path = path_of(each, directories)
+            path = place(each.path, directories)
             owner = read_owner(path)
             if owner not in (None, pod.pod):
                 known = f"of pod {owner}" if owner else "not generated by podslice"

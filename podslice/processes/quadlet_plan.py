@@ -8,7 +8,6 @@ from podslice.errors import Problem
 from podslice.model.manager import Manager
 from podslice.model.unit import ListedUnit
 from podslice.processes.quadlet_files import (
-    InstalledPod,
     check_quadlets,
     find_obstacles,
     installed,
@@ -87,18 +86,17 @@ class QuadletPlanner:
     def _steps_to_start(
         self, present: Mapping[str, PresentPod], excluded: Collection[str]
     ) -> tuple[QuadletStep, ...]:
-        none = PresentPod(files={}, states={})
         return tuple(
             step
             for pod in self.wanted
             if pod.pod not in excluded
-            for step in steps_to_keep(pod, present.get(pod.pod, none))
+            for step in steps_to_keep(pod, present[pod.pod])
         )
 
     async def _observe(self) -> Mapping[str, PresentPod]:
         """Return what exists of each pod."""
-        files = read_installed(self.directories)
-        found = {key: PresentPod(files=each.files, states={}) for key, each in files.items()}
+        none = PresentPod(files={}, states={})
+        found = {each.pod: none for each in self.wanted} | read_installed(self.directories)
         services = {each for pod in found.values() for each in pod.services.values()}
         services |= {
             service_of(each.path, each.text)
@@ -108,13 +106,7 @@ class QuadletPlanner:
         }
         listed = await self._list_units(sorted(services)) if services else ()
         states = {each.name: each.active_state for each in listed}
-        keys = {*found, *(each.pod for each in self.wanted)}
-        none = InstalledPod(files={}, has_data=False)
-        return {
-            key: PresentPod(files=each.files, states=states, has_data=each.has_data)
-            for key in keys
-            for each in (files.get(key, none),)
-        }
+        return {key: each._replace(states=states) for key, each in found.items()}
 
 
 def _steps_to_remove(

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from podslice.errors import InputError, Problem, SystemdError
 from podslice.files import read_present
@@ -106,14 +107,10 @@ async def adopt_services(
         found = [await world.client.read_definition(each.unit) for each in services]
         if problems := [each for each in map(_find_overruling, services, found) if each]:
             raise InputError(problems)
-    return tuple(
-        [
-            await _place(
-                world, each, ServiceAction.WRITTEN if each in changed else ServiceAction.NONE
-            )
-            for each in services
-        ]
-    )
+    actions = [
+        ServiceAction.WRITTEN if each in changed else ServiceAction.NONE for each in services
+    ]
+    return tuple([await _place(world, *each) for each in zip(services, actions, strict=True)])
 
 
 async def _note_rise(world: LiveWorld, pod: PodDecision, service: AdoptedService) -> None:
@@ -208,8 +205,7 @@ async def _restart(world: LiveWorld, service: PlacedService) -> PlacedService:
         await world.client.restart(service.service.unit)
     except SystemdError as error:
         return replace(service, error=str(error))
-    now = await _place(world, service.service, ServiceAction.NONE)
-    return replace(now, action=service.action, is_restarted=True)
+    return replace(await _place(world, service.service, service.action), is_restarted=True)
 
 
 def make_service(
@@ -217,16 +213,14 @@ def make_service(
 ) -> AdoptedService:
     """Return a service with the drop-in that it should have in a pod."""
     of = next((each for each in pod.scopes if each.name == container), None)
-    parent = Parent(pod=pod, container=of, manager=manager)
-    flag = manager.flag
     lines = (
         "# Written by podslice adopt, and again by podslice apply when the pod changes.",
-        f"# To remove it: podslice release{flag} {unit}",
+        f"# To remove it: podslice release{manager.flag} {unit}",
         f"[{SECTION}]",
         f"Pod={pod.pod.key}",
         f"Container={container}",
         "",
-        *drop_in(parent),
+        *drop_in(Parent(pod=pod, container=of, manager=manager)),
     )
     return AdoptedService(
         unit=unit,
@@ -237,8 +231,7 @@ def make_service(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     """A service to adopt, with its present drop-in."""
 
     service: AdoptedService
@@ -294,9 +287,7 @@ def _find_running(assessment: Assessment, pod: PodDecision, name: str) -> UnitNa
     """Return the unit of a container of the manifest that was started by other means."""
     for container in pod.scopes:
         if container.name == name:
-            place = Place(
-                pod=pod, container=container, observed=assessment.observed, initializing=False
-            )
+            place = Place(pod, container, assessment.observed, initializing=False)
             return place.unit.name if place.unit else None
     return None
 
@@ -371,11 +362,10 @@ def _why_taken(world: LiveWorld, key: str, name: UnitName) -> tuple[str, str]:
 
 async def _find_cycles(world: LiveWorld, units: Collection[UnitDefinition]) -> list[Problem]:
     """Return a problem for each service that what makes the slices at boot is ordered after."""
-    early: set[str] = set(appliers(world.manager))
-    if units:
-        for each in appliers(world.manager):
-            early |= await world.client.read_predecessors(UnitName(each))
-    first = appliers(world.manager)[0]
+    first, *_ = makers = appliers(world.manager)
+    early: set[str] = set(makers)
+    for each in makers if units else ():
+        early |= await world.client.read_predecessors(UnitName(each))
     message = f"it starts before {first}, which makes the pod's slice when the host boots"
     hint = "a service that podslice and systemd need cannot be in a pod"
     return [

@@ -12,7 +12,7 @@ from podslice.processes.quadlet_files import (
     Directories,
     installed,
     make_directories,
-    path_of,
+    place,
     read_installed,
     remove_file,
     write_file,
@@ -105,9 +105,9 @@ def test_what_the_pod_no_longer_has_is_removed(directories):
     for path, content in others.items():
         path.write_bytes(content)
     done = write_quadlets([quadlets(*kept, app, directories=(OWN,))], directories)
-    assert sorted(done.removed) == sorted(str(path_of(each, directories)) for each in before)
-    assert not any(path_of(each, directories).exists() for each in before)
-    assert all(path_of(each, directories).exists() for each in kept)
+    assert sorted(done.removed) == sorted(str(place(each.path, directories)) for each in before)
+    assert not any(place(each.path, directories).exists() for each in before)
+    assert all(place(each.path, directories).exists() for each in kept)
     assert {path: path.read_bytes() for path in others} == others
     done = write_quadlets([quadlets(*kept)], directories)
     assert done.removed == [str(directories.own / DATA)]

@@ -63,19 +63,14 @@ def _run(arguments: list[str]) -> int:
     try:
         if arguments[:1] != ["agent"]:  # a service, which handles signals itself
             interrupts.install()
-        return _flush(_run_verb())
+        # a verb is short: collecting cycles among thousands of pods would take longer
+        gc.disable()
+        from podslice.cli.app import run
+
+        return _flush(run())
     except interrupts.Interrupted as error:
         _write_error(f"{error}\n")
         return error.exit_code
-
-
-def _run_verb() -> int:
-    """Run a verb with only the imports that it needs."""
-    # a verb is short: collecting cycles among thousands of pods would take longer
-    gc.disable()
-    from podslice.cli.app import run
-
-    return run()
 
 
 def _flush(code: int) -> int:

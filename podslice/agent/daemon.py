@@ -46,10 +46,9 @@ from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.guard import Guard, Guarded
 from podslice.reconcile.world import LiveWorld, World
 from podslice.systemd.caching_client import CachingClient
-from podslice.systemd.client import Client, OnChange, OnExit
+from podslice.systemd.client import Client, OnChange, OnExit, TimedClient
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier
-from podslice.systemd.timed_client import TimedClient
 
 
 class Setup(NamedTuple):

@@ -28,10 +28,9 @@ from podslice.model.unit import UnitName
 from podslice.reconcile.level_slices import LevelSlices
 from podslice.store import lock
 from podslice.store.level_record import LevelRecord
-from podslice.systemd.client import Client, OnChange
+from podslice.systemd.client import Client, OnChange, TimedClient
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier
-from podslice.systemd.timed_client import TimedClient
 
 QUIET_SEC = 1.0
 """Delay before a round after a signal: a pod and its containers start together."""

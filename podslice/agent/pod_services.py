@@ -13,7 +13,7 @@ from podslice.model.desired import PodDecision
 from podslice.model.naming import SCOPE_PREFIX, podman_service
 from podslice.model.pod_service import PodService
 from podslice.model.unit import UnitKind, UnitName
-from podslice.processes.pod_services import observe_adopted, observe_placed
+from podslice.processes.location import observe_adopted, observe_placed
 from podslice.reconcile.observe import control_group
 from podslice.store.adopted_services import AdoptedService, read_adopted
 from podslice.systemd.client import Client

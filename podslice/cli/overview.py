@@ -26,8 +26,7 @@ from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node
 from podslice.processes import runtimes
-from podslice.processes.location import read_placement
-from podslice.processes.pod_services import observe_placed, observe_services
+from podslice.processes.location import observe_placed, observe_services, read_placement
 from podslice.processes.service_adoption import outdated_services
 from podslice.reconcile.assess import assess_findings, read_findings
 from podslice.reconcile.assessment import Request

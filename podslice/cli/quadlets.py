@@ -24,10 +24,9 @@ from podslice.model.config import Rules, Validate
 from podslice.policy.allocatable import validate_node
 from podslice.processes.quadlet_files import Directories, installed, write_quadlets
 from podslice.programs import NoAnswerError, run_program
-from podslice.quadlet.archive import with_archive
 from podslice.quadlet.generate import generate
 from podslice.quadlet.probes import program_problem
-from podslice.quadlet.result import ARCHIVE_SUFFIX, Options, Quadlets, is_data
+from podslice.quadlet.result import ARCHIVE_SUFFIX, Options, Quadlets, is_data, with_archive
 
 if TYPE_CHECKING:
     from podslice.cli.options import Planning

@@ -17,8 +17,7 @@ from podslice.cli.wanted import sources_or_default
 from podslice.errors import invalid
 from podslice.plan import StopUnit
 from podslice.policy.cpu_manager import with_lasting_cpus
-from podslice.processes.quadlet_plan import QuadletPlanner, list_none
-from podslice.processes.quadlet_services import QuadletServices
+from podslice.processes.quadlet_services import QuadletPlanner, QuadletServices, list_none
 from podslice.reconcile.report import Outcome
 from podslice.reconcile.world import LiveWorld
 
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from podslice.cli.views.style import Display
     from podslice.errors import Problem
     from podslice.model.desired import Desired, PodDecision
-    from podslice.processes.quadlet_plan import QuadletPlanner
-    from podslice.processes.quadlet_services import QuadletResult, QuadletServices
+    from podslice.processes.quadlet_services import QuadletPlanner, QuadletResult, QuadletServices
     from podslice.quadlet.result import Quadlets
     from podslice.quadlet.transition import QuadletStep
     from podslice.reconcile.assessment import Assessment

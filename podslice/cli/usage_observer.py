@@ -18,7 +18,7 @@ from podslice.model.pod_service import PodService
 from podslice.model.properties import ALLOWED_CPUS, MEMORY_MAX
 from podslice.model.resources import CPU
 from podslice.model.unit import INFINITY, UnitName
-from podslice.processes.pod_services import observe_services
+from podslice.processes.location import observe_services
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld

@@ -6,37 +6,99 @@ compose, pkg/compose/create.go, getDeployResources, and podman-compose, containe
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import islice
 from typing import NamedTuple
 
-from podslice.compose.amounts import PERIOD_USEC, read_cpus, read_memory, read_whole
 from podslice.compose.settings import Settings, read_settings
-from podslice.errors import InputError, Problem, quote, warning
+from podslice.errors import InputError, Problem, invalid, quote, warning
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import POD_CONTAINERS_MAX, UNKNOWN_FIELDS_MAX
 from podslice.inputs.manifest.names import to_label
-from podslice.inputs.scalars import describe, extend_path
+from podslice.inputs.scalars import Boolean, Odd, describe, extend_path
 from podslice.model.resources import CPU, MEMORY, format_amount
 from podslice.policy.convert import SHARES_PER_CPU
+
+PERIOD_USEC = 100_000
+"""The period of `cpu_quota` where the service states none.
+
+Source: docs.docker.com, "Resource constraints", --cpu-period: the default is 100 milliseconds.
+"""
+
+_TEXT_MAX = 32
+_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+", re.ASCII)
+_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kmgtp]?)i?b?", re.ASCII | re.IGNORECASE)
+_POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
+_WHOLE = re.compile(r"[-+]?[0-9]+", re.ASCII)
+
+
+def read_cpus(value: object) -> int:
+    """Return a number of CPUs in thousandths, rounded up; 0 counts as not stated.
+
+    Source: compose-spec, deploy.md, "cpus": a number of cores.
+
+    Raises:
+        InputError: it is not a number of CPUs.
+    """
+    text = _text_of(value)
+    if text is None or not _DECIMAL.fullmatch(text):
+        raise invalid(f"must be a number of CPUs, not {describe(value)}", "write 0.5, for example")
+    return math.ceil(Fraction(text) * 1000)
+
+
+def read_memory(value: object) -> int:
+    """Return an amount of memory in thousandths of a byte; 0 counts as not stated.
+
+    Every suffix is a power of 1024, as in docker and podman.
+
+    Source: compose-spec, 11-extension.md, "Specifying byte values"; docker/go-units, size.go,
+    RAMInBytes.
+
+    Raises:
+        InputError: it is not an amount of memory.
+    """
+    text = _text_of(value)
+    match = None if text is None else _BYTES.fullmatch(text)
+    if match is None:
+        raise invalid(f"must be a byte value, not {describe(value)}", "write 512m, for example")
+    return math.floor(Fraction(match[1]) * (1 << _POWERS[match[2].lower()])) * 1000
+
+
+def read_whole(value: object) -> int:
+    """Return a whole number, which may be negative.
+
+    Raises:
+        InputError: it is not a whole number.
+    """
+    text = _text_of(value)
+    if text is None or not _WHOLE.fullmatch(text):
+        raise invalid(f"must be a whole number, not {describe(value)}")
+    return int(text)
+
+
+def _text_of(value: object) -> str | None:
+    """Return the text of a number or a string; None for anything else."""
+    if isinstance(value, Odd):
+        raise invalid(f"{quote(value)} is read differently by YAML 1.1 and YAML 1.2")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number and (not isinstance(value, str) or isinstance(value, Boolean)):
+        return None
+    text = str(value)
+    return text if len(text) <= _TEXT_MAX else None
+
 
 _LIMITS = "deploy.resources.limits"
 _RESERVATIONS = "deploy.resources.reservations"
 _STATED = ("deploy.mode", "deploy.replicas")
 _STAYS = "stays a setting of the container: a manifest has no such field"
 _KEPT = {
-    "blkio_config": _STAYS,
-    "cpu_rt_period": _STAYS,
-    "cpu_rt_runtime": _STAYS,
-    "cpuset": _STAYS,
-    f"{_LIMITS}.pids": _STAYS,
-    f"{_RESERVATIONS}.devices": _STAYS,
-    "gpus": _STAYS,
-    "mem_swappiness": _STAYS,
-    "memswap_limit": _STAYS,
-    "oom_kill_disable": _STAYS,
-    "pids_limit": _STAYS,
+    **dict.fromkeys(("blkio_config", "cpu_rt_period", "cpu_rt_runtime", "cpuset"), _STAYS),
+    **dict.fromkeys((f"{_LIMITS}.pids", f"{_RESERVATIONS}.devices", "gpus"), _STAYS),
+    **dict.fromkeys(("mem_swappiness", "memswap_limit", "oom_kill_disable", "pids_limit"), _STAYS),
     "cpu_count": "is ignored: it is for Windows",
     "cpu_percent": "is ignored: it is for Windows",
     f"{_RESERVATIONS}.generic_resources": "is ignored: it is for swarm mode",
@@ -182,6 +244,10 @@ def _check_names(services: list[Service]) -> Iterator[Problem]:
                 yield Problem(where=service.where, message=message, hint="rename one of them")
 
 
+def _present(amounts: Mapping[str, ServiceAmount | None]) -> dict[str, ServiceAmount]:
+    return {name: amount for name, amount in amounts.items() if amount is not None}
+
+
 class _ServiceReader:
     """Reads one service, and collects its problems."""
 
@@ -215,15 +281,15 @@ class _ServiceReader:
             return None
         self._report_kept()
         self._report_misspelled()
-        limits = self._amounts(CPU, self._cpu_limit()) | self._amounts(MEMORY, self._memory_limit())
-        requests = self._amounts(CPU, self._cpu_request(limits)) | self._amounts(
-            MEMORY, self._memory_request()
-        )
+        cpu_limit = self._cpu_limit()
+        memory_limit = self._either(f"{_LIMITS}.memory", "mem_limit", read_memory, MEMORY)
+        cpu = self._cpu_request(cpu_limit)
+        memory = self._either(f"{_RESERVATIONS}.memory", "mem_reservation", read_memory, MEMORY)
         return Service(
             name=self.name,
             containers=containers,
-            requests=requests,
-            limits=limits,
+            requests=_present({CPU: cpu, MEMORY: memory}),
+            limits=_present({CPU: cpu_limit, MEMORY: memory_limit}),
             stated=frozenset(
                 path for path in (*self._fields, *_STATED) if self._find(path) is not None
             ),
@@ -290,13 +356,7 @@ class _ServiceReader:
         period_usec = period.milli if period is not None and period.milli > 0 else PERIOD_USEC
         return quota._replace(milli=-(-quota.milli * 1000 // period_usec))
 
-    def _memory_limit(self) -> ServiceAmount | None:
-        return self._either(f"{_LIMITS}.memory", "mem_limit", read_memory, MEMORY)
-
-    def _memory_request(self) -> ServiceAmount | None:
-        return self._either(f"{_RESERVATIONS}.memory", "mem_reservation", read_memory, MEMORY)
-
-    def _cpu_request(self, limits: Mapping[str, ServiceAmount]) -> ServiceAmount | None:
+    def _cpu_request(self, limit: ServiceAmount | None) -> ServiceAmount | None:
         """Return what it reserves; shares are a request of 1 CPU for 1024, at most its limit."""
         reserved = self._read(f"{_RESERVATIONS}.cpus", read_cpus)
         if reserved is not None and reserved.milli:
@@ -305,7 +365,6 @@ class _ServiceReader:
         if shares is None or shares.milli <= 0:
             return None
         milli = -(-shares.milli * 1000 // SHARES_PER_CPU)
-        limit = limits.get(CPU)
         if limit is not None and limit.milli < milli:
             asked, most = format_amount(CPU, milli), format_amount(CPU, limit.milli)
             self._warn("cpu_shares", f"would request {asked}; the request is the limit, {most}")
@@ -323,9 +382,6 @@ class _ServiceReader:
             amount = format_amount(resource, stated.milli)
             self._warn(older, f"differs from {stated.where}, {amount}, which counts")
         return stated
-
-    def _amounts(self, name: str, amount: ServiceAmount | None) -> dict[str, ServiceAmount]:
-        return {} if amount is None else {name: amount}
 
     def _read(self, path: str, read: Callable[[object], int]) -> ServiceAmount | None:
         """Read a field; None if it is not stated, or not valid, which is reported."""

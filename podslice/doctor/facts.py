@@ -6,6 +6,7 @@ They are read from files that every user may read; nothing is written.
 from __future__ import annotations
 
 import pwd
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -220,19 +221,16 @@ def _session(uid: int, manager: Manager, root: Path) -> Session:
     except KeyError:
         name = str(uid)
     directory = manager.runtime_directory if manager.has_session else ""
+    owner = None
+    if directory:
+        with suppress(OSError):
+            owner = (root / directory.lstrip("/")).stat().st_uid
     return Session(
         name=name,
         directory=directory,
-        owner=_owner(root / directory.lstrip("/")) if directory else None,
+        owner=owner,
         lingers=(root / "var/lib/systemd/linger" / name).exists(),
     )
-
-
-def _owner(path: Path) -> int | None:
-    try:
-        return path.stat().st_uid
-    except OSError:
-        return None
 
 
 def _words(path: Path) -> frozenset[str] | None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from podslice.files import NotRegularError, follow_links, read_regular
 from podslice.kernel.host import process_named
-from podslice.kernel.text import read_text
+from podslice.kernel.text import read_value_or_empty
 
 SYSTEMD, CGROUPFS = "systemd", "cgroupfs"
 _BYTES_MAX = 2**20
@@ -96,11 +96,7 @@ def _podman(here: Surroundings, _: Path) -> Runtime:
     default = SYSTEMD if here.has_systemd and here.uid is None else here.default
     runtime = Runtime(name="podman", driver=default)
     for path in _podman_files(here):
-        engine = _table(_toml(here, path), "engine")
-        if "cgroup_manager" in engine:
-            runtime = runtime._replace(
-                driver=str(engine["cgroup_manager"]), source=_host_path(here, path)
-            )
+        runtime = _with_cgroup_manager(runtime, here, path, "engine")
     where = runtime.source or (
         "/etc/containers/containers.conf"
         if here.uid is None
@@ -108,6 +104,15 @@ def _podman(here: Surroundings, _: Path) -> Runtime:
     )
     fix = f'write cgroup_manager = "systemd" below [engine] in {where}'
     return runtime._replace(fix=fix)
+
+
+def _with_cgroup_manager(runtime: Runtime, here: Surroundings, path: Path, *keys: str) -> Runtime:
+    """Return a runtime with the driver that a table of a file states."""
+    options = _table(_read(here, path), *keys)
+    if "cgroup_manager" not in options:
+        return runtime
+    driver = str(options["cgroup_manager"])
+    return runtime._replace(driver=driver, source=_host_path(here, path))
 
 
 def _podman_files(here: Surroundings) -> Iterator[Path]:
@@ -128,15 +133,14 @@ def _docker(here: Surroundings, _: Path) -> Runtime:
     """Source: dockerd(8), --exec-opt; docs.docker.com, "Runtime metrics", cgroup driver."""
     home = "/etc" if here.uid is None else here.config_directory
     path = here.under(home) / "docker/daemon.json"
-    options = list(_table(_json(here, path)).get("exec-opts") or ())
+    options = list(_read(here, path, "JSON").get("exec-opts") or ())
     runtime = Runtime(name="docker", driver=here.default)
     runtime = _with_driver_option(runtime, options, _host_path(here, path))
     pid = process_named("dockerd", here.root) if here.uid is None else None
     if pid is not None:
-        words = _command_line(here, pid)
-        runtime = _with_driver_option(
-            runtime, words, f"the command line of dockerd (process {pid})"
-        )
+        words = read_value_or_empty(here.root / "proc" / str(pid) / "cmdline").split("\0")
+        source = f"the command line of dockerd (process {pid})"
+        runtime = _with_driver_option(runtime, words, source)
     what = 'write "exec-opts": ["native.cgroupdriver=systemd"] into'
     restart = "systemctl restart docker" if here.uid is None else "systemctl --user restart docker"
     return runtime._replace(fix=f"{what} {_host_path(here, path)}, then: {restart}")
@@ -180,12 +184,12 @@ def _containerd(here: Surroundings, _: Path) -> Runtime | None:
 
 
 def _containerd_files(here: Surroundings, path: Path) -> Iterator[Mapping[str, Any]]:
-    main = _toml(here, path)
+    main = _read(here, path)
     yield main
     for pattern in main.get("imports") or ():
         for imported in sorted(here.root.glob(str(pattern).lstrip("/") or "-")):
             if imported != path:
-                yield _toml(here, imported)
+                yield _read(here, imported)
 
 
 def _crio(here: Surroundings, _: Path) -> Runtime | None:
@@ -196,11 +200,7 @@ def _crio(here: Surroundings, _: Path) -> Runtime | None:
     runtime = Runtime(name="cri-o", driver=SYSTEMD)
     drop_ins = (path for path in (base / "crio.conf.d").glob("*") if path.is_file())
     for path in (base / "crio.conf", *sorted(drop_ins)):
-        options = _table(_toml(here, path), "crio", "runtime")
-        if "cgroup_manager" in options:
-            runtime = runtime._replace(
-                driver=str(options["cgroup_manager"]), source=_host_path(here, path)
-            )
+        runtime = _with_cgroup_manager(runtime, here, path, "crio", "runtime")
     where = runtime.source or "/etc/crio/crio.conf"
     fix = f'write cgroup_manager = "systemd" below [crio.runtime] in {where}'
     return runtime._replace(fix=f"{fix}, then: systemctl restart crio")
@@ -228,13 +228,6 @@ def _program(here: Surroundings, name: str) -> Path | None:
     return next((path for path in places if path.is_file()), None)
 
 
-def _command_line(here: Surroundings, pid: int) -> list[str]:
-    try:
-        return read_text(here.root / "proc" / str(pid) / "cmdline").split("\0")
-    except OSError:
-        return []
-
-
 def _host_path(here: Surroundings, path: Path) -> str:
     """Return a path as it is on the host."""
     return f"/{path.relative_to(here.root)}"
@@ -247,30 +240,18 @@ def _table(value: object, *keys: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _toml(here: Surroundings, path: Path) -> Mapping[str, Any]:
-    text = _read(here, path)
+def _read(here: Surroundings, path: Path, form: str = "TOML") -> Mapping[str, Any]:
+    """Return the content of a configuration file; empty if the file does not exist."""
     try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _UnreadableError(f"{_host_path(here, path)}: not valid TOML: {error}") from error
-
-
-def _json(here: Surroundings, path: Path) -> object:
-    text = _read(here, path)
-    try:
-        return json.loads(text or "{}")
-    except (ValueError, RecursionError) as error:
-        raise _UnreadableError(f"{_host_path(here, path)}: not valid JSON: {error}") from error
-
-
-def _read(here: Surroundings, path: Path) -> str:
-    """Return the text of a configuration file; empty if the file does not exist."""
-    try:
-        return read_regular(path, limit_bytes=_BYTES_MAX, locate=follow_links).decode()
+        text = read_regular(path, limit_bytes=_BYTES_MAX, locate=follow_links).decode()
     except FileNotFoundError:
-        return ""
+        return {}
     except NotRegularError as error:
         raise _UnreadableError(f"{_host_path(here, path)}: it {error}") from error
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not valid UTF-8"
         raise _UnreadableError(f"{_host_path(here, path)}: {why}") from error
+    try:
+        return tomllib.loads(text) if form == "TOML" else _table(json.loads(text or "{}"))
+    except (ValueError, RecursionError) as error:
+        raise _UnreadableError(f"{_host_path(here, path)}: not valid {form}: {error}") from error

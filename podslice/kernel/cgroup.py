@@ -10,9 +10,18 @@ from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Self
 
-from podslice.kernel.text import read_text, read_value, split_lines, split_words
+from podslice.kernel.text import (
+    read_text,
+    read_value,
+    read_value_or_empty,
+    split_lines,
+    split_words,
+)
+from podslice.model.cpu_group import DEFAULT_WEIGHT, CpuGroup
+from podslice.model.cpu_list import parse_cpus
+from podslice.model.manager import Manager
 from podslice.model.properties import MEMORY_MAX, PROPERTIES
-from podslice.model.unit import INFINITY
+from podslice.model.unit import INFINITY, is_unit_name
 
 # `hugetlb.2MB.max`, `hugetlb.2MB.rsvd.max`. Source: Linux, mm/hugetlb_cgroup.c, mem_fmt
 _HUGETLB_FILE = re.compile(r"hugetlb\.\d+(KB|MB|GB)(\.rsvd)?\.max")
@@ -132,18 +141,13 @@ class CgroupFs:
 
     def counts(self) -> Counts:
         """Return a function that reads only memory and tasks, for thousands of control groups."""
-        memory, tasks = (
-            ("memory.current", "pids.current")
-            if self.is_v2
-            else ("memory/memory.usage_in_bytes", "pids/pids.current")
+        memory, tasks = "memory.current", "pids.current"
+        if not self.is_v2:
+            memory, tasks = "memory/memory.usage_in_bytes", "pids/pids.current"
+        return lambda control_group: (
+            _count(self._path(memory, control_group)),
+            _count(self._path(tasks, control_group)),
         )
-
-        def count(control_group: str) -> tuple[int | None, int | None]:
-            return _count(self._path(memory, control_group)), _count(
-                self._path(tasks, control_group)
-            )
-
-        return count
 
     def sample(self, control_group: str) -> Sample:
         """Return all of the kernel's counters of a control group and its descendants.
@@ -162,13 +166,12 @@ class CgroupFs:
 
     def working_set_bytes(self, control_group: str) -> int | None:
         """Return only the working set, for callers that read it many times a second."""
-        if self.is_v2:
-            stat = _keyed(self._read("memory.stat", control_group))
-            used = _number(self._read("memory.current", control_group))
-            return _working_set(used, stat.get("inactive_file"))
-        stat = _keyed(self._read("memory/memory.stat", control_group))
-        used = _number(self._read("memory/memory.usage_in_bytes", control_group))
-        return _working_set(used, stat.get("total_inactive_file"))
+        stat, usage, inactive = "memory.stat", "memory.current", "inactive_file"
+        if not self.is_v2:
+            stat, usage = "memory/memory.stat", "memory/memory.usage_in_bytes"
+            inactive = "total_inactive_file"
+        counters = _keyed(self._read(stat, control_group))
+        return _working_set(_number(self._read(usage, control_group)), counters.get(inactive))
 
     def memory_limit_bytes(self, control_group: str) -> int | None:
         """Return only the limit of memory; None without one."""
@@ -242,6 +245,7 @@ class CgroupFs:
         memory = _keyed(self._read("memory.stat", control_group))
         used = _number(self._read("memory.current", control_group))
         io_stat = self._read("io.stat", control_group)
+        pressure = {name: self._read(f"{name}.pressure", control_group) for name in PRESSURES}
         return Sample(
             cpu_usec=cpu.get("usage_usec"),
             throttled_usec=cpu.get("throttled_usec"),
@@ -257,7 +261,7 @@ class CgroupFs:
             oom_kills=self.events(control_group).get("oom_kill"),
             read_bytes=_by_device(io_stat, "rbytes"),
             written_bytes=_by_device(io_stat, "wbytes"),
-            pressure=self._pressure(control_group),
+            pressure={name: parse_pressure(text) for name, text in pressure.items() if text},
         )
 
     def _sample_v1(self, control_group: str) -> Sample:
@@ -283,10 +287,6 @@ class CgroupFs:
             read_bytes=_by_device_v1(io, "Read"),
             written_bytes=_by_device_v1(io, "Write"),
         )
-
-    def _pressure(self, control_group: str) -> Mapping[str, Pressure]:
-        texts = {name: self._read(f"{name}.pressure", control_group) for name in PRESSURES}
-        return {name: parse_pressure(text) for name, text in texts.items() if text}
 
     def directory(self, control_group: str) -> Path:
         """Return the directory of a control group in systemd's hierarchy."""
@@ -333,16 +333,8 @@ def parse_pressure(text: str) -> Pressure:
 
 
 def _waited(pairs: Mapping[str, str]) -> Waited:
-    return Waited(
-        avg10_milli=_milli(pairs.get("avg10", "0")),
-        avg60_milli=_milli(pairs.get("avg60", "0")),
-        avg300_milli=_milli(pairs.get("avg300", "0")),
-        usec=int(pairs.get("total", "0")),
-    )
-
-
-def _milli(text: str) -> int:
-    return round(float(text) * 1000)
+    milli = [round(float(pairs.get(f"avg{each}", "0")) * 1000) for each in (10, 60, 300)]
+    return Waited(milli[0], milli[1], milli[2], usec=int(pairs.get("total", "0")))
 
 
 def _working_set(used: int | None, inactive_file: int | None) -> int | None:
@@ -426,3 +418,46 @@ class OpenGroup(NamedTuple):
         except OSError:
             return 0  # it has never killed there
         return int(value) if _COUNT.fullmatch(value) else 0
+
+
+_USUAL = (CpuGroup(name="system.slice"), CpuGroup(name="user.slice"))
+
+
+def usual_slices(manager: Manager) -> tuple[CpuGroup, ...]:
+    """Return the slices of every system manager; of a user's manager there are none.
+
+    Source: systemd.special(7), system.slice, user.slice.
+    """
+    return () if manager.is_user else _USUAL
+
+
+def read_host_slices(cgroups: CgroupFs, manager: Manager) -> tuple[CpuGroup, ...]:
+    """Return the slices in the control group of a manager that have processes, by name.
+
+    Without cgroup v2 it returns the usual ones.
+    """
+    top = cgroups.mount / manager.control_group.lstrip("/")
+    if not cgroups.is_v2 or not top.is_dir():
+        return usual_slices(manager)
+    paths = sorted(path for path in top.glob("*.slice") if is_unit_name(path.name))
+    return tuple(
+        _read_slice(path)
+        for path in paths
+        if "populated 1" in read_value_or_empty(path / "cgroup.events")
+    )
+
+
+def _read_slice(path: Path) -> CpuGroup:
+    """Return a slice; a file that does not exist has the default.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpu.weight, cpu.max, cpuset.cpus.
+    """
+    weight = read_value_or_empty(path / "cpu.weight")
+    quota_usec, _, period_usec = read_value_or_empty(path / "cpu.max").partition(" ")
+    cpus = read_value_or_empty(path / "cpuset.cpus")
+    return CpuGroup(
+        name=path.name,
+        weight=int(weight) if weight.isdigit() else DEFAULT_WEIGHT,
+        quota_milli=1000 * int(quota_usec) // int(period_usec) if quota_usec.isdigit() else None,
+        cpus=frozenset(parse_cpus(cpus)) or None,
+    )

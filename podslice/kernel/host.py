@@ -48,18 +48,21 @@ def read_node(root: Path = Path("/"), control_group: str = "/") -> Node:
             MEMORY: meminfo["MemTotal"] * 1000,
             EPHEMERAL_STORAGE: nodefs_availability(root).capacity * 1000,
             PIDS: _pids_max(root) * 1000,
-            **_hugepages(root),
         }
+        hugepages = _hugepage_counts(root)
         swap_bytes = meminfo.get("SwapTotal", 0)
     except (OSError, ValueError, KeyError) as error:
         raise HostError(
             f"this host's capacity can't be read: {error}; state it: --capacity cpu=8,memory=32Gi"
         ) from error
+    for size, count in hugepages.items():
+        if count:
+            capacity[HUGEPAGES_PREFIX + format_bytes(size)] = count * size * 1000
     return Node(
         capacity=capacity,
         swap_bytes=swap_bytes,
         page_size_bytes=os.sysconf("SC_PAGE_SIZE"),
-        hugepage_sizes=tuple(sorted(_hugepage_counts(root))),
+        hugepage_sizes=tuple(sorted(hugepages)),
         counts_hugepages="memory_hugetlb_accounting" in cgroup2_options(root),
         cpus=frozenset(cpus),
         controllers=usable_controllers(root, control_group),
@@ -217,16 +220,6 @@ def _pids_max(root: Path) -> int:
 def _nodefs(root: Path) -> Path:
     path = root / NODEFS
     return path if path.is_dir() else root
-
-
-def _hugepages(root: Path) -> dict[str, int]:
-    """Return the huge pages per size: `hugepages-2Mi` → thousandths of a byte."""
-    counts = _hugepage_counts(root).items()
-    return {
-        HUGEPAGES_PREFIX + format_bytes(size): count * size * 1000
-        for size, count in counts
-        if count
-    }
 
 
 def _hugepage_counts(root: Path) -> dict[int, int]:

@@ -58,7 +58,7 @@ class Exceptional:
         self._on_event()
 
 
-class MountAlarm:
+class MountAlarm(Exceptional):
     """Calls back when file systems were mounted or unmounted.
 
     Source: proc_pid_mounts(5): the file is marked as having a priority event.
@@ -70,11 +70,7 @@ class MountAlarm:
         Raises:
             OSError: it cannot be opened.
         """
-        self._mounts = Exceptional(root / "proc/self/mountinfo", os.O_RDONLY, on_change)
-
-    def close(self) -> None:
-        """Stop waiting."""
-        self._mounts.close()
+        super().__init__(root / "proc/self/mountinfo", os.O_RDONLY, on_change)
 
 
 TRIGGERS = (b"some 35000 500000\0", b"some 140000 2000000\0")
@@ -87,7 +83,7 @@ Source: Linux, Documentation/accounting/psi.rst, "Monitoring for pressure thresh
 """
 
 
-class MemoryAlarm:
+class MemoryAlarm(Exceptional):
     """Calls back in the running loop while memory is short."""
 
     def __init__(self, on_pressure: Callable[[], None], root: Path = Path("/")) -> None:
@@ -96,12 +92,7 @@ class MemoryAlarm:
         Raises:
             OSError: the kernel has no pressure files, or permission is denied.
         """
-        path = root / "proc/pressure/memory"
-        self._trigger = Exceptional(path, os.O_RDWR, on_pressure, _set)
-
-    def close(self) -> None:
-        """Stop the notifications."""
-        self._trigger.close()
+        super().__init__(root / "proc/pressure/memory", os.O_RDWR, on_pressure, _set)
 
 
 def _set(trigger: int) -> None:

@@ -17,6 +17,11 @@ _KERNEL_THREAD = 0x00200000
 
 ENDED_STATES = "ZX"
 """The states of a terminated process. Source: proc_pid_stat(5)."""
+_REMOVED = " (deleted)"
+"""The mark of a removed group. A group with a live process cannot be removed: then it is a name's end.
+
+Source: Linux, kernel/cgroup/cgroup.c, proc_cgroup_show and cgroup_destroy_locked.
+"""
 
 # fields of /proc/<pid>/stat behind the name, which is in brackets and may hold anything
 _STATE, _PARENT, _FLAGS, _THREADS, _STARTED = 0, 1, 6, 17, 19
@@ -56,7 +61,7 @@ def read_process(pid: int, root: Path = Path("/")) -> Process | None:
         return None
     head, _, tail = stat.rpartition(")")
     fields = split_words(tail)
-    state = fields[_STATE]
+    state, group = fields[_STATE], parse_control_group(groups)
     return Process(
         pid=pid,
         name=printable(head.partition("(")[2]),
@@ -64,7 +69,7 @@ def read_process(pid: int, root: Path = Path("/")) -> Process | None:
         state=state,
         is_kernel_thread=bool(int(fields[_FLAGS]) & _KERNEL_THREAD),
         started_ticks=int(fields[_STARTED]),
-        control_group=_without_mark(parse_control_group(groups), state),
+        control_group=group.removesuffix(_REMOVED) if state in ENDED_STATES else group,
         leader=int(status["Tgid"][0]),
         uid=int(status["Uid"][0]),
     )
@@ -234,13 +239,3 @@ def _keyed(status: str) -> dict[str, list[str]]:
     """Parse /proc/<pid>/status into the words of each line, by key."""
     lines = (line.partition(":") for line in split_lines(status))
     return {key: split_words(words) for key, _, words in lines}
-
-
-def _without_mark(control_group: str, state: str) -> str:
-    """Remove the mark of a removed group. A name may end the same way, so it depends on the state.
-
-    A group with a live process cannot be removed, so for those the text belongs to the name.
-
-    Source: Linux, kernel/cgroup/cgroup.c, proc_cgroup_show and cgroup_destroy_locked.
-    """
-    return control_group.removesuffix(" (deleted)") if state in ENDED_STATES else control_group

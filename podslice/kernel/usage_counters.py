@@ -18,28 +18,14 @@ class _Layout(NamedTuple):
     cpu: str
     current: str
     peak: str
-    stat: str
     inactive: str
-    """The counter of inactive file pages in `stat`."""
+    """The counter of inactive file pages in memory.stat."""
 
 
-_V2 = _Layout(
-    cpu_directory="",
-    memory_directory="",
-    cpu="cpu.stat",
-    current="memory.current",
-    peak="memory.peak",
-    stat="memory.stat",
-    inactive="inactive_file",
-)
+_V2 = _Layout("", "", "cpu.stat", "memory.current", "memory.peak", "inactive_file")
 _V1 = _Layout(
-    cpu_directory="/cpuacct",
-    memory_directory="/memory",
-    cpu="cpuacct.usage",
-    current="memory.usage_in_bytes",
-    peak="memory.max_usage_in_bytes",
-    stat="memory.stat",
-    inactive="total_inactive_file",
+    *("/cpuacct", "/memory", "cpuacct.usage", "memory.usage_in_bytes"),
+    *("memory.max_usage_in_bytes", "total_inactive_file"),
 )
 """As `_V2`. Remove once systemd < 258 is no longer supported."""
 
@@ -73,7 +59,7 @@ class UsageCounters:
 
     def inactive_bytes(self, group: str) -> int:
         """Return the inactive cached files, which are not part of the working set."""
-        text = _read(f"{self._memory}{group}/{self._layout.stat}")
+        text = _read(f"{self._memory}{group}/memory.stat")
         return _field(text, self._layout.inactive) or 0
 
     def oom_kills(self, group: str) -> int | None:

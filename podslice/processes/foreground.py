@@ -16,6 +16,7 @@ from podslice.kernel.cgroup import CgroupFs, OpenGroup
 from podslice.kernel.proc import read_process
 from podslice.model.container_exit import ATTENDED, OOM_KILL, OOMD_KILL, SIGNAL, SUCCESS
 from podslice.processes.target import Place
+from podslice.systemd.service_exits import signal_name
 
 _TO_END = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
 _TO_STOP = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
@@ -210,7 +211,7 @@ def variables_of(status: int, kill: str | None) -> dict[str, str]:
     Source: systemd.exec(5), Environment Variables, $SERVICE_RESULT, $EXIT_CODE and $EXIT_STATUS.
     """
     if os.WIFSIGNALED(status):
-        shown = _signal_name(os.WTERMSIG(status))
+        shown = signal_name(os.WTERMSIG(status)).removeprefix("SIG")
         dumped = os.WCOREDUMP(status)
         result, code = ("core-dump", "dumped") if dumped else (SIGNAL, "killed")
     else:
@@ -222,13 +223,6 @@ def variables_of(status: int, kill: str | None) -> dict[str, str]:
         "EXIT_STATUS": shown,
         ATTENDED: "yes",
     }
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name.removeprefix("SIG")
-    except ValueError:
-        return f"RTMIN+{number - signal.SIGRTMIN}"
 
 
 def is_followed(environment: Mapping[str, str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -26,9 +26,6 @@ from podslice.model.properties import (
     RuntimeOption,
 )
 from podslice.model.unit import INFINITY
-
-_APPLIERS = ("podslice-apply.service", "podslice-agent.service")
-_USER_APPLIERS = ("podslice-agent.service",)
 
 
 class Form(StrEnum):
@@ -143,22 +140,6 @@ def _limits(parent: Parent) -> Iterator[tuple[RuntimeOption, int | str]]:
         yield PROPERTIES[name].runtime, value
 
 
-def _name(parent: Parent) -> Iterator[str]:
-    yield parent.pod.slice
-
-
-def _podman(parent: Parent) -> Iterator[str]:
-    yield shlex.join(podman_options(parent))
-
-
-def _podman_pod(parent: Parent) -> Iterator[str]:
-    yield shlex.join(podman_pod_options(parent))
-
-
-def _docker(parent: Parent) -> Iterator[str]:
-    yield shlex.join(docker_options(parent))
-
-
 def _compose(parent: Parent) -> Iterator[str]:
     """Yield keys of a service in a compose file."""
     yield f"cgroup_parent: {json.dumps(parent.pod.slice)}"
@@ -172,8 +153,8 @@ def _compose(parent: Parent) -> Iterator[str]:
 
 def _systemd(parent: Parent) -> Iterator[str]:
     """Yield a drop-in for a service, with comments on how it is written, and for a command."""
-    flag, of = parent.manager.flag, parent.container
-    named = f" -c {of.name}" if of else ""
+    flag = parent.manager.flag
+    named = f" -c {parent.container.name}" if parent.container else ""
     yield f"# for a service: podslice adopt{flag} {parent.pod.pod.key}{named} NAME.service"
     yield f"# for a command: {systemd_run(parent)} COMMAND"
     yield from drop_in(parent)
@@ -181,7 +162,8 @@ def _systemd(parent: Parent) -> Iterator[str]:
 
 def appliers(manager: Manager) -> tuple[str, ...]:
     """Return the services that make the slices of pods at boot, first the one to start for that."""
-    return _USER_APPLIERS if manager.is_user else _APPLIERS
+    at_boot = () if manager.is_user else ("podslice-apply.service",)
+    return (*at_boot, "podslice-agent.service")
 
 
 def drop_in(parent: Parent) -> Iterator[str]:
@@ -199,9 +181,7 @@ def drop_in(parent: Parent) -> Iterator[str]:
 
 def systemd_run(parent: Parent) -> str:
     """Return the start of the command that starts another one in the pod."""
-    options = "".join(
-        f" --property={shlex.quote(property_)}" for property_ in _service_properties(parent)
-    )
+    options = "".join(f" --property={shlex.quote(each)}" for each in _service_properties(parent))
     return f"systemd-run{parent.manager.flag} --slice={parent.pod.slice}{options}"
 
 
@@ -301,11 +281,11 @@ def _json(parent: Parent) -> Iterator[str]:
     yield json.dumps(document, indent=2)
 
 
-FORMATTERS: Mapping[Form, Callable[[Parent], Iterator[str]]] = {
-    Form.NAME: _name,
-    Form.PODMAN: _podman,
-    Form.PODMAN_POD: _podman_pod,
-    Form.DOCKER: _docker,
+FORMATTERS: Mapping[Form, Callable[[Parent], Iterable[str]]] = {
+    Form.NAME: lambda parent: [parent.pod.slice],
+    Form.PODMAN: lambda parent: [shlex.join(podman_options(parent))],
+    Form.PODMAN_POD: lambda parent: [shlex.join(podman_pod_options(parent))],
+    Form.DOCKER: lambda parent: [shlex.join(docker_options(parent))],
     Form.COMPOSE: _compose,
     Form.SYSTEMD: _systemd,
     Form.QUADLET: _quadlet,

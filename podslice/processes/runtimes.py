@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -138,13 +139,15 @@ async def containers(
     queries = []
     has_podman = "conmon" in running or (with_exited and podman_storage(root).exists())
     if has_podman and shutil.which("podman"):
-        found = _podman(pods, run_command, group_of, with_exited=with_exited)
-        queries.append(_list_or_note("podman", found, on_note))
+        podman = _podman(pods, run_command, group_of, with_exited=with_exited)
+        queries.append(_list_or_note("podman", podman, on_note))
     socket = root / manager.runtime_directory.lstrip("/") / "docker.sock"
     if "dockerd" in running and socket.exists() and shutil.which("docker"):
-        found = _docker(socket, run_command, group_of, with_exited=with_exited)
-        queries.append(_list_or_note("docker", found, on_note))
-    return tuple(each for answer in await asyncio.gather(*queries) for each in answer)
+        docker = _docker(socket, run_command, group_of, with_exited=with_exited)
+        queries.append(_list_or_note("docker", docker, on_note))
+    found = (each for answer in await asyncio.gather(*queries) for each in answer)
+    # one that has exited since the runtime listed it has no control group
+    return tuple(each for each in found if with_exited or each.control_group)
 
 
 def podman_storage(root: Path) -> Path:
@@ -169,15 +172,6 @@ def _group(root: Path, pid: int) -> str:
     return process.control_group if process else ""
 
 
-async def run_patiently(*argv: str) -> str:
-    """Run a command, with the longer limit, and return its output.
-
-    Raises:
-        NoAnswerError: as `run`.
-    """
-    return await run(*argv, limit_sec=PATIENT_LIMIT_SEC)
-
-
 async def run(*argv: str, limit_sec: float = LIMIT_SEC) -> str:
     """Run a command and return its output.
 
@@ -192,6 +186,11 @@ async def run(*argv: str, limit_sec: float = LIMIT_SEC) -> str:
         last = err.rstrip("\n").rpartition("\n")[2]
         raise NoAnswerError(excerpt(last) or f"exit code {code}")
     return out
+
+
+async def run_patiently(*argv: str) -> str:
+    """Run a command as `run` does, with the longer limit."""
+    return await run(*argv, limit_sec=PATIENT_LIMIT_SEC)
 
 
 async def communicate(*argv: str, limit_sec: float) -> tuple[int, str, str]:
@@ -236,7 +235,7 @@ async def _podman(
     listed = json.loads(await run_command(*_PODMAN, *options))
     in_pods = any(entry["Pod"] for entry in listed)
     podman_pods = json.loads(await run_command(*_PODMAN_PODS)) if in_pods else []
-    found = _selected(parse_podman(listed, podman_pods, pods, group_of), with_exited=with_exited)
+    found = list(parse_podman(listed, podman_pods, pods, group_of))
     killed = [each.id for each in found if each.exit_code == _KILLED_CODE]
     if not killed:
         return found
@@ -254,7 +253,7 @@ async def _docker(
     listed = split_lines(await docker("ps", "--quiet", "--no-trunc", *options))
     ids = [id_ for id_ in listed if id_]
     found = parse_docker(json.loads(await docker("inspect", *ids)), group_of) if ids else ()
-    return _selected(found, with_exited=with_exited)
+    return list(found)
 
 
 async def docker_messages(
@@ -296,11 +295,6 @@ def _docker_message(line: str) -> Entry:
     return Entry(time_usec=usec, kind="", level="info", pod=None, unit=None, message=text)
 
 
-def _selected(found: Iterable[RuntimeContainer], *, with_exited: bool) -> list[RuntimeContainer]:
-    """Return the containers; one that has exited since the runtime listed it has no control group."""
-    return [each for each in found if with_exited or each.control_group]
-
-
 def parse_podman(
     listed: Iterable[Any], podman_pods: Iterable[Any], pods: Iterable[Pod], group_of: GroupOf
 ) -> Iterator[RuntimeContainer]:
@@ -323,8 +317,10 @@ def parse_podman(
         name, labels, podman_pod = entry["Names"][0], entry["Labels"] or {}, entry["Pod"]
         claim = _labelled(labels)
         if claim is None and podman_pod in by_id:
-            claim = _labelled_pod(by_id[podman_pod]["Labels"] or {}, labels)
-            claim = claim or played.get((by_id[podman_pod]["Name"], name))
+            if key := (by_id[podman_pod]["Labels"] or {}).get(POD_LABEL):
+                claim = _Claim(key=key, container=labels.get(CONTAINER_LABEL))
+            else:
+                claim = played.get((by_id[podman_pod]["Name"], name))
         if claim:
             found = _container("podman", entry["Id"], name, entry["Pid"], claim, group_of)
             yield found._replace(
@@ -414,12 +410,6 @@ def _labelled(labels: Mapping[str, str]) -> _Claim | None:
     return None
 
 
-def _labelled_pod(pod_labels: Mapping[str, str], labels: Mapping[str, str]) -> _Claim | None:
-    """Return the claim of a podman pod's label for a container in it."""
-    key = pod_labels.get(POD_LABEL)
-    return _Claim(key=key, container=labels.get(CONTAINER_LABEL)) if key else None
-
-
 def _played(pods: Iterable[Pod]) -> Iterator[tuple[tuple[str, str], _Claim]]:
     """Yield the names that `podman kube play` gives to pods and containers, with their claims.
 
@@ -427,15 +417,13 @@ def _played(pods: Iterable[Pod]) -> Iterator[tuple[tuple[str, str], _Claim]]:
 
     Source: podman 5.4, pkg/specgen/generate/kube/kube.go, ToSpecGen.
     """
-    by_name: dict[str, list[Pod]] = {}
+    pods = tuple(pods)
+    counts = Counter(pod.name for pod in pods)
     for pod in pods:
-        by_name.setdefault(pod.name, []).append(pod)
-    for name, found in by_name.items():
-        if len(found) > 1:
-            continue
-        for container in found[0].containers:
-            claim = _Claim(key=found[0].key, container=container.name)
-            yield (name, f"{name}-{container.name}"), claim
+        if counts[pod.name] == 1:
+            for container in pod.containers:
+                claim = _Claim(key=pod.key, container=container.name)
+                yield (pod.name, f"{pod.name}-{container.name}"), claim
 
 
 def _container(

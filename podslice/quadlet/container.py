@@ -84,14 +84,16 @@ class ContainerUnit:
 
     def files(self) -> Iterator[File]:
         """Yield the unit, and the file with secret variables if there are any."""
-        head, service = self._unit(), self._service()
+        head, service = section("Unit"), self._service()
+        key = double(self.names.decision.pod.key)
+        head.add("Description", f"Container {self.container.name} of pod {key}")
+        add_order(head, self.container, self.workload, self.names, self.options)
         add_restart(head, service, self.container, self.workload, self.options)
-        sections = (head, self._container(), service)
-        mode = SECRET_MODE if self.is_secret else UNIT_MODE
-        name = self.names.container(self.container.name)
-        text = unit(GENERATED, sections)
         yield File(
-            path=f"{name}.container", content=text.encode(), mode=mode, is_secret=self.is_secret
+            path=f"{self.names.container(self.container.name)}.container",
+            content=unit(GENERATED, (head, self._container(), service)).encode(),
+            mode=SECRET_MODE if self.is_secret else UNIT_MODE,
+            is_secret=self.is_secret,
         )
         if secret := self._secret_variables():
             lines = "".join(f"{key}={each.text}\n" for key, each in secret.items())
@@ -104,13 +106,6 @@ class ContainerUnit:
             for name, each in self.variables.items()
             if each.is_secret and _fits_file(each)
         }
-
-    def _unit(self) -> Section:
-        head = section("Unit")
-        key = double(self.names.decision.pod.key)
-        head.add("Description", f"Container {self.container.name} of pod {key}")
-        add_order(head, self.container, self.workload, self.names, self.options)
-        return head
 
     def _container(self) -> Section:
         body = section("Container")
@@ -130,7 +125,8 @@ class ContainerUnit:
         _add_security(body, container.security)
         body.add("GroupAdd", *map(str, self.workload.groups))
         grace_sec = names.decision.pod.grace_period_sec
-        body.add("StopTimeout", str(stop_timeout_sec(grace_sec)))
+        # the time between the signal and the end, where no hook has used some of it
+        body.add("StopTimeout", str(max(grace_sec, _GRACE_MIN_SEC)))
         if container.stop_signal:
             body.add_text("containers[].lifecycle.stopSignal", container.stop_signal)
         # podman's own limit would be 2048, whatever the slice has
@@ -190,7 +186,7 @@ class ContainerUnit:
         """Add what runs after the start and before the stop, and what ends the init phase."""
         name = self.names.container(self.container.name)
         if self.container.post_start:
-            body.add("ExecStartPost", hook_line(self.container.post_start, name))
+            body.add("ExecStartPost", words(_command(self.container.post_start, name)))
         if self.container.pre_stop:
             grace_sec = self.names.decision.pod.grace_period_sec
             stop = stop_line(self.container.pre_stop, name, grace_sec)
@@ -255,10 +251,8 @@ def expand_variables(variables: Iterable[Variable]) -> dict[str, Expanded]:
     """Return the variables of a container by name; each may refer to earlier ones."""
     known: dict[str, Expanded] = {}
     for each in variables:
-        if each.is_literal:
-            known[each.name] = Expanded(text=each.value, is_secret=each.is_secret)
-        else:
-            known[each.name] = expand(each.value, known)
+        literal = Expanded(text=each.value, is_secret=each.is_secret)
+        known[each.name] = literal if each.is_literal else expand(each.value, known)
     return known
 
 
@@ -296,16 +290,6 @@ _STOP = (
 )
 
 
-def stop_timeout_sec(grace_sec: int) -> int:
-    """Return the time between a container's signal and its end, where no hook has used some of it."""
-    return max(grace_sec, _GRACE_MIN_SEC)
-
-
-def hook_line(action: Exec | Sleep, container: str) -> str:
-    """Return the command line of a hook, with podman's name of its container."""
-    return words(_command(action, container))
-
-
 def stop_line(action: Exec | Sleep, container: str, grace_sec: int) -> str | None:
     """Return the command line that runs a hook and then stops the container; None without any time.
 
@@ -319,6 +303,7 @@ def stop_line(action: Exec | Sleep, container: str, grace_sec: int) -> str | Non
 
 
 def _command(action: Exec | Sleep, container: str) -> tuple[str, ...]:
+    """Return the command of a hook, with podman's name of its container."""
     if isinstance(action, Sleep):
         return ("/usr/bin/sleep", str(action.seconds))
     return (PODMAN, "exec", container, *action.command)

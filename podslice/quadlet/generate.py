@@ -10,17 +10,26 @@ from podslice.model.grammar import LABEL_MAX
 from podslice.model.naming import POD_LABEL, SANDBOX_SLICE
 from podslice.model.pod_texts import checked
 from podslice.model.unit import GENERATED
-from podslice.model.workload import DataFiles, EmptyDir, PodWorkload, Protocol, Volume
+from podslice.model.workload import DataFiles, PodWorkload, Protocol
 from podslice.quadlet import order
 from podslice.quadlet.container import ContainerUnit
 from podslice.quadlet.pod_names import Names, stem
 from podslice.quadlet.probes import needs_prober, prober_files
 from podslice.quadlet.result import KEPT, OWN_SECTION, File, Options, Quadlets
 from podslice.quadlet.unit_text import Section, argument, csv_field, double, plain, section, unit
-from podslice.quadlet.volume_units import Mounter, data_directories, data_files, volume_file
+from podslice.quadlet.volume_units import (
+    Mounter,
+    data_directories,
+    data_files,
+    is_in_memory,
+    volume_file,
+)
 
 _NAME_MAX = 255 - len("..podslice-new")
-"""Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
+"""The longest name of a file that is first written under another one.
+
+Source: Linux, include/uapi/linux/limits.h, NAME_MAX.
+"""
 _SHOWN = 64
 _USER_SERVICES = ("podslice-agent.service",)
 _SERVICES = ("podslice-apply.service", *_USER_SERVICES)
@@ -43,7 +52,12 @@ def generate(decision: PodDecision, workload: PodWorkload, options: Options) -> 
     _check_names(decision, workload)
     names = Names(decision=decision)
     files = list(_files(workload, names, options))
-    _check_lengths(files)
+    for each in files:
+        name = each.path.rpartition("/")[2]
+        if len(name) > _NAME_MAX:
+            message = f"the file {name[:_SHOWN]}… has a name of {len(name)} characters"
+            hint = f"shorten the names of pod and container: the maximum is {_NAME_MAX}"
+            raise invalid(message, hint)
     has_data = any(each.path.startswith(f"{names.data}/") for each in files)
     has_data = has_data or any(isinstance(each, DataFiles) for each in workload.volumes)
     return Quadlets(
@@ -65,16 +79,6 @@ def _check_names(decision: PodDecision, workload: PodWorkload) -> None:
         checked("containers[].name", container.name)
     for volume in workload.volumes:
         checked("volumes[].name", volume.name)
-
-
-def _check_lengths(files: Iterable[File]) -> None:
-    """Check that files can have their names, also the one under which a file is written at first."""
-    for each in files:
-        name = each.path.rpartition("/")[2]
-        if len(name) > _NAME_MAX:
-            message = f"the file {name[:_SHOWN]}… has a name of {len(name)} characters"
-            hint = f"shorten the names of pod and container: the maximum is {_NAME_MAX}"
-            raise invalid(message, hint)
 
 
 def _files(workload: PodWorkload, names: Names, options: Options) -> Iterator[File]:
@@ -220,13 +224,9 @@ def _notes(
     secret = [each.path for each in files if each.is_secret and each.path.endswith(".container")]
     for path in secret:
         yield f"pod {pod}: {path} has a Secret's value in it, which all users can read with systemctl show"
-    memory = [each.name for each in workload.volumes if _is_in_memory(each)]
+    memory = [each.name for each in workload.volumes if is_in_memory(each)]
     if memory:
         listed = ", ".join(memory)
         yield f"pod {pod}: podslice apply mounts {listed} in memory before the pod starts"
     if any(any(names.decided(each.name).hugepages.values()) for each in workload.containers):
         yield f"pod {pod}: the limits of huge pages are set by podslice, not by the units"
-
-
-def _is_in_memory(volume: Volume) -> bool:
-    return isinstance(volume, EmptyDir) and volume.in_memory

@@ -7,9 +7,9 @@ the next one starts; a sidecar has started, and its startup probe has succeeded.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from podslice.model.pod import ContainerKind
-from podslice.model.unit import UnitName
 from podslice.model.workload import ContainerWorkload, PodWorkload, Restart
 from podslice.quadlet.pod_names import Names
 from podslice.quadlet.probes import needs_prober
@@ -51,27 +51,15 @@ def add_order(
     The end of a sidecar does not stop the others, as that of an init container does. The service of
     the pod starts it: if others wanted it, their restarts would start it before its back-off ends.
     """
-    for each in _earlier(container, workload):
+    for each in takewhile(lambda other: other.name != container.name, workload.containers):
+        if each.kind is ContainerKind.APP:
+            continue
         service = names.service(each.name)
         if each.kind is ContainerKind.INIT:
             head.add("Requires", service)
-        head.add("After", *_started(each, service, names, options))
-
-
-def _earlier(container: ContainerWorkload, workload: PodWorkload) -> Iterator[ContainerWorkload]:
-    for each in workload.containers:
-        if each.name == container.name:
-            return
-        if each.kind is not ContainerKind.APP:
-            yield each
-
-
-def _started(
-    container: ContainerWorkload, service: UnitName, names: Names, options: Options
-) -> Iterator[str]:
-    yield service
-    if container.startup is not None and needs_prober(container, options):
-        yield names.prober(container.name)
+        head.add("After", service)
+        if each.startup is not None and needs_prober(each, options):
+            head.add("After", names.prober(each.name))
 
 
 def is_last_init(container: ContainerWorkload, workload: PodWorkload) -> bool:

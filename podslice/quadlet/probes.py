@@ -337,18 +337,12 @@ def _document(container: ContainerWorkload) -> dict[str, object]:
         "liveness": container.liveness,
         "readiness": container.readiness,
     }
-    return {name: _probe_document(each) for name, each in probes.items() if each is not None}
-
-
-def _probe_document(probe: Probe) -> dict[str, object]:
-    return {
-        **_action_document(probe.action),
-        "initial_delay_sec": probe.initial_delay_sec,
-        "period_sec": probe.period_sec,
-        "timeout_sec": probe.timeout_sec,
-        "success_threshold": probe.success_threshold,
-        "failure_threshold": probe.failure_threshold,
-    }
+    documents: dict[str, object] = {}
+    for name, probe in probes.items():
+        if probe is not None:
+            numbers = probe._asdict()
+            documents[name] = {**_action_document(numbers.pop("action")), **numbers}
+    return documents
 
 
 def _action_document(action: Action) -> dict[str, object]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
+import tarfile
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from podslice.errors import Problem
 from podslice.model.manager import SYSTEM, Manager
+from podslice.model.naming import DATA
 from podslice.model.unit import UnitName
 
 PODMAN = "/usr/bin/podman"
@@ -108,3 +111,40 @@ class Quadlets(NamedTuple):
     """The directory of all files that are not units, whether the pod has some or not; as in `File`."""
     notes: tuple[str, ...] = ()
     """What differs from Kubernetes, where no field of the manifest is lost."""
+
+
+def with_archive(pod: Quadlets, top: str) -> Quadlets:
+    """Return the pod with an archive instead of its data, to be extracted in the root directory.
+
+    Args:
+        pod: the pod.
+        top: the directory of podslice's own files on the host.
+    """
+    if not pod.directories:
+        return pod
+    data = [each for each in pod.files if is_data(each.path)]
+    units = [each for each in pod.files if not is_data(each.path)]
+    (unit,) = (each.path for each in units if each.path.endswith(".pod"))
+    archive = File(
+        path=f"{unit.removesuffix('.pod')}{ARCHIVE_SUFFIX}",
+        content=_pack((Directory(path=DATA, mode=PRIVATE_MODE), *pod.directories, *data), top),
+        mode=SECRET_MODE,
+        is_secret=any(each.is_secret for each in data),
+    )
+    return pod._replace(files=(*units, archive), directories=())
+
+
+def _pack(entries: tuple[Directory | File, ...], top: str) -> bytes:
+    """Return a tar archive that depends on nothing else; root, or who extracts it, owns the files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for entry in entries:
+            member = tarfile.TarInfo(f"{top.lstrip('/')}/{entry.path}")
+            member.mode = entry.mode
+            if isinstance(entry, File):
+                member.size = len(entry.content)
+                archive.addfile(member, io.BytesIO(entry.content))
+            else:
+                member.type = tarfile.DIRTYPE
+                archive.addfile(member)
+    return buffer.getvalue()

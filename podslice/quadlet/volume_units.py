@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from podslice.model.desired import VolumeDecision
 from podslice.model.naming import POD_LABEL
 from podslice.model.pod_texts import checked
 from podslice.model.unit import GENERATED
@@ -152,7 +151,7 @@ class Mounter:
             return f"{top}/{self.names.data}/{volume.name}{below}"
         if isinstance(volume, HostPath):
             return f"{plain('volumes[].hostPath.path', volume.path)}{below}"
-        if _is_in_memory(volume):
+        if is_in_memory(volume):
             return f"{self._memory_path(volume.name)}{below}"
         return self.names.volume_file(volume.name)
 
@@ -163,7 +162,7 @@ class Mounter:
         """
         decided = next(each for each in self.names.decision.volumes if each.name == name)
         if self.options.manager.is_user:
-            return f"%t{_below_runtime(decided)}"
+            return f"%t{decided.path.removeprefix('$XDG_RUNTIME_DIR').removeprefix('/run')}"
         return decided.path
 
     def before(self, mount: VolumeMount) -> Iterator[str]:
@@ -174,7 +173,7 @@ class Mounter:
         """
         volume = self.volumes[mount.volume]
         if isinstance(volume, HostPath):
-            yield from _prepare(volume)
+            yield _prepare(volume)
         if mount.sub_path and not isinstance(volume, DataFiles):
             yield self._make_below(volume, mount.sub_path)
 
@@ -189,25 +188,18 @@ class Mounter:
         return f"{words(('/usr/bin/sh', '-c', script, 'sh'))} {top} {word(sub_path)}"
 
 
-def _below_runtime(decided: VolumeDecision) -> str:
-    return decided.path.removeprefix("$XDG_RUNTIME_DIR").removeprefix("/run")
-
-
 def _is_podmans(volume: Volume) -> TypeGuard[Claim | EmptyDir]:
     """Return whether podman holds a volume."""
-    return isinstance(volume, Claim | EmptyDir) and not _is_in_memory(volume)
+    return isinstance(volume, Claim | EmptyDir) and not is_in_memory(volume)
 
 
-def _is_in_memory(volume: Volume) -> bool:
+def is_in_memory(volume: Volume) -> bool:
+    """Return whether a volume is an empty directory in memory."""
     return isinstance(volume, EmptyDir) and volume.in_memory
 
 
-def _prepare(volume: HostPath) -> Iterator[str]:
+def _prepare(volume: HostPath) -> str:
     if volume.type in _TESTS:
-        yield words(("/usr/bin/test", _TESTS[volume.type], volume.path))
-    elif volume.type == "FileOrCreate":
-        yield words(("/usr/bin/sh", "-c", 'test -e "$1" || : > "$1"', "sh", volume.path))
-    else:
-        yield words(
-            ("/usr/bin/sh", "-c", 'test -e "$1" || mkdir -p -m 0755 "$1"', "sh", volume.path)
-        )
+        return words(("/usr/bin/test", _TESTS[volume.type], volume.path))
+    create = ': > "$1"' if volume.type == "FileOrCreate" else 'mkdir -p -m 0755 "$1"'
+    return words(("/usr/bin/sh", "-c", f'test -e "$1" || {create}', "sh", volume.path))

@@ -176,7 +176,10 @@ class CachingClient(ClientAround):
                 unread.append(unit)
             elif cached.unit is not None:
                 found[unit.name] = cached.unit
-        found |= {unit.name: unit for unit in await self._read_again(unread, patterns)}
+        if unread:
+            names = [unit.name for unit in unread]
+            read = await self._read(patterns if len(unread) > _MANY else names, unread)
+            found |= {unit.name: unit for unit in read}
         return tuple([found[name] for name in sorted(found)])
 
     async def submit(self, change: Change) -> None:
@@ -206,16 +209,6 @@ class CachingClient(ClientAround):
             self.forget(name)
             self._before.pop(name, None)
         self._there[patterns] = there
-
-    async def _read_again(
-        self, unread: Sequence[ListedUnit], patterns: Sequence[str]
-    ) -> tuple[ObservedUnit, ...]:
-        """Read the unread units, or if they are many, all that match the patterns."""
-        if not unread:
-            return ()
-        if len(unread) > _MANY:
-            return await self._read(patterns, unread)
-        return await self._read([unit.name for unit in unread], unread)
 
     async def _read(
         self, patterns: Sequence[str], listed: Sequence[ListedUnit] = ()

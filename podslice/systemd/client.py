@@ -5,9 +5,12 @@ tests/bus/test_contract.py checks both.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import asyncio
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from enum import StrEnum
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -167,27 +170,13 @@ Change = (
 """A change of units; the methods of `Client` describe each."""
 
 
-class Client(ABC):
-    """One connection to one service manager.
+class Client(AbstractAsyncContextManager["Client"]):
+    """One connection to one service manager, which `async with` opens and closes.
 
     Every call returns within a limited time. Beside the errors named below, every call raises
     `BusUnavailable`, `CallTimeout` and `Refused`. After `BusUnavailable` the next call connects
     again. Calls may be concurrent; the client limits their number.
     """
-
-    @abstractmethod
-    async def __aenter__(self) -> Self:
-        """Connect."""
-
-    @abstractmethod
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None:
-        """Close the connection."""
 
     @abstractmethod
     async def caps(self) -> Caps:
@@ -403,3 +392,47 @@ class ClientAround(Client):
 
     async def submit(self, change: Change) -> None:
         await self._client.submit(change)
+
+
+class Operation(StrEnum):
+    """An operation on a control group, named as in the kubelet's metrics.
+
+    Source: Kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go, CgroupManagerDuration.
+    """
+
+    CREATE = "create"
+    UPDATE = "update"
+    DESTROY = "destroy"
+
+
+OnOperation = Callable[[Operation, float], None]
+
+
+_OPERATIONS = {
+    Start: Operation.CREATE,
+    StartBatch: Operation.CREATE,
+    SetValues: Operation.UPDATE,
+    Stop: Operation.DESTROY,
+    StopBatch: Operation.DESTROY,
+}
+
+
+class TimedClient(ClientAround):
+    """Measures how long another client takes to create, change or remove each unit.
+
+    The units of a batch are started together, so that each takes as long as the batch.
+    """
+
+    def __init__(self, client: Client, on_operation: OnOperation) -> None:
+        """Call `on_operation` with each operation that succeeds and its duration in seconds."""
+        super().__init__(client)
+        self._on_operation = on_operation
+
+    async def submit(self, change: Change) -> None:
+        now = asyncio.get_running_loop().time
+        begun = now()
+        await self._client.submit(change)
+        operation = _OPERATIONS.get(type(change))
+        if operation is not None:
+            for _ in change.names:
+                self._on_operation(operation, now() - begun)

@@ -32,20 +32,15 @@ async def observe_units(
 ) -> tuple[ObservedUnit, ...]:
     """Return the loaded units whose names match a pattern, by name; read files first, if given."""
     listed = await calls.list_units(patterns)
-    read = await _read_files(listed, files, calls) if files and listed else {}
+    read = {}
+    if files and listed:
+        names = ("UnitPath", "ControlGroup")
+        directories, top = await run_concurrently(map(calls.own_property, names))
+        read = files.begin(directories).observe(listed, top)
     left = [unit for unit in listed if unit.name not in read]
     observed = await run_concurrently(_observe_unit(unit, calls) for unit in left)
     found = {unit.name: unit for unit in (*read.values(), *observed) if unit is not None}
     return tuple(found[unit.name] for unit in listed if unit.name in found)
-
-
-async def _read_files(
-    listed: Sequence[ListedUnit], files: SliceFiles, calls: ManagerCalls
-) -> dict[UnitName, ObservedUnit]:
-    directories, top = await run_concurrently(
-        calls.own_property(name) for name in ("UnitPath", "ControlGroup")
-    )
-    return files.begin(directories).observe(listed, top)
 
 
 async def _observe_unit(unit: ListedUnit, calls: ManagerCalls) -> ObservedUnit | None:
@@ -168,11 +163,7 @@ async def read_predecessors(name: UnitName, calls: ManagerCalls) -> frozenset[Un
     found: set[UnitName] = set()
     todo = {name}
     while todo:
-        after = await run_concurrently(_read_after(each, calls) for each in todo)
+        after = await run_concurrently(calls.unit_property(each, "After") for each in todo)
         todo = {UnitName(each) for names in after for each in names} - found
         found |= todo
     return frozenset(found)
-
-
-async def _read_after(name: UnitName, calls: ManagerCalls) -> tuple[str, ...]:
-    return tuple(await calls.unit_property(name, "After"))

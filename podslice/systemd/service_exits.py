@@ -41,7 +41,7 @@ def main_exit(found: Mapping[str, Wire]) -> ContainerExit | None:
         return ContainerExit(
             result=result,
             exit_code=status if is_exit else None,
-            signal=None if is_exit else _signal_name(status),
+            signal=None if is_exit else signal_name(status),
             is_oom=result == OOM_KILL,
             started_usec=int(found["ExecMainStartTimestamp"]),
             ended_usec=int(found["ExecMainExitTimestamp"]),
@@ -73,7 +73,8 @@ def _count(found: Mapping[str, Wire], key: str) -> int:
     return 0 if count == INFINITY else count
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Return the name of a signal: `SIGTERM`, `SIGRTMIN+3`."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from podslice.kernel.cgroup import CgroupFs, Counts, read_small
 from podslice.model.codec import SHARE
-from podslice.model.properties import OBSERVED, PROPERTIES, Property
+from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import (
     ListedUnit,
     ObservedUnit,
@@ -52,7 +52,13 @@ def parse_slice(text: str) -> Mapping[str, Value] | None:
 @lru_cache(maxsize=1024)
 def _parse_section(section: str) -> Mapping[str, Value] | None:
     """Parse the lines below `[Slice]`, cached because many pods have the same."""
-    rows = {row.key: row for row in PROPERTIES.values() if _is_read(row)}
+    # a file has fewer digits of a share than the bus, and several lines of it are one text
+    rows = {
+        row.key: row
+        for row in PROPERTIES.values()
+        if UnitKind.SLICE in row.kinds and row.section == "resource"
+        if row.codec != SHARE and not row.is_text
+    }
     observed = OBSERVED[UnitKind.SLICE]
     found: dict[str, Value] = {}
     for line in section.split("\n"):
@@ -69,15 +75,6 @@ def _parse_section(section: str) -> Mapping[str, Value] | None:
         return None
     unset = {name: PROPERTIES[name].unset for name in observed}
     return {**{name: value for name, value in unset.items() if value is not None}, **found}
-
-
-def _is_read(row: Property) -> bool:
-    """Return whether a property is read from a slice's file.
-
-    A file has fewer digits of a share than the bus, and several lines of it are one text.
-    """
-    is_resource = UnitKind.SLICE in row.kinds and row.section == "resource"
-    return is_resource and row.codec != SHARE and not row.is_text
 
 
 class SliceFiles(NamedTuple):
@@ -130,15 +127,12 @@ class Reading(NamedTuple):
         """
         found = {}
         for unit in listed:
-            observed = self._observe(unit, top) if self._is_plain(unit.name) else None
-            if observed is not None:
+            is_alone = unit.name in self.names and unit.name not in self.not_plain
+            if not is_alone or unit.name.startswith(self.prefixes):
+                continue
+            if (observed := self._observe(unit, top)) is not None:
                 found[unit.name] = observed
         return found
-
-    def _is_plain(self, name: UnitName) -> bool:
-        """Return whether a unit has a single file."""
-        is_alone = name in self.names and name not in self.not_plain
-        return is_alone and not name.startswith(self.prefixes)
 
     def _observe(self, unit: ListedUnit, top: str) -> ObservedUnit | None:
         if unit.active_state != "active" or not unit.name.endswith(_SLICE):

@@ -33,8 +33,7 @@ from podslice.model.event import Event, Kind
 from podslice.model.node_state import ContainerFailure
 from podslice.model.unit import UnitName
 from podslice.policy.cpu_manager import with_lasting_cpus
-from podslice.processes.quadlet_plan import QuadletPlanner
-from podslice.processes.quadlet_services import QuadletServices
+from podslice.processes.quadlet_services import QuadletPlanner, QuadletServices
 from podslice.quadlet.transition import QuadletAction
 from podslice.reconcile.assess import assess
 from podslice.reconcile.report import Outcome

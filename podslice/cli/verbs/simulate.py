@@ -23,8 +23,7 @@ from podslice.cli.views.simulation import (
     simulation_lines,
 )
 from podslice.errors import HostError, InputError, Problem, invalid
-from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.host_slices import read_host_slices, usual_slices
+from podslice.kernel.cgroup import CgroupFs, read_host_slices, usual_slices
 from podslice.model.cpu_list import parse_cpus
 from podslice.model.pod import InitProgress
 from podslice.model.resources import CPU

@@ -24,8 +24,7 @@ from podslice.cli.pod_observer import observe_pod
 from podslice.cli.session import in_world
 from podslice.cli.views import documents, status_documents, status_lines
 from podslice.errors import invalid
-from podslice.processes.location import locate
-from podslice.processes.pod_services import observe_services
+from podslice.processes.location import locate, observe_services
 from podslice.reconcile.assess import assess
 from podslice.reconcile.world import LiveWorld
 

@@ -89,14 +89,10 @@ class Peer(NamedTuple):
 
     def describe(self, error: BaseException) -> str:
         """Describe in one line why there is no connection."""
-        reason = (
-            f"no reply within {self.timeout_sec:g} s" if isinstance(error, TimeoutError) else error
-        )
-        return (
-            f"no connection to {self.title} at {self.address!r:.128}: {reason}; {self.hint}".rstrip(
-                "; "
-            )
-        )
+        is_late = isinstance(error, TimeoutError)
+        reason = f"no reply within {self.timeout_sec:g} s" if is_late else error
+        text = f"no connection to {self.title} at {self.address!r:.128}: {reason}; {self.hint}"
+        return text.rstrip("; ")
 
 
 class Connection(asyncio.Protocol):
@@ -210,22 +206,21 @@ class Connection(asyncio.Protocol):
         """Subscribe to the service's signals, and find the service."""
         await self._call_bus("Hello")
         # before GetNameOwner, so that no change is missed in between
-        await self._call_bus("AddMatch", _owner_changes(self._peer.service))
-        for match in self._peer.matches:
+        owner_changes = (
+            f"type='signal',sender='{_BUS}',path='{_BUS_PATH}',interface='{_BUS}',"
+            f"member='NameOwnerChanged',arg0='{self._peer.service}'"
+        )
+        for match in (owner_changes, *self._peer.matches):
             await self._call_bus("AddMatch", match)
         try:
             owner = await self._call_bus("GetNameOwner", self._peer.service)
             self.follow(str(owner.body("s")[0]))
         except ConnectionLost:
-            await self._await_service()
-
-    async def _await_service(self) -> None:
-        """Wait for a service that may be executing itself again."""
-        try:
-            async with asyncio.timeout(ABSENCE_SEC):
-                await self._present.wait()
-        except TimeoutError as error:
-            raise EOFError(f"{self._peer.service} is not on this bus") from error
+            try:  # it may be executing itself again
+                async with asyncio.timeout(ABSENCE_SEC):
+                    await self._present.wait()
+            except TimeoutError as error:
+                raise EOFError(f"{self._peer.service} is not on this bus") from error
 
     async def _call_bus(self, member: str, *arguments: str) -> wire.Received:
         message = Message(
@@ -299,7 +294,12 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         log.debug("connection to %s is closed: %s", self._peer.address, exc)
-        self._interrupt(f"the connection to the bus at {self._peer.address!r} was lost")
+        why = f"the connection to the bus at {self._peer.address!r} was lost"
+        for future in self.replies.values():
+            if not future.done():
+                future.set_exception(ConnectionLost(why))
+        self._present.set()  # callers that wait for the service find the connection closed
+        self._notify_interruption(why)
         self._closed.set()
 
     # Incoming messages
@@ -311,15 +311,11 @@ class Connection(asyncio.Protocol):
             future = self.replies.get(message.reply_serial)
             if future is not None and not future.done():
                 future.set_result(message)
-        elif message.kind == wire.SIGNAL:
-            self._take_signal(message)
-
-    def _take_signal(self, signal: wire.Received) -> None:
-        if signal.sender != _BUS:
+        elif message.kind == wire.SIGNAL and message.sender != _BUS:
             for listener in self._listeners:
-                listener.on_signal(signal)
-        elif signal.member == "NameOwnerChanged":
-            name, _before, owner = signal.body("sss")
+                listener.on_signal(message)
+        elif message.kind == wire.SIGNAL and message.member == "NameOwnerChanged":
+            name, _before, owner = message.body("sss")
             if name == self._peer.service:
                 self.follow(owner)
 
@@ -332,13 +328,6 @@ class Connection(asyncio.Protocol):
         if before and before != owner:
             # the bus replies to its unanswered calls with NoReply
             self._notify_interruption(f"{self._peer.service} left the bus")
-
-    def _interrupt(self, why: str) -> None:
-        for future in self.replies.values():
-            if not future.done():
-                future.set_exception(ConnectionLost(why))
-        self._present.set()  # callers that wait for the service find the connection closed
-        self._notify_interruption(why)
 
     def _notify_interruption(self, why: str) -> None:
         for listener in self._listeners:
@@ -368,13 +357,6 @@ def variant(signature: str, value: object) -> object:
 def _as_lists(value: object) -> object:
     """Return the value with lists for tuples, as dbus-next takes structs and arrays."""
     return [_as_lists(one) for one in value] if isinstance(value, tuple) else value
-
-
-def _owner_changes(service: str) -> str:
-    return (
-        f"type='signal',sender='{_BUS}',path='{_BUS_PATH}',interface='{_BUS}',"
-        f"member='NameOwnerChanged',arg0='{service}'"
-    )
 
 
 _ANSWER_MAX = 64 * 1024

@@ -10,10 +10,10 @@ Source: D-Bus Specification 0.43, "Marshaling (Wire Format)" and "Message Format
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from podslice.errors import BadMessage
 
@@ -54,6 +54,7 @@ _ROW = frozenset("sou")
 MALFORMED = (ValueError, LookupError, struct.error)
 """The errors that malformed bytes cause; callers receive BadMessage."""
 
+T = TypeVar("T")
 Wire = Any
 """A value of a message: a number, a string, or a tuple or dict of values."""
 
@@ -289,12 +290,10 @@ class Received:
         Raises:
             BadMessage: the types differ, or the body is malformed.
         """
-        self._check(self.signature if expected is None else expected)
-        reader = self.body_reader()
-        try:
-            return tuple(reader.read(type_) for type_ in split_types(self.signature))
-        except MALFORMED as error:
-            raise self._malformed(error) from error
+        expected = self.signature if expected is None else expected
+        return self._read(
+            expected, lambda reader: tuple(reader.read(type_) for type_ in split_types(expected))
+        )
 
     def properties(self, wanted: Collection[str]) -> dict[str, Wire]:
         """Return the wanted entries of a body that is one `a{sv}`.
@@ -302,11 +301,7 @@ class Received:
         Raises:
             BadMessage: the body has another type, or is malformed.
         """
-        self._check("a{sv}")
-        try:
-            return self.body_reader().read_properties(wanted)
-        except MALFORMED as error:
-            raise self._malformed(error) from error
+        return self._read("a{sv}", lambda reader: reader.read_properties(wanted))
 
     def changed_properties(self, wanted: Collection[str]) -> dict[str, Wire]:
         """Return the wanted entries of the body of a signal `PropertiesChanged`.
@@ -316,13 +311,12 @@ class Received:
 
         Source: D-Bus specification, org.freedesktop.DBus.Properties.PropertiesChanged.
         """
-        self._check("sa{sv}as")
-        reader = self.body_reader()
-        try:
+
+        def read(reader: WireReader) -> dict[str, Wire]:
             reader.read("s")
             return reader.read_properties(wanted)
-        except MALFORMED as error:
-            raise self._malformed(error) from error
+
+        return self._read("sa{sv}as", read)
 
     @property
     def reason(self) -> str:
@@ -330,18 +324,15 @@ class Received:
         values = self.body()
         return str(values[0]).rstrip(".") if values else "no reason given"
 
-    def _check(self, expected: str) -> None:
+    def _read(self, expected: str, read: Callable[[WireReader], T]) -> T:
+        """Read a body that has the expected types."""
+        name = f"the message {self.member or self.error_name or self.reply_serial}"
         if self.signature != expected:
-            raise BadMessage(
-                f"{self._name} has values of the types {self.signature!r}, not {expected!r}"
-            )
-
-    def _malformed(self, error: Exception) -> BadMessage:
-        return BadMessage(f"{self._name} is malformed: {error}")
-
-    @property
-    def _name(self) -> str:
-        return f"the message {self.member or self.error_name or self.reply_serial}"
+            raise BadMessage(f"{name} has values of the types {self.signature!r}, not {expected!r}")
+        try:
+            return read(self.body_reader())
+        except MALFORMED as error:
+            raise BadMessage(f"{name} is malformed: {error}") from error
 
     def body_reader(self) -> WireReader:
         """Return a reader at the start of the body."""

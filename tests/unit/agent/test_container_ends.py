@@ -9,8 +9,9 @@ from podslice.agent.oomd_kills import OomdMonitor
 from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.processes.pod_services import observe_placed
+from podslice.processes.location import observe_placed
 from podslice.reconcile.assessment import Request
+from podslice.processes.location import observe_placed
 from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import finish, record
 from podslice.store import histories

@@ -1,7 +1,7 @@
 import pytest
 
 from podslice.agent.counters import Counters, Histogram
-from podslice.systemd.timed_client import Operation
+from podslice.systemd.client import Operation
 
 
 @pytest.mark.parametrize(

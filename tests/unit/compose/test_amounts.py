@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.compose.amounts import read_cpus, read_memory, read_whole
+from podslice.compose.project import read_cpus, read_memory, read_whole
 from podslice.errors import InputError
 from podslice.inputs.scalars import Boolean, Number, Odd
 

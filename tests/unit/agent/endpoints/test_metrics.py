@@ -9,7 +9,7 @@ from podslice.agent.endpoints.metrics import CONTENT_TYPE, collect, expose
 from podslice.kernel.cgroup import Sample
 from podslice.model.config import SwapBehavior
 from podslice.model.pod import Qos
-from podslice.systemd.timed_client import Operation
+from podslice.systemd.client import Operation
 from podslice.usage.stats import ContainerStats
 from tests.unit import builders
 from tests.unit.agent import sample_node

@@ -83,13 +83,7 @@ class BadReply(OSError):
 
 
 def parse_url(
-    text: str,
-    ports: Mapping[str, int],
-    *,
-    where: str,
-    what: str,
-    hint: str,
-    credentials_hint: str,
+    text: str, ports: Mapping[str, int], *, where: str, what: str, hint: str, credentials_hint: str
 ) -> ServerUrl:
     """Parse the URL of a server.
 

@@ -72,10 +72,7 @@ def draft_pod(project: Project, options: Settings) -> PodDraft:
 
 
 def _metadata(
-    project: Project,
-    options: Settings,
-    places: dict[Path, str],
-    problems: list[Problem],
+    project: Project, options: Settings, places: dict[Path, str], problems: list[Problem]
 ) -> dict[str, object]:
     settings = project.settings
     if options.name or settings.name:

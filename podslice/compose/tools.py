@@ -106,9 +106,7 @@ _OVERRIDES = (
 _ENV_BYTES_MAX = 2**20
 WAIT_SEC = 60
 """Time for a tool to resolve a project."""
-_HINTS = {
-    "invalid choice: 'config'": "podman-compose can resolve projects since 1.0.6",
-}
+_HINTS = {"invalid choice: 'config'": "podman-compose can resolve projects since 1.0.6"}
 """Part of a line that a failing tool prints → a hint."""
 _BEFORE_THE_ERROR = ("Traceback ", "usage: ")
 _ADVICE = ("Run '", "See '", "Usage: ")

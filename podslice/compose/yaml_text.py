@@ -18,9 +18,7 @@ _LETTERS = frozenset("yYnN")
 
 
 def format_yaml(
-    value: Mapping[str, object],
-    comments: Mapping[Path, str] | None = None,
-    path: Path = (),
+    value: Mapping[str, object], comments: Mapping[Path, str] | None = None, path: Path = ()
 ) -> Iterator[str]:
     """Yield the lines of a mapping of mappings, lists of mappings, strings and whole numbers."""
     comments = comments or {}

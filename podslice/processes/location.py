@@ -359,9 +359,7 @@ def _strays_of_services(
 
 
 def _strays_by_label(
-    pods: PodMap,
-    claims: Iterable[tuple[str, RuntimeContainer]],
-    name_of: Callable[[int], str],
+    pods: PodMap, claims: Iterable[tuple[str, RuntimeContainer]], name_of: Callable[[int], str]
 ) -> Iterator[Stray]:
     for key, found in claims:
         if is_inside(found.control_group, pods.groups.get(key, "-")):

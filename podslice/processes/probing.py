@@ -150,9 +150,7 @@ def begin(probes: Mapping[ProbeKind, Probe], now: float) -> ProbedContainer:
     return ProbedContainer(
         {
             kind: ProbeCounter(
-                probe=probe,
-                due=now + probe.initial_delay_sec,
-                passes=kind is ProbeKind.LIVENESS,
+                probe=probe, due=now + probe.initial_delay_sec, passes=kind is ProbeKind.LIVENESS
             )
             for kind, probe in probes.items()
         }

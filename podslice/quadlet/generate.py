@@ -88,11 +88,7 @@ def _files(workload: PodWorkload, names: Names, options: Options) -> Iterator[Fi
     mounter = Mounter(names=names, volumes=volumes, options=options)
     for container in workload.containers:
         made = ContainerUnit(
-            container=container,
-            workload=workload,
-            names=names,
-            mounter=mounter,
-            options=options,
+            container=container, workload=workload, names=names, mounter=mounter, options=options
         )
         yield from made.files()
         if needs_prober(container, options):

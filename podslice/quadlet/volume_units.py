@@ -26,13 +26,7 @@ from podslice.quadlet.unit_text import (
 
 _PROPAGATION = {"None": "", "HostToContainer": "rslave", "Bidirectional": "rshared"}
 """Source: Kubernetes, types.go, MountPropagationMode; podman-run(1), --volume."""
-_TESTS = {
-    "Directory": "-d",
-    "File": "-f",
-    "Socket": "-S",
-    "CharDevice": "-c",
-    "BlockDevice": "-b",
-}
+_TESTS = {"Directory": "-d", "File": "-f", "Socket": "-S", "CharDevice": "-c", "BlockDevice": "-b"}
 """Type of a hostPath → the option of test(1) that it must pass before the container starts."""
 MAKE_BELOW = (
     'top=$(realpath -e "$1") || exit; path=${top%/}/$2; '

@@ -10,14 +10,7 @@ from collections.abc import Mapping
 from podslice.errors import BadProperty
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import TransientUnit, UnitKind, UnitName, Value, is_unit_name
-from podslice.systemd.client import (
-    PIDFDS_MAX,
-    Change,
-    SetValues,
-    Start,
-    StartBatch,
-    StartTimer,
-)
+from podslice.systemd.client import PIDFDS_MAX, Change, SetValues, Start, StartBatch, StartTimer
 from podslice.systemd.dbus.wire import split_types
 
 

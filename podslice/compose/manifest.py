@@ -61,7 +61,12 @@ def draft_pod(project: Project, options: Settings) -> PodDraft:
     problems: list[Problem] = []
     metadata = _metadata(project, options, places, problems)
     spec: dict[str, object] = {}
-    problems += _no_budget(project, options)
+    stated = (options.budget, project.settings.budget, project.settings.requests)
+    if project.services and not any(stated) and not _has_limits(project):
+        # nothing limits the project: its pod would have no effect
+        message = "no service has a limit, and the project has no budget"
+        hint = f"state one: --budget cpu=2,memory=4Gi, or {KEY}.budget in the file"
+        problems.append(Problem(where="services", message=message, hint=hint))
     resources = _pod_level(project, options, places, problems)
     if resources:
         spec["resources"] = resources
@@ -104,15 +109,6 @@ def _pod_level(
             level[part][name] = format_amount(name, milli)
             places["spec", "resources", part, name] = place
     return {part: amounts for part, amounts in level.items() if amounts}
-
-
-def _no_budget(project: Project, options: Settings) -> Iterator[Problem]:
-    """Yield an error for a project that nothing limits: its pod would have no effect."""
-    stated = (options.budget, project.settings.budget, project.settings.requests)
-    if project.services and not any(stated) and not _has_limits(project):
-        message = "no service has a limit, and the project has no budget"
-        hint = f"state one: --budget cpu=2,memory=4Gi, or {KEY}.budget in the file"
-        yield Problem(where="services", message=message, hint=hint)
 
 
 def _has_limits(project: Project) -> bool:
@@ -212,7 +208,6 @@ def _resources(service: Service, path: Path, places: dict[Path, str]) -> dict[st
     A limit without a reservation gets a request of zero, since Kubernetes would take the limit for
     the request: compose files often state limits whose sum is above the budget.
     """
-    resources: dict[str, object] = {}
     requests, limits = dict[str, str](), dict[str, str]()
     for name in _RESOURCES:
         limit, request = service.limits.get(name), service.requests.get(name)
@@ -225,8 +220,4 @@ def _resources(service: Service, path: Path, places: dict[Path, str]) -> dict[st
         elif limit is not None:
             requests[name] = "0"
             places[*path, "requests", name] = _NO_RESERVATION
-    if requests:
-        resources["requests"] = requests
-    if limits:
-        resources["limits"] = limits
-    return resources
+    return {key: each for key, each in (("requests", requests), ("limits", limits)) if each}

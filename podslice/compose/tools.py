@@ -162,15 +162,12 @@ def profile_names(project: ProjectFiles) -> set[str]:
         with suppress(OSError, InputError, Exhausted):
             data = read_regular(Path(path), limit_bytes=BYTES_MAX, locate=follow_links)
             for document in read_documents(data, path, Budget()):
-                names |= _profiles_of(document.value)
+                value = document.value
+                services = value.get("services") if isinstance(value, dict) else None
+                each = services.values() if isinstance(services, dict) else ()
+                lists = (service.get("profiles") for service in each if isinstance(service, dict))
+                names |= {str(name) for found in lists if isinstance(found, list) for name in found}
     return names
-
-
-def _profiles_of(value: object) -> set[str]:
-    services = value.get("services") if isinstance(value, dict) else None
-    each = services.values() if isinstance(services, dict) else ()
-    lists = (service.get("profiles") for service in each if isinstance(service, dict))
-    return {str(name) for found in lists if isinstance(found, list) for name in found}
 
 
 def find_tool() -> ComposeTool:

@@ -275,13 +275,17 @@ def _read_cpu_topology(root: Path) -> CpuTopology:
     cpu_dirs = {cpu: root / _SYSTEM / f"cpu/cpu{cpu}" for cpu in cpus}
     cores = _groups(cpus, lambda cpu: _list(cpu_dirs[cpu] / "topology/core_cpus_list"))
     sockets = {cpu: _socket(cpu_dirs[core]) for cpu, core in cores.items()}
-
-    def sharing(cpu: int) -> set[int]:
-        same_socket = {other for other in cpus if sockets[other] == sockets[cpu]}
-        return _cache(cpu_dirs[cpu]) or same_socket
-
-    caches = _groups(cpus, sharing)
-    nodes = _numa_nodes(root)
+    caches = _groups(
+        cpus,
+        lambda cpu: (
+            _cache(cpu_dirs[cpu]) or {other for other in cpus if sockets[other] == sockets[cpu]}
+        ),
+    )
+    nodes = {
+        cpu: int(node.name.removeprefix("node"))
+        for node in (root / _SYSTEM / "node").glob("node[0-9]*")
+        for cpu in _list(node / "cpulist")
+    }
     return CpuTopology(
         cpus=tuple(
             Cpu(
@@ -314,14 +318,6 @@ def _cache(cpu_dir: Path) -> set[int]:
     """Return the CPUs that share the cache of the highest level; none if the kernel lists no cache."""
     levels = [(int(read_value(each / "level")), each) for each in cpu_dir.glob("cache/index[0-9]*")]
     return _list(max(levels)[1] / "shared_cpu_list") if levels else set()
-
-
-def _numa_nodes(root: Path) -> dict[int, int]:
-    return {
-        cpu: int(node.name.removeprefix("node"))
-        for node in (root / _SYSTEM / "node").glob("node[0-9]*")
-        for cpu in _list(node / "cpulist")
-    }
 
 
 def _list(path: Path) -> set[int]:

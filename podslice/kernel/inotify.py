@@ -112,16 +112,14 @@ class Inotify:
         for number, mask, name in dict.fromkeys(_events(os.read(self._handle, _READ_BYTES))):
             if mask & IN_Q_OVERFLOW:
                 self._on_lost()
-            for watched in self._receivers(number, mask):
+            if mask & IN_IGNORED:
+                receivers = self._watched.pop(number, [])
+            else:
+                receivers = [each for each in self._watched.get(number, ()) if each.mask & mask]
+            for watched in receivers:
                 # an earlier callback may have removed it
                 if watched.is_wanted:
                     watched.on_event(name, mask)
-
-    def _receivers(self, number: int, mask: int) -> list[Watched]:
-        """Return the watches that an event concerns."""
-        if mask & IN_IGNORED:
-            return self._watched.pop(number, [])
-        return [each for each in self._watched.get(number, ()) if each.mask & mask]
 
 
 def _events(data: bytes) -> Iterator[tuple[int, int, str]]:

@@ -16,15 +16,8 @@ _UNSET = str(2**32 - 1)
 Arguments = Sequence[str]
 
 
-def _always(_: Arguments) -> bool:
-    return True
-
-
 def _first_is(*verbs: str) -> Callable[[Arguments], bool]:
-    def is_among(arguments: Arguments) -> bool:
-        return next((each for each in arguments if not each.startswith("-")), "") in verbs
-
-    return is_among
+    return lambda words: next((each for each in words if not each.startswith("-")), "") in verbs
 
 
 def _is_k0s_node(arguments: Arguments) -> bool:
@@ -33,10 +26,7 @@ def _is_k0s_node(arguments: Arguments) -> bool:
 
 
 _PROGRAMS: Mapping[str, Callable[[Arguments], bool]] = {
-    "kubelet": _always,
-    "kubelite": _always,
-    "k3s-server": _always,
-    "k3s-agent": _always,
+    **dict.fromkeys(("kubelet", "kubelite", "k3s-server", "k3s-agent"), lambda _: True),
     "k3s": _first_is("server", "agent"),
     "rke2": _first_is("server", "agent"),
     "microshift": _first_is("run"),

@@ -112,7 +112,14 @@ class Following:
 
     def _reach(self, directory: Path, *, is_last: bool) -> bool:
         """Watch a directory on the way, or the last one; return whether it is watched."""
-        mask, on_event = (self._mask, self._on_itself) if is_last else (0, self._on_above)
+        mask = self._mask if is_last else 0
+
+        def on_event(name: str, event: int) -> None:
+            if not name:
+                self._replace(event)
+            elif event & mask:  # entries above are of interest to `_await` only
+                self._on_change(name, event)
+
         self.error = None
         try:
             self._add(directory, mask | _ITSELF | IN_DONT_FOLLOW, on_event)
@@ -139,17 +146,6 @@ class Following:
     def _unwatch(self, watched: list[Watched]) -> None:
         for each in watched:
             self._inotify.unwatch(each)
-
-    def _on_itself(self, name: str, mask: int) -> None:
-        if not name:
-            self._replace(mask)
-        elif mask & self._mask:
-            self._on_change(name, mask)
-
-    def _on_above(self, name: str, mask: int) -> None:
-        # its entries are of interest to `_await` only
-        if not name:
-            self._replace(mask)
 
     def _replace(self, mask: int) -> None:
         self.renew()

@@ -347,7 +347,10 @@ class QuadletServices:
                 if starting.done():
                     await starting
                     return ""
-                restarts = await self._count_restarts(name)
+                restarts = 0
+                with suppress(SystemdError):
+                    units = await self._client.observe([name])
+                    restarts = sum(each.restarts for each in units)
                 if restarts >= _RESTARTS_MAX:
                     self._failing.add(pod)
                     text = f"it has failed {restarts} times, and systemd continues to restart it"
@@ -356,11 +359,6 @@ class QuadletServices:
                     return _NOT_STARTED
         finally:
             starting.cancel()
-
-    async def _count_restarts(self, name: UnitName) -> int:
-        with suppress(SystemdError):
-            return sum(each.restarts for each in await self._client.observe([name]))
-        return 0
 
     def _result(self, step: QuadletStep, error: str = "") -> QuadletResult:
         outcome = Outcome.FAILED if error else Outcome.DONE

@@ -44,7 +44,7 @@ _SERVICE = f".{UnitKind.SERVICE}"
 _TEMPLATE = re.compile(r"[^@]+@\.service")
 _USER_MANAGER = re.compile(r"user@.+\.service")
 _STARTERS = (".timer", ".socket", ".path")
-_SLICE_LINE = re.compile(r"^Slice=", re.MULTILINE)
+_SLICE_LINE = re.compile(rb"^Slice=", re.MULTILINE)
 
 
 class ServiceAction(StrEnum):
@@ -391,20 +391,18 @@ def _find_overruling(service: AdoptedService, now: UnitDefinition) -> Problem | 
         return None
     paths = list(now.drop_ins)
     ours = next((n for n, each in enumerate(paths) if each.endswith(f"/{DROP_IN}")), -1)
-    later = [each for each in paths[ours + 1 :] if _states_slice(each)]
+    later = []
+    for each in paths[ours + 1 :]:
+        with suppress(OSError):
+            content = read_present(Path(each), limit_bytes=_BYTES_MAX) or b""
+            if _SLICE_LINE.search(content):
+                later.append(each)
     where = later[-1] if later else f"another file of {service.unit}"
     return Problem(
         where=service.unit,
         message=f"{where} states Slice={now.slice}, which takes precedence over {DROP_IN}",
         hint="remove that line; nothing was changed",
     )
-
-
-def _states_slice(path: str) -> bool:
-    with suppress(OSError):
-        content = read_present(Path(path), limit_bytes=_BYTES_MAX) or b""
-        return bool(_SLICE_LINE.search(content.decode(errors="replace")))
-    return False
 
 
 async def _place(world: LiveWorld, service: AdoptedService, action: ServiceAction) -> PlacedService:

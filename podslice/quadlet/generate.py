@@ -171,7 +171,11 @@ def _add_network(body: Section, workload: PodWorkload, names: Names) -> None:
     dns = workload.dns
     body.add_text("dnsConfig.nameservers[]", *dns.servers)
     body.add_text("dnsConfig.searches[]", *dns.searches)
-    body.add("DNSOption", *map(_resolver_option, dns.options))
+    for option in dns.options:
+        name, colon, value = option.partition(":")
+        text = plain("dnsConfig.options[].name", name)
+        text += f":{plain('dnsConfig.options[].value', value)}" if colon else ""
+        body.add("DNSOption", text)
     for name, ip in workload.hosts.items():
         host = plain("hostAliases[].hostnames[]", name)
         body.add("AddHost", f"{host}:{plain('hostAliases[].ip', ip)}")
@@ -187,12 +191,6 @@ def _hostname(workload: PodWorkload, names: Names) -> str:
         return checked("hostname", workload.hostname)
     own = names.decision.pod.name[:LABEL_MAX].rstrip("-.")
     return "" if workload.host_network or own == names.pod else own
-
-
-def _resolver_option(text: str) -> str:
-    name, colon, value = text.partition(":")
-    found = plain("dnsConfig.options[].name", name)
-    return f"{found}:{plain('dnsConfig.options[].value', value)}" if colon else found
 
 
 def _published(workload: PodWorkload) -> Iterator[str]:

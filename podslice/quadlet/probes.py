@@ -220,7 +220,8 @@ class _Prober(NamedTuple):
                 body.add("StandardInput", f"file:{self._socket}")
                 body.add("StandardOutput", f"file:{self._socket}")
                 body.add("StandardError", "journal")
-            self._add_sandbox(body)
+            sandbox = _USER_SANDBOX if self.options.manager.is_user else _SYSTEM_SANDBOX
+            body.lines += [line for line in f"{_SANDBOX}{sandbox}".split("\n") if line]
         else:
             body.add("ExecStart", words((*probe, self._control_group)))
         # the sandbox is for requests; the command has no input but the exit status
@@ -267,10 +268,6 @@ class _Prober(NamedTuple):
         body.add("KillMode", "mixed")
         body.add("Restart", "on-failure")
         body.add("RestartSec", "1s")
-
-    def _add_sandbox(self, body: Section) -> None:
-        own = _USER_SANDBOX if self.options.manager.is_user else _SYSTEM_SANDBOX
-        body.lines += [line for line in f"{_SANDBOX}{own}".split("\n") if line]
 
     @property
     def _podman_name(self) -> str:
@@ -353,17 +350,16 @@ def _action_document(action: Action) -> dict[str, object]:
     if isinstance(action, TcpSocket):
         return {"tcp": {"host": action.host, "port": action.port}}
     assert isinstance(action, HttpGet)  # noqa: S101 (the last of the three)
+    place = f"{_PROBE}.httpGet.httpHeaders[]"
     return {
         "http": {
             "scheme": action.scheme,
             "host": action.host,
             "port": action.port,
             "path": checked(f"{_PROBE}.httpGet.path", action.path),
-            "headers": [_header(*each) for each in action.headers],
+            "headers": [
+                [checked(f"{place}.name", name), checked(f"{place}.value", value)]
+                for name, value in action.headers
+            ],
         }
     }
-
-
-def _header(name: str, value: str) -> list[str]:
-    place = f"{_PROBE}.httpGet.httpHeaders[]"
-    return [checked(f"{place}.name", name), checked(f"{place}.value", value)]

@@ -104,14 +104,11 @@ def steps_to_remove(pod: str, present: PresentPod) -> tuple[QuadletStep, ...]:
 
     The file of the pod is the last one, so that an interrupted removal can be repeated.
     """
-    units = [path for path in present.files if not is_data(path)]
+    units = sorted(path for path in present.files if not is_data(path))
     return (
         *_stops(pod, present),
         *([_remove(pod, data_directory(pod))] if present.has_data else []),
-        *(
-            _remove(pod, path)
-            for path in sorted(units, key=lambda each: (each.endswith(".pod"), each))
-        ),
+        *(_remove(pod, path) for path in sorted(units, key=lambda each: each.endswith(".pod"))),
         *_remove_volumes(pod, present.files),
     )
 
@@ -196,7 +193,8 @@ class _Keeping:
             for path, text in texts.items()
             if _value(text, "EnvironmentFile").strip('"').endswith(tuple(changed))
         }
-        if any(path.endswith(".pod") or _is_init(texts[path]) for path in touched):
+        is_init = {path for path in touched if _value(texts[path], "Type") == "oneshot"}
+        if is_init or any(path.endswith(".pod") for path in touched):
             return {path for path in texts if not path.endswith(".volume")}
         return touched
 
@@ -222,10 +220,6 @@ def _value(text: str, key: str) -> str:
     """Return the first value of a key in a unit; empty if there is none."""
     found = re.search(rf"^{key}=(.*)$", text, re.MULTILINE)
     return found[1] if found else ""
-
-
-def _is_init(text: str) -> bool:
-    return _value(text, "Type") == "oneshot"
 
 
 def _lasting(text: str) -> list[str]:

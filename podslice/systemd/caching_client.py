@@ -167,7 +167,11 @@ class CachingClient(ClientAround):
             return known
         self._listed = tuple(patterns)
         listed = await self._client.list_units(patterns)
-        self._forget_gone(tuple(patterns), frozenset(unit.name for unit in listed))
+        there = frozenset(unit.name for unit in listed)
+        for name in self._there.get(tuple(patterns), frozenset()) - there:
+            self.forget(name)
+            self._before.pop(name, None)
+        self._there[tuple(patterns)] = there
         unread: list[ListedUnit] = []
         found: dict[UnitName, ObservedUnit] = {}
         for unit in listed:
@@ -203,12 +207,6 @@ class CachingClient(ClientAround):
             return None
         cached = (self.units[name].unit for name in sorted(names))
         return tuple(unit for unit in cached if unit is not None)
-
-    def _forget_gone(self, patterns: tuple[str, ...], there: frozenset[UnitName]) -> None:
-        for name in self._there.get(patterns, frozenset()) - there:
-            self.forget(name)
-            self._before.pop(name, None)
-        self._there[patterns] = there
 
     async def _read(
         self, patterns: Sequence[str], listed: Sequence[ListedUnit] = ()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from podslice.model.desired import Desired
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import GENERATED, DesiredUnit, UnitKind
@@ -45,10 +43,6 @@ def _resource_section(unit: DesiredUnit) -> list[str]:
         lines += [f"{name}=yes" for name in _ACCOUNTING]
     for property_ in unit.properties:
         row = PROPERTIES[property_.name]
-        lines += _comment(property_.why)
+        lines += [f"# {property_.why}"] if property_.why else []
         lines += [f"{row.key}={text}" for text in row.texts(property_.value)]
     return lines
-
-
-def _comment(why: str) -> Iterable[str]:
-    return [f"# {why}"] if why else []

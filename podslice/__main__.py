@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
 
 from podslice.cli.streams import guard
 
@@ -32,12 +33,10 @@ def main() -> None:
 
 def _write_error(text: str) -> None:
     """Write to standard error, which is missing if `guard` has failed."""
-    try:
+    with suppress(OSError):  # it cannot be reported
         if sys.stderr is not None:
             sys.stderr.write(text)
             sys.stderr.flush()
-    except OSError:
-        pass  # it cannot be reported
 
 
 def _run(arguments: list[str]) -> int:
@@ -75,10 +74,8 @@ def _run(arguments: list[str]) -> int:
 
 def _flush(code: int) -> int:
     """Flush standard output; return the exit code, which a closed pipe does not change."""
-    try:
+    with suppress(BrokenPipeError):
         sys.stdout.flush()
-    except BrokenPipeError:
-        return code
     return code
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 
 from podslice.agent.context import AgentContext
 from podslice.errors import HostError
-from podslice.kernel.usage_counters import UsageCounters
+from podslice.kernel.cgroup import UsageCounters
 from podslice.model.desired import PodDecision
 from podslice.model.naming import (
     USER_SLICE,

@@ -1,5 +1,7 @@
 """A project as its tool has resolved it → services with their amounts, each with its place.
 
+Amounts are exact: a manifest gets the same number.
+
 Source for the fields: compose-spec, 05-services.md and deploy.md; for those that count, docker
 compose, pkg/compose/create.go, getDeployResources, and podman-compose, container_to_cpu_res_args.
 """

@@ -1,4 +1,8 @@
-"""The tools that start projects, and their command lines."""
+"""The tools that resolve and start projects, and their command lines.
+
+They resolve interpolation, extends, include, profiles and merges. None of this is done here: only the
+tool that starts the project knows what it will start.
+"""
 
 from __future__ import annotations
 

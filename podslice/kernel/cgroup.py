@@ -381,7 +381,12 @@ _COUNT = re.compile(rb"[0-9]{1,18}")
 
 
 class OpenGroup(NamedTuple):
-    """The open directory of a control group."""
+    """The open directory of a control group, for kills by systemd-oomd.
+
+    The kernel does not count them in memory.events. systemd-oomd does, in an extended attribute that is
+    lost with the control group, which systemd removes once it is empty. Of an open directory it can
+    still be read.
+    """
 
     descriptor: int
     inode: int
@@ -461,3 +466,98 @@ def _read_slice(path: Path) -> CpuGroup:
         quota_milli=1000 * int(quota_usec) // int(period_usec) if quota_usec.isdigit() else None,
         cpus=frozenset(parse_cpus(cpus)) or None,
     )
+
+
+_BYTES_MAX = 2**14
+
+
+class _Layout(NamedTuple):
+    """The files of one layout of control groups, and their directories below the mount."""
+
+    cpu_directory: str
+    memory_directory: str
+    cpu: str
+    current: str
+    peak: str
+    inactive: str
+    """The counter of inactive file pages in memory.stat."""
+
+
+_V2 = _Layout("", "", "cpu.stat", "memory.current", "memory.peak", "inactive_file")
+_V1 = _Layout(
+    *("/cpuacct", "/memory", "cpuacct.usage", "memory.usage_in_bytes"),
+    *("memory.max_usage_in_bytes", "total_inactive_file"),
+)
+"""As `_V2`. Remove once systemd < 258 is no longer supported."""
+
+
+class UsageCounters:
+    """Reads the counters of a history of usage, for thousands of groups; None: they are not counted."""
+
+    def __init__(self, cgroups: CgroupFs) -> None:
+        self._is_v2 = cgroups.is_v2
+        self._layout = _V2 if self._is_v2 else _V1
+        self._cpu = f"{cgroups.mount}{self._layout.cpu_directory}"
+        self._memory = f"{cgroups.mount}{self._layout.memory_directory}"
+
+    def cpu_usec(self, group: str) -> int | None:
+        """Return the CPU time since the group was created."""
+        text = _read_beginning(f"{self._cpu}{group}/{self._layout.cpu}")
+        if self._is_v2:
+            return _field(text, "usage_usec")
+        return None if (nsec := _number(text)) is None else nsec // 1000
+
+    def current_bytes(self, group: str) -> int | None:
+        """Return the memory that is charged, with cached files."""
+        return _number(_read_beginning(f"{self._memory}{group}/{self._layout.current}"))
+
+    def peak_bytes(self, group: str) -> int | None:
+        """Return the most of `current_bytes` since the group was created.
+
+        Source: Linux, admin-guide/cgroup-v2.rst, memory.peak (since 5.19).
+        """
+        return _number(_read_beginning(f"{self._memory}{group}/{self._layout.peak}"))
+
+    def inactive_bytes(self, group: str) -> int:
+        """Return the inactive cached files, which are not part of the working set."""
+        text = _read_beginning(f"{self._memory}{group}/memory.stat")
+        return _field(text, self._layout.inactive) or 0
+
+    def oom_kills(self, group: str) -> int | None:
+        """Return the OOM kills since the group was created, with those of descendants (v2 only)."""
+        if not self._is_v2:
+            return None
+        return _field(_read_beginning(f"{self._memory}{group}/memory.events"), "oom_kill")
+
+    def waits_usec(self, group: str) -> tuple[int, int] | None:
+        """Return how long a task waited for a CPU, and for memory, since the group was created.
+
+        Source: Linux, Documentation/accounting/psi.rst, "some".
+        """
+        if not self._is_v2:
+            return None
+        texts = [
+            _read_beginning(f"{self._cpu}{group}/{name}.pressure") for name in ("cpu", "memory")
+        ]
+        cpu, memory = (parse_pressure(text).some.usec if text else None for text in texts)
+        return None if cpu is None or memory is None else (cpu, memory)
+
+
+def _read_beginning(path: str) -> str:
+    """Return the text of a small file, empty if it can't be read."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(handle, _BYTES_MAX).decode().removesuffix("\n")
+    except OSError:  # the group was removed
+        return ""
+    finally:
+        os.close(handle)
+
+
+def _field(text: str, name: str) -> int | None:
+    """Return one value of lines of `name value`."""
+    _, found, rest = f"\n{text}".partition(f"\n{name} ")
+    return _number(rest.partition("\n")[0]) if found else None

@@ -1,4 +1,7 @@
-"""The host's resources, read from /proc, /sys and statvfs; the root directory is a parameter."""
+"""The host's resources and the topology of its CPUs, read from /proc, /sys and statvfs.
+
+The root directory is a parameter.
+"""
 
 from __future__ import annotations
 

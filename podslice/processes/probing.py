@@ -1,4 +1,4 @@
-"""The probes of one container: when each is due, and what its results mean. Without effects.
+"""The probes of one container: when each is due, how it is limited, and what its results mean.
 
 Source: Kubernetes, pkg/kubelet/prober/worker.go, doProbe.
 """

@@ -1,4 +1,4 @@
-"""The services of pods with quadlets: their files, and what systemd and podman make of them."""
+"""The services of pods with quadlets: the steps to what should exist, and how they are taken."""
 
 from __future__ import annotations
 

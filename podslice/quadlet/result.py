@@ -116,6 +116,9 @@ class Quadlets(NamedTuple):
 def with_archive(pod: Quadlets, top: str) -> Quadlets:
     """Return the pod with an archive instead of its data, to be extracted in the root directory.
 
+    It is for a host to which the units are copied: beside units the data itself would have names that
+    a generator reads as the names of units or drop-ins.
+
     Args:
         pod: the pod.
         top: the directory of podslice's own files on the host.

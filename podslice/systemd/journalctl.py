@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -158,20 +158,14 @@ def read_messages(query: LogQuery) -> tuple[Entry, ...]:
     if ended.code:
         reason = excerpt(ended.err.decode(errors="replace").strip())
         raise HostError(f"cannot read the journal: {reason or 'journalctl failed'}")
-    return tuple(_parse_messages(filter(None, ended.out.split(b"\n"))))
-
-
-def _parse_messages(lines: Iterable[bytes]) -> Iterator[Entry]:
-    for line in lines:
-        try:
-            fields = _fields(line)
-            # podman writes several events for each start in the unit of the container
-            entry = None if _PODMAN_EVENT in fields else _entry(fields)
-        except FORMAT_ERRORS as error:
-            raise _not_an_entry(line) from error
-        if entry is not None:
-            # conmon writes lines with their end
-            yield replace(entry, message=entry.message.removesuffix("\n"))
+    found = (_parse(line) for line in ended.out.split(b"\n") if line)
+    return tuple(
+        # conmon writes lines with their end
+        replace(entry, message=entry.message.removesuffix("\n"))
+        for fields, entry in found
+        # podman writes several events for each start in the unit of the container
+        if _PODMAN_EVENT not in fields
+    )
 
 
 def _find_log_command(manager: Manager) -> str:
@@ -222,18 +216,17 @@ def parse(line: bytes) -> Entry:
 
     Source: systemd, docs/JOURNAL_EXPORT_FORMATS.md, "Journal JSON Format".
     """
+    return _parse(line)[1]
+
+
+def _parse(line: bytes) -> tuple[dict[str, str], Entry]:
+    """Parse an entry, with the text of each field."""
     try:
-        return _entry(_fields(line))
+        fields = {name: _text(value) for name, value in json.loads(line).items()}
+        return fields, _entry(fields)
     except FORMAT_ERRORS as error:
-        raise _not_an_entry(line) from error
-
-
-def _not_an_entry(line: bytes) -> HostError:
-    return HostError(f"journalctl printed a line that is not an entry: {line[:80]!r}")
-
-
-def _fields(line: bytes) -> dict[str, str]:
-    return {name: _text(value) for name, value in json.loads(line).items()}
+        text = f"journalctl printed a line that is not an entry: {line[:80]!r}"
+        raise HostError(text) from error
 
 
 def _entry(found: Mapping[str, str]) -> Entry:

@@ -322,15 +322,12 @@ def is_as_requested(unit: TransientUnit, found: Mapping[str, Wire]) -> bool:
 def _agrees(requested: Value, found: object) -> bool:
     """Return whether a property is as requested; systemd extends lists of dependencies."""
     if isinstance(requested, tuple) and isinstance(found, tuple):
-        return all(one in found or one in _as_requested(found) for one in requested)
+        # commands and delays as they were requested, without times and results
+        structs = [one for one in found if isinstance(one, tuple)]
+        delays = [(one[0].replace("USec", "Sec"), one[1]) for one in structs if len(one) == _DELAY]
+        known = [*found, *delays, *(one[:3] for one in structs)]
+        return all(one in known for one in requested)
     return requested == found
-
-
-def _as_requested(found: tuple[Wire, ...]) -> list[Wire]:
-    """Return commands and delays as they were requested, without times and results."""
-    structs = [one for one in found if isinstance(one, tuple)]
-    delays = [(one[0].replace("USec", "Sec"), one[1]) for one in structs if len(one) == _DELAY]
-    return [*delays, *(one[:3] for one in structs)]
 
 
 def encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[object]]:

@@ -20,8 +20,7 @@ import pytest
 import yaml
 
 from podslice.cli.views.problem_lines import problem_line
-from podslice.compose.manifest import draft_pod, join_problems
-from podslice.compose.override import make_override, unsupported_by
+from podslice.compose.manifest import draft_pod, join_problems, make_override, unsupported_by
 from podslice.compose.project import read_project
 from podslice.compose.settings import Settings, parse_budget
 from podslice.compose.tools import ComposeTool, parse_resolved

@@ -19,8 +19,13 @@ from podslice.cli.manifests import all_problems, decide_all, read_stdin
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
 from podslice.cli.views.problem_lines import problem_lines
-from podslice.compose.manifest import PodDraft, draft_pod, join_problems
-from podslice.compose.override import make_override, unsupported_by
+from podslice.compose.manifest import (
+    PodDraft,
+    draft_pod,
+    join_problems,
+    make_override,
+    unsupported_by,
+)
 from podslice.compose.project import Project, read_project
 from podslice.compose.settings import Settings, parse_budget
 from podslice.compose.tools import (

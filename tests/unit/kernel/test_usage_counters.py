@@ -2,8 +2,7 @@
 
 import pytest
 
-from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.usage_counters import UsageCounters
+from podslice.kernel.cgroup import CgroupFs, UsageCounters
 from tests.unit.builders import make_files
 
 GROUP = "/kubepods.slice"

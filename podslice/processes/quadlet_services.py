@@ -309,12 +309,12 @@ class QuadletServices:
         return self._result(step)
 
     async def _remove_volume(self, step: QuadletStep) -> QuadletResult:
+        text = ""
         try:
             await run_patiently(PODMAN, "volume", "rm", "--force", step.name)
         except NoAnswerError as error:
-            again = f"to remove it: podman volume rm {step.name}"
-            return self._result(step, f"podman: {error}; {again}")
-        return self._result(step)
+            text = f"podman: {error}; to remove it: podman volume rm {step.name}"
+        return self._result(step, text)
 
     async def _start(self, step: QuadletStep) -> QuadletResult:
         name = UnitName(step.name)
@@ -393,6 +393,5 @@ class QuadletServices:
         file = step.file.path if step.file else step.name
         lines = (line for line in output.split("\n") if file in line)
         complaints = [excerpt(each) for each in lines if "Loading source unit file" not in each]
-        return (
-            f"podman's generator: {'; '.join(complaints[:_COMPLAINTS_MAX])}" if complaints else ""
-        )
+        text = f"podman's generator: {'; '.join(complaints[:_COMPLAINTS_MAX])}"
+        return text if complaints else ""

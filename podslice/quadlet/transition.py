@@ -118,11 +118,11 @@ def _stops(pod: str, present: PresentPod) -> Iterator[QuadletStep]:
     services = sorted(present.services.items(), key=lambda each: not each[0].endswith(".pod"))
     for _, service in services:
         if present.is_up(service) or present.is_failed(service):
-            yield QuadletStep(action=QuadletAction.STOP, pod=pod, name=service, why=REMOVED)
+            yield QuadletStep(QuadletAction.STOP, pod, service, REMOVED)
 
 
 def _remove(pod: str, path: str) -> QuadletStep:
-    return QuadletStep(action=QuadletAction.REMOVE, pod=pod, name=path)
+    return QuadletStep(QuadletAction.REMOVE, pod, path)
 
 
 def _remove_volumes(pod: str, files: Mapping[str, bytes]) -> Iterator[QuadletStep]:
@@ -130,7 +130,7 @@ def _remove_volumes(pod: str, files: Mapping[str, bytes]) -> Iterator[QuadletSte
     for path, text in sorted(_units(files).items()):
         if path.endswith(".volume") and f"\nLabel={POD_LABEL}=" in text:
             name = _value(text, "VolumeName")
-            yield QuadletStep(action=QuadletAction.REMOVE_VOLUME, pod=pod, name=name)
+            yield QuadletStep(QuadletAction.REMOVE_VOLUME, pod, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,42 +142,31 @@ class _Keeping:
 
     def steps(self) -> Iterator[QuadletStep]:
         """Yield the steps: what stops, the files, what starts."""
-        wanted = {each.path: each for each in self.pod.files}
+        key, wanted = self.pod.pod, {each.path: each for each in self.pod.files}
+        texts = _units({path: each.content for path, each in wanted.items()})
         stale = [path for path in sorted(self.present.files) if path not in wanted]
         if self.present.has_data and not self.pod.directories:
             stale = [*(path for path in stale if not is_data(path)), self.pod.data]
-        touched = self._touched()
+        touched = self._touched(texts)
         for path, service in self.present.services.items():
             if path in stale and (self.present.is_up(service) or self.present.is_failed(service)):
-                yield self._stop(service, LEFT_OUT)
+                yield QuadletStep(QuadletAction.STOP, key, service, LEFT_OUT)
             elif path in touched and self.present.is_up(service):
-                yield self._stop(service, CHANGED)
+                yield QuadletStep(QuadletAction.STOP, key, service, CHANGED)
         for file in self.pod.files:
             if self.present.files.get(file.path) != file.content:
-                yield QuadletStep(
-                    action=QuadletAction.WRITE, pod=self.pod.pod, name=file.path, file=file
-                )
-        yield from (_remove(self.pod.pod, path) for path in stale)
+                yield QuadletStep(QuadletAction.WRITE, key, file.path, file=file)
+        yield from (_remove(key, path) for path in stale)
         gone = {path: self.present.files[path] for path in stale if not is_data(path)}
-        yield from _remove_volumes(self.pod.pod, gone)
-        for path, text in self._texts().items():
+        yield from _remove_volumes(key, gone)
+        for path, text in texts.items():
             if not path.endswith(".volume") and self._starts(path, text, touched):
-                yield QuadletStep(
-                    action=QuadletAction.START,
-                    pod=self.pod.pod,
-                    name=service_of(path, text),
-                    file=wanted[path],
-                )
+                service = service_of(path, text)
+                yield QuadletStep(QuadletAction.START, key, service, file=wanted[path])
 
-    def _stop(self, name: UnitName, why: str) -> QuadletStep:
-        return QuadletStep(action=QuadletAction.STOP, pod=self.pod.pod, name=name, why=why)
-
-    def _texts(self) -> dict[str, str]:
-        return _units({each.path: each.content for each in self.pod.files})
-
-    def _touched(self) -> Collection[str]:
+    def _touched(self, texts: Mapping[str, str]) -> Collection[str]:
         """Return the units whose services restart; volumes do not."""
-        before, texts = _units(self.present.files), self._texts()
+        before = _units(self.present.files)
         touched = {
             path
             for path, text in texts.items()

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from podslice.kernel.proc import read_process
-from podslice.kernel.text import read_text, split_lines
+from podslice.processes.probe_commands import list_processes
 
 _USER, _NETWORK = 0x10000000, 0x40000000
 """Source: Linux, include/uapi/linux/sched.h, CLONE_NEWUSER and CLONE_NEWNET."""
@@ -93,18 +91,3 @@ def _checked(result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-
-
-_PAYLOAD = "libpod-payload-*"
-"""The control group of a container in that of its service, beside that of conmon.
-
-Source: podman 5.4, libpod/oci_conmon_common.go and utils/utils_supported.go, --cgroups=split.
-"""
-
-
-def list_processes(control_group: str, root: Path = Path("/")) -> Iterator[int]:
-    """Yield the processes of a container, which are below the control group of its service."""
-    service = root / "sys/fs/cgroup" / control_group.lstrip("/")
-    for file in service.glob(f"{_PAYLOAD}/**/cgroup.procs"):
-        with suppress(OSError):  # the group has been removed
-            yield from map(int, split_lines(read_text(file)))

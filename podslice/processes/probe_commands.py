@@ -11,14 +11,14 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from podslice.errors import HostError
+from podslice.kernel.text import read_text, split_lines
 from podslice.model.workload import Exec, Probe
-from podslice.processes.container_network import list_processes
 from podslice.processes.probing import ProbeKind
 
 _PODMAN = "podman"
@@ -115,3 +115,18 @@ def request_command(kind: ProbeKind, descriptor: int) -> bool:
 
 def _letter(kind: ProbeKind) -> bytes:
     return kind[:1].encode()
+
+
+_PAYLOAD = "libpod-payload-*"
+"""The control group of a container in that of its service, beside that of conmon.
+
+Source: podman 5.4, libpod/oci_conmon_common.go and utils/utils_supported.go, --cgroups=split.
+"""
+
+
+def list_processes(control_group: str, root: Path = Path("/")) -> Iterator[int]:
+    """Yield the processes of a container, which are below the control group of its service."""
+    service = root / "sys/fs/cgroup" / control_group.lstrip("/")
+    for file in service.glob(f"{_PAYLOAD}/**/cgroup.procs"):
+        with suppress(OSError):  # the group has been removed
+            yield from map(int, split_lines(read_text(file)))

@@ -6,9 +6,8 @@ tests/bus/test_contract.py checks both.
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
@@ -170,13 +169,27 @@ Change = (
 """A change of units; the methods of `Client` describe each."""
 
 
-class Client(AbstractAsyncContextManager["Client"]):
-    """One connection to one service manager, which `async with` opens and closes.
+class Client(ABC):
+    """One connection to one service manager.
 
     Every call returns within a limited time. Beside the errors named below, every call raises
     `BusUnavailable`, `CallTimeout` and `Refused`. After `BusUnavailable` the next call connects
     again. Calls may be concurrent; the client limits their number.
     """
+
+    @abstractmethod
+    async def __aenter__(self) -> Self:
+        """Connect."""
+
+    @abstractmethod
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        """Close the connection."""
 
     @abstractmethod
     async def caps(self) -> Caps:

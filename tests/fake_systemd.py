@@ -24,21 +24,21 @@ from podslice.errors import (
     UnitExists,
 )
 from podslice.model.container_exit import ContainerExit
-from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.properties import CONTAINER, PROPERTIES
 from podslice.model.unit import (
     INFINITY,
     Caps,
+    InspectedUnit,
     ListedUnit,
     ObservedUnit,
     TransientUnit,
+    UnitDefinition,
     UnitKind,
     UnitName,
     Value,
     parent_slice,
 )
-from podslice.model.unit_definition import UnitDefinition
 from podslice.systemd.call_checks import (
     check_name,
     check_properties,

@@ -11,8 +11,14 @@ from podslice.agent.counters import Counters
 from podslice.agent.repair_times import CONTESTED_SEC, CONTESTED_TIMES, RepairTimes
 from podslice.errors import HostError, InputError, NoSuchUnit, SystemdError
 from podslice.model.event import Kind
-from podslice.model.kubelet_node import KubeletNode
-from podslice.model.level_plan import LeftAlone, LeftReason, LevelChange, LevelPlan, LevelValues
+from podslice.model.kubelet_node import (
+    KubeletNode,
+    LeftAlone,
+    LeftReason,
+    LevelChange,
+    LevelPlan,
+    LevelValues,
+)
 from podslice.model.naming import Tree
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.unit import PropertyValue, UnitKind, UnitName

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from podslice.errors import printable
 from podslice.kernel.proc import read_login_uid
 from podslice.model.event import Event, Kind
-from podslice.model.manual_change import Account, Caller
+from podslice.model.node_state import Account, Caller
 from podslice.plan import SetProperties, StopUnit
 from podslice.reconcile import manual_changes
 from podslice.reconcile.report import (
@@ -27,7 +27,7 @@ from podslice.systemd.journal import Journal
 
 if TYPE_CHECKING:
     from podslice.model.manager import Manager
-    from podslice.model.manual_change import ManualChange
+    from podslice.model.node_state import ManualChange
     from podslice.model.unit import UnitName
     from podslice.plan import Plan
     from podslice.reconcile.report import (

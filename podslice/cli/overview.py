@@ -36,8 +36,6 @@ from podslice.store import Store
 from podslice.store.adopted_services import drop_in_path, read_adopted
 from podslice.store.container_failures import ContainerFailures
 from podslice.systemd.journalctl import reading_command
-from podslice.systemd.journalctl import reading_command
-from podslice.usage.health import FailingContainer
 from podslice.usage.health import (
     FailingContainer,
     HealthFacts,

@@ -20,9 +20,8 @@ from podslice.policy.present_settings import PresentSettings, SettingKind, score
 from podslice.usage import present_use
 
 if TYPE_CHECKING:
-    from podslice.model.inspected_unit import InspectedUnit
     from podslice.model.naming import Tree
-    from podslice.model.unit_definition import UnitDefinition
+    from podslice.model.unit import InspectedUnit, UnitDefinition
     from podslice.reconcile.world import LiveWorld
 
 _IMPORTED = (".service", ".scope")

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from podslice.compose.settings import Settings, read_settings
 from podslice.errors import InputError, Problem, invalid, quote, warning
-from podslice.inputs.fields import nearest
 from podslice.inputs.limits import POD_CONTAINERS_MAX, UNKNOWN_FIELDS_MAX
 from podslice.inputs.manifest.names import to_label
+from podslice.inputs.readers import nearest
 from podslice.inputs.scalars import Boolean, Odd, describe, extend_path
 from podslice.model.resources import CPU, MEMORY, format_amount
 from podslice.policy.convert import SHARES_PER_CPU

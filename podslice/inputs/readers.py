@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from fractions import Fraction
 from functools import lru_cache
 
@@ -133,3 +135,17 @@ def _suggest_decimal(text: str) -> str:
         return f"write {int(digits, 0)}"
     octal = f", or {int(digits, 8)} if it is octal" if re.fullmatch("0[0-7]+", digits) else ""
     return f"write {digits.lstrip('0') or '0'}{octal}"
+
+
+_NEAR = 0.75
+"""Similarity from which a name is taken for a misspelled one; that of `gpu` and `cpu` is 0.67."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that a name is probably meant to be."""
+    if len(name) > 40:
+        return None
+
+    lower = {other.lower(): other for other in sorted(known)}
+    found = get_close_matches(name.lower(), lower, n=1, cutoff=_NEAR)
+    return lower[found[0]] if found else None

@@ -17,8 +17,8 @@ from podslice.kernel.text import (
     split_lines,
     split_words,
 )
-from podslice.model.cpu_group import DEFAULT_WEIGHT, CpuGroup
 from podslice.model.cpu_list import parse_cpus
+from podslice.model.cpu_topology import DEFAULT_WEIGHT, CpuGroup
 from podslice.model.manager import Manager
 from podslice.model.properties import MEMORY_MAX, PROPERTIES
 from podslice.model.unit import INFINITY, is_unit_name

@@ -1,10 +1,11 @@
-"""The CPUs of a machine: which threads share a core, a cache, a NUMA node and a socket."""
+"""The CPUs of a machine: which threads share a core, a cache, a NUMA node and a socket; control groups that share them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from podslice.errors import invalid
 
@@ -116,3 +117,22 @@ def regular_topology(*, sockets: int, numa: int, cores: int, threads: int) -> Cp
             for core in range(total)
         )
     )
+
+
+DEFAULT_WEIGHT = 100
+"""Of a unit that states none. Source: systemd.resource-control(5), CPUWeight=."""
+
+
+class CpuGroup(NamedTuple):
+    """A control group as the kernel's scheduler divides CPU time, with the groups below it."""
+
+    name: str
+    """Of its unit; different from the names of all other groups of a tree."""
+    weight: int = DEFAULT_WEIGHT
+    quota_milli: int | None = None
+    """Its CPU limit in thousandths of a CPU; None for none."""
+    threads: int | None = None
+    """The threads that want to run; None for one on each of its CPUs. Only where nothing is below."""
+    cpus: frozenset[int] | None = None
+    """The numbers of the CPUs that it may use; None for those of its parent."""
+    children: tuple[CpuGroup, ...] = ()

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 from podslice.errors import Problem
 from podslice.model.config import Config
-from podslice.model.description import describe_container, describe_pod, describe_volume
 from podslice.model.desired import ContainerDecision, PodDecision, VolumeDecision
 from podslice.model.naming import (
     OVERHEAD,
     Tree,
+    describe_container,
+    describe_pod,
+    describe_volume,
     scope_name,
     volume_path,
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from podslice.model.config import Config, Rules
-from podslice.model.kubernetes_version import VERSION_RULES
+from podslice.model.config import VERSION_RULES, Config, Rules
 from podslice.model.pod import Container, Pod
 from podslice.model.resources import Amounts, Resources, is_hugepages, is_pod_level_resource
 from podslice.policy.aggregate import aggregate

@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from podslice.model.config import Config, MemoryProtection, Rules, WeightMapping
+from podslice.model.config import (
+    VERSION_RULES,
+    Config,
+    MemoryProtection,
+    Rules,
+    WeightMapping,
+    version_of,
+)
 from podslice.model.desired import PodDecision
 from podslice.model.kubelet_node import KubeletPod, KubeletSettings
-from podslice.model.kubernetes_version import VERSION_RULES, version_of
 from podslice.model.node import Node
 from podslice.model.pod import Pod, Qos
 from podslice.model.resources import CPU, Resources

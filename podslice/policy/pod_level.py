@@ -13,9 +13,10 @@ from typing import NamedTuple
 from podslice.errors import Problem, Severity
 from podslice.model.config import MemoryProtection
 from podslice.model.desired import PodDecision
-from podslice.model.kubelet_node import KubeletPod, KubeletSettings
-from podslice.model.level_plan import (
+from podslice.model.kubelet_node import (
     LEVEL_PROPERTIES,
+    KubeletPod,
+    KubeletSettings,
     LeftAlone,
     LeftReason,
     LevelChange,

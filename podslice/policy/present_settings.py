@@ -8,14 +8,13 @@ from enum import StrEnum
 
 from podslice.model import properties
 from podslice.model.config import Config, MemoryProtection
-from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.pod import Qos
 from podslice.model.properties import MANAGED, OOM_SCORE_ADJ, PROPERTIES, format_value
 from podslice.model.quantity import INT64_MAX, format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY, format_amount
-from podslice.model.unit import UnitKind
-from podslice.policy.convert import MIN_WEIGHT
-from podslice.policy.inverse import (
+from podslice.model.unit import InspectedUnit, UnitKind
+from podslice.policy.convert import (
+    MIN_WEIGHT,
     RequestSpan,
     limit_of_quota,
     requests_of_shares,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from podslice.model.config import Rules
-from podslice.model.kubernetes_version import VERSION_RULES, KubernetesVersion
+from podslice.model.config import VERSION_RULES, KubernetesVersion, Rules
 from podslice.model.pod import Pod, Qos
 from podslice.model.resources import CPU, MEMORY, Resources, is_pod_level_resource
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from podslice.model.config import Config, WeightMapping
-from podslice.model.description import parse_description
-from podslice.model.naming import Tree, volume_path
+from podslice.model.naming import Tree, parse_description, volume_path
 from podslice.model.pod import Container, MemoryVolume, Pod, Qos
 from podslice.model.properties import (
     ANNOTATIONS,

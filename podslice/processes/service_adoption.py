@@ -19,8 +19,14 @@ from podslice.model.desired import PodDecision
 from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX, container_of
 from podslice.model.properties import OOM_SCORE_ADJ, annotation_key
-from podslice.model.unit import UnitKind, UnitName, complete_name, control_group_of, is_unit_name
-from podslice.model.unit_definition import UnitDefinition
+from podslice.model.unit import (
+    UnitDefinition,
+    UnitKind,
+    UnitName,
+    complete_name,
+    control_group_of,
+    is_unit_name,
+)
 from podslice.processes.runtime_options import Parent, appliers, drop_in
 from podslice.processes.target import Place, find_container, find_slice
 from podslice.reconcile.assess import assess

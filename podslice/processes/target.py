@@ -7,9 +7,8 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from podslice.errors import HostError, InputError, Problem
-from podslice.model.description import describe_container
 from podslice.model.desired import ContainerDecision, PodDecision
-from podslice.model.naming import service_name
+from podslice.model.naming import describe_container, service_name
 from podslice.model.unit import Observed, ObservedUnit, TransientUnit, UnitName, Value
 from podslice.plan.changes import feasible
 from podslice.reconcile.assessment import Assessment

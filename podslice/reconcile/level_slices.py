@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.level_plan import LEVEL_PROPERTIES, LevelChange
+from podslice.model.kubelet_node import LEVEL_PROPERTIES, LevelChange
 from podslice.model.unit import ObservedUnit, UnitKind, UnitName
 from podslice.policy.pod_level import SliceState
 from podslice.systemd.client import Client

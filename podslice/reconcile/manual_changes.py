@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from podslice.errors import HostError
 from podslice.kernel.proc import read_process
-from podslice.model.manual_change import ManualChange
+from podslice.model.node_state import ManualChange
 from podslice.model.unit import UnitName
 from podslice.reconcile.readmission import living_agent
 from podslice.store import Store

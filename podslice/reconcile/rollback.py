@@ -17,7 +17,6 @@ from typing import TypeGuard
 from podslice.errors import HostError, SystemdError
 from podslice.kernel.host import read_possible
 from podslice.model.desired import Desired
-from podslice.kernel.host import read_possible
 from podslice.model.properties import PROPERTIES
 from podslice.model.reserved_values import PendingTrial, ReservedValues, TrialState, Values
 from podslice.model.unit import ListedUnit, Observed, TransientUnit, UnitKind, UnitName

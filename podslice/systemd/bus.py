@@ -24,19 +24,19 @@ from podslice.errors import (
     UnitExists,
 )
 from podslice.kernel.host import read_possible
-from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.manager import Manager
 from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import (
     Caps,
+    InspectedUnit,
     ListedUnit,
     ObservedUnit,
     TransientUnit,
+    UnitDefinition,
     UnitKind,
     UnitName,
     Value,
 )
-from podslice.model.unit_definition import UnitDefinition
 from podslice.systemd.call_checks import check_change, check_name, is_changeable, kind_of
 from podslice.systemd.client import (
     Attach,

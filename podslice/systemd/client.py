@@ -14,9 +14,16 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from podslice.model.container_exit import ContainerExit
-from podslice.model.inspected_unit import InspectedUnit
-from podslice.model.unit import Caps, ListedUnit, ObservedUnit, TransientUnit, UnitName, Value
-from podslice.model.unit_definition import UnitDefinition
+from podslice.model.unit import (
+    Caps,
+    InspectedUnit,
+    ListedUnit,
+    ObservedUnit,
+    TransientUnit,
+    UnitDefinition,
+    UnitName,
+    Value,
+)
 
 OnChange = Callable[[UnitName | None], None]
 """Called when a unit may have changed; with None, when any unit may have.

@@ -10,8 +10,8 @@ from contextlib import suppress
 from operator import attrgetter
 
 from podslice.errors import BadMessage, JobFailed, NoSuchUnit
+from podslice.model.codec import DeviceLimits, format_device_limits, parse_device_limits
 from podslice.model.cpu_list import format_cpus, numbers_of_octets, octets_of_numbers, parse_cpus
-from podslice.model.device_limits import DeviceLimits, format_device_limits, parse_device_limits
 from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import ListedUnit, TransientUnit, UnitKind, UnitName, Value
 from podslice.systemd import service_exits

@@ -7,11 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from podslice.errors import NoSuchUnit
-from podslice.model.further_settings import FURTHER_SETTINGS
-from podslice.model.inspected_unit import InspectedUnit
-from podslice.model.properties import NEWER, OBSERVED, PROPERTIES, TASKS_MAX
-from podslice.model.unit import INFINITY, ListedUnit, ObservedUnit, UnitKind, UnitName
-from podslice.model.unit_definition import UnitDefinition
+from podslice.model.properties import FURTHER_SETTINGS, NEWER, OBSERVED, PROPERTIES, TASKS_MAX
+from podslice.model.unit import (
+    INFINITY,
+    InspectedUnit,
+    ListedUnit,
+    ObservedUnit,
+    UnitDefinition,
+    UnitKind,
+    UnitName,
+)
 from podslice.systemd.call_checks import kind_of
 from podslice.systemd.dbus.wire import Wire
 from podslice.systemd.manager_calls import STARTED, ManagerCalls, exists

@@ -27,9 +27,9 @@ from podslice.model.kubelet_node import (
     ExpectedValue,
     FindingKind,
     KubeletSettings,
+    LevelValues,
     NodeAudit,
 )
-from podslice.model.level_plan import LevelValues
 from podslice.model.properties import (
     ALLOWED_CPUS,
     CPU_QUOTA,

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from podslice.kernel.cgroup import CgroupFs, Usage
 from podslice.model.container_exit import ContainerExit, ContainerHistory
-from podslice.model.description import parse_description
 from podslice.model.desired import Desired, PodDecision
-from podslice.model.natural_order import NaturalKey, natural_key
+from podslice.model.naming import NaturalKey, natural_key, parse_description
 from podslice.model.pod import ContainerKind
 from podslice.model.pod_service import PodService
 from podslice.model.properties import MANAGED, PROPERTIES, managed_of

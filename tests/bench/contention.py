@@ -10,7 +10,7 @@ from typing import Any
 
 from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config, Enforce, WeightMapping
-from podslice.model.cpu_group import CpuGroup
+from podslice.model.cpu_topology import CpuGroup
 from podslice.model.desired import Desired
 from podslice.model.node import Node
 from podslice.model.pod import Qos

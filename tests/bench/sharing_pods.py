@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from podslice.model.cpu_group import CpuGroup
+from podslice.model.cpu_topology import CpuGroup
 from podslice.policy.cpu_sharing import share_cpu
 
 Row = dict[str, Any]

@@ -24,12 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from podslice.model.config import Config
-from podslice.model.cpu_group import CpuGroup
+from podslice.model.cpu_topology import CpuGroup
 from podslice.model.node import Node
 from podslice.model.pod import Container, Pod
 from podslice.model.resources import Resources
-from podslice.policy.cpu_sharing import share_cpu
-from podslice.policy.cpu_tree import Assumptions, cpu_tree
+from podslice.policy.cpu_sharing import Assumptions, cpu_tree, share_cpu
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from tests.bench.result import Aim, Plot, Point, Result, Spread, Table

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from podslice.systemd.dbus.library.signature import Variant
 
-from podslice.model.inspected_unit import InspectedUnit
-from podslice.model.unit import INFINITY, UnitName
+from podslice.model.unit import INFINITY, InspectedUnit, UnitName
 from podslice.systemd.dbus import wire
 from tests.bus.scripted_bus import Caller, ScriptedBus
 

@@ -12,8 +12,7 @@ from podslice.inputs.kubelet.kubelet_config import read_settings
 from podslice.inputs.kubelet.pod_list import parse_pod_list
 from podslice.inputs.manifest.load import load_text
 from podslice.model.config import Config
-from podslice.model.kubelet_node import KubeletPod, KubeletSettings
-from podslice.model.level_plan import LEVEL_PROPERTIES
+from podslice.model.kubelet_node import LEVEL_PROPERTIES, KubeletPod, KubeletSettings
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import ObservedUnit, UnitName

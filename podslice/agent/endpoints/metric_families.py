@@ -18,7 +18,7 @@ from prometheus_client.utils import floatToGoString
 
 from podslice.agent.counters import Histogram
 from podslice.kernel.cgroup import Sample
-from podslice.model.device_limits import parse_device_limits
+from podslice.model.codec import parse_device_limits
 from podslice.model.properties import PROPERTIES
 from podslice.model.resources import CPU, PIDS, Amounts
 from podslice.model.unit import PropertyValue

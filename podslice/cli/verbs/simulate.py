@@ -27,8 +27,7 @@ from podslice.kernel.cgroup import CgroupFs, read_host_slices, usual_slices
 from podslice.model.cpu_list import parse_cpus
 from podslice.model.pod import InitProgress
 from podslice.model.resources import CPU
-from podslice.policy.cpu_sharing import share_cpu
-from podslice.policy.cpu_tree import Assumptions, cpu_tree
+from podslice.policy.cpu_sharing import Assumptions, cpu_tree, share_cpu
 from podslice.policy.desire import desire
 from podslice.reconcile.report import describe_refusal
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from podslice.model.cpu_group import CpuGroup
+    from podslice.model.cpu_topology import CpuGroup
     from podslice.model.desired import Desired
     from podslice.model.node import Node
 

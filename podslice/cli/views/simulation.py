@@ -15,7 +15,7 @@ from podslice.policy.memory_sharing import share_memory
 if TYPE_CHECKING:
     from podslice.cli.views.documents import Document
     from podslice.cli.views.style import Cell, Display
-    from podslice.model.cpu_group import CpuGroup
+    from podslice.model.cpu_topology import CpuGroup
     from podslice.model.desired import Desired, PodDecision
     from podslice.policy.memory_sharing import MemorySharing, PodMemory
 

@@ -15,7 +15,7 @@ from podslice.cli.views.tables import human_bytes
 from podslice.errors import printable
 from podslice.model.codec import BYTES
 from podslice.model.container_exit import SUCCESS
-from podslice.model.natural_order import natural_key
+from podslice.model.naming import natural_key
 from podslice.model.properties import (
     CPU_QUOTA,
     CPU_WEIGHT,

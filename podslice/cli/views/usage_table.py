@@ -15,7 +15,7 @@ from podslice.cli.views.tables import human_bytes
 from podslice.cli.views.use_bars import marks_of, use_bar
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample
-from podslice.model.natural_order import natural_key
+from podslice.model.naming import natural_key
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import cpu_milli, memory_bytes
 from podslice.model.unit import UnitName

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from podslice.errors import InputError, Problem, quote, warning
 from podslice.inputs.budget import Budget, BudgetItem
-from podslice.inputs.fields import nearest
 from podslice.inputs.limits import LISTS_MAX, REPLICAS_MAX, UNKNOWN_FIELDS_MAX
 from podslice.inputs.manifest.kinds import (
     API_VERSIONS,
@@ -28,7 +27,7 @@ from podslice.inputs.manifest.schema import Metadata
 from podslice.inputs.manifest.text_checks import check_claim_names, check_texts
 from podslice.inputs.manifest.unknown_fields import check_fields
 from podslice.inputs.manifest.yaml_builder import Document
-from podslice.inputs.readers import read_int
+from podslice.inputs.readers import nearest, read_int
 from podslice.inputs.scalars import describe, extend_path
 from podslice.model.config import Validate
 from podslice.model.grammar import SUBDOMAIN_MAX

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from podslice.errors import quote
-from podslice.inputs.fields import nearest
 from podslice.inputs.manifest.names import check_label
 from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.manifest.schema import EmptyDirFields, VolumeFields
+from podslice.inputs.readers import nearest
 from podslice.model.pod import MemoryVolume
 
 _MEMORY = "Memory"

@@ -8,12 +8,11 @@ from dataclasses import replace
 
 from podslice.errors import InputError, invalid, quote
 from podslice.inputs.budget import Budget, Exhausted
-from podslice.inputs.fields import nearest
 from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
 from podslice.inputs.manifest.json_builder import read_json
 from podslice.inputs.manifest.podspec import Template, read_pod_level
 from podslice.inputs.manifest.problems import Problems
-from podslice.inputs.readers import read_text
+from podslice.inputs.readers import nearest, read_text
 from podslice.inputs.scalars import describe, extend_path
 from podslice.model.properties import ANNOTATIONS, PREFIX, RESOURCES
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from podslice.errors import quote
-from podslice.inputs.fields import nearest
 from podslice.inputs.limits import POD_AMOUNTS_MAX
 from podslice.inputs.manifest.kinds import PRIORITY_CLASSES
 from podslice.inputs.manifest.memory_volumes import read_volumes
@@ -21,7 +20,7 @@ from podslice.inputs.manifest.schema import (
     read_model,
 )
 from podslice.inputs.manifest.unknown_fields import ABBREVIATIONS, RESOURCES, check_fields
-from podslice.inputs.readers import is_finer
+from podslice.inputs.readers import is_finer, nearest
 from podslice.inputs.scalars import extend_path
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume
 from podslice.model.properties import StatedProperties

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from podslice.errors import InputError, Problem, invalid, quote
-from podslice.inputs.fields import nearest
 from podslice.inputs.options.values import is_text, read_boolean, read_map
+from podslice.inputs.readers import nearest
 from podslice.inputs.scalars import describe
 from podslice.inputs.source import read_bytes
 from podslice.model.config import CpuManagerOption

@@ -42,6 +42,7 @@ from podslice.model.config import (
     CpuManagerPolicy,
     CpusetPartition,
     ExclusiveFor,
+    KubernetesVersion,
     MemoryProtection,
     OomPolicy,
     PodsFrom,
@@ -50,7 +51,6 @@ from podslice.model.config import (
     TopologyManagerScope,
     WeightMapping,
 )
-from podslice.model.kubernetes_version import KubernetesVersion
 from podslice.model.naming import KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE
 
 OPTIONS = (

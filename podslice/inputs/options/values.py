@@ -13,8 +13,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from podslice.errors import InputError, Problem, invalid, quote
-from podslice.inputs.fields import nearest
-from podslice.inputs.readers import read_amount, read_exact
+from podslice.inputs.readers import nearest, read_amount, read_exact
 from podslice.inputs.scalars import Boolean, Number, Odd, describe
 from podslice.model.config import TIER_SIGNALS, Enforce, SwapBehavior, Threshold
 from podslice.model.properties import CPU_QUOTA_PERIOD, PROPERTIES

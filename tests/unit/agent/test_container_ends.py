@@ -11,7 +11,6 @@ from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.processes.location import observe_placed
 from podslice.reconcile.assessment import Request
-from podslice.processes.location import observe_placed
 from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import finish, record
 from podslice.store import histories

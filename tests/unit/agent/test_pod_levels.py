@@ -10,7 +10,7 @@ from podslice.agent.pod_levels import PodLevels
 from podslice.errors import BadProperty, HostError, InputError, NoSuchUnit, Problem
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.event import Kind
-from podslice.model.level_plan import LeftReason
+from podslice.model.kubelet_node import LeftReason
 from podslice.reconcile.level_slices import LevelSlices
 from podslice.store.level_record import LevelRecord
 from tests.unit.agent.fakes import Clock, Events

@@ -8,8 +8,7 @@ from podslice.cli import manual_log
 from podslice.cli.manual_log import find_caller
 from podslice.kernel.proc import read_process
 from podslice.model.event import Kind
-from podslice.model.manual_change import Account, Caller
-from podslice.model.node_state import AgentState, Eviction
+from podslice.model.node_state import Account, AgentState, Caller, Eviction
 from podslice.processes import adoption
 from podslice.processes.adoption import Adopted, Adoption, AdoptionOutcome
 from podslice.reconcile import manual_changes

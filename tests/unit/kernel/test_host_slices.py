@@ -1,7 +1,7 @@
 """The slices of the host, from a tree of files."""
 
 from podslice.kernel.cgroup import CgroupFs, read_host_slices, usual_slices
-from podslice.model.cpu_group import CpuGroup
+from podslice.model.cpu_topology import CpuGroup
 from podslice.model.manager import SYSTEM
 from tests.unit.builders import USER, make_files
 

@@ -1,6 +1,6 @@
 import pytest
 
-from podslice.model.description import (
+from podslice.model.naming import (
     Description,
     describe_container,
     describe_pod,

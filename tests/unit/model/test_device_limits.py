@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.model.device_limits import format_device_limits, parse_device_limits
+from podslice.model.codec import format_device_limits, parse_device_limits
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 import pytest
 
 from podslice.model.codec import share_of_percent
-from podslice.model.further_settings import FURTHER_SETTINGS
-from podslice.model.properties import MANAGED
+from podslice.model.properties import FURTHER_SETTINGS, MANAGED
 from podslice.model.unit import INFINITY, UnitKind
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.model.manual_change import Account, Caller
+from podslice.model.node_state import Account, Caller
 
 ALICE, ROOT = Account(uid=1000, name="alice"), Account(uid=0, name="root")
 

@@ -2,7 +2,7 @@
 
 import random
 
-from podslice.model.natural_order import natural_key
+from podslice.model.naming import natural_key
 
 ORDERED = ["", "7", "7a", "07b", "10", "shop", "shop-6", "shop-06x", "shop-54", "shop-60", "shop-x"]
 

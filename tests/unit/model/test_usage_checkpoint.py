@@ -5,13 +5,14 @@ import json
 
 import pytest
 
-from podslice.model.usage_checkpoint import format_pod_history, parse_pod_history
 from podslice.model.usage_history import (
     DecayingHistogram,
     MemoryPeaks,
     PodHistory,
     UsageHistory,
     WaitTimes,
+    format_pod_history,
+    parse_pod_history,
 )
 
 FULL = UsageHistory(

@@ -3,10 +3,9 @@
 import pytest
 
 from podslice.model.config import Enforce
-from podslice.model.cpu_group import CpuGroup
+from podslice.model.cpu_topology import CpuGroup
 from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume
-from podslice.policy.cpu_sharing import share_cpu
-from podslice.policy.cpu_tree import Assumptions, cpu_tree
+from podslice.policy.cpu_sharing import Assumptions, cpu_tree, share_cpu
 from tests.unit.builders import (
     besteffort,
     burstable,

@@ -3,8 +3,14 @@
 import pytest
 
 from podslice.model.config import WeightMapping
-from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_from_shares
-from podslice.policy.inverse import limit_of_quota, requests_of_shares, requests_of_weight
+from podslice.policy.convert import (
+    limit_of_quota,
+    quota_from_milli,
+    requests_of_shares,
+    requests_of_weight,
+    shares_from_milli,
+    weight_from_shares,
+)
 
 EVERY = [(mapping, container) for mapping in WeightMapping for container in (False, True)]
 

@@ -8,11 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from podslice.model.config import MemoryProtection, WeightMapping
-from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.pod import Container, Pod
 from podslice.model.quantity import INT64_MAX, parse_quantity
 from podslice.model.resources import Resources
-from podslice.model.unit import INFINITY, ObservedUnit, UnitName
+from podslice.model.unit import INFINITY, InspectedUnit, ObservedUnit, UnitName
 from podslice.policy.aggregate import aggregate
 from podslice.policy.decide import decide
 from podslice.policy.defaulting import default_pod

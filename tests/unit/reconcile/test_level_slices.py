@@ -3,7 +3,7 @@
 import pytest
 
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.level_plan import LevelChange
+from podslice.model.kubelet_node import LevelChange
 from podslice.model.unit import PropertyValue, TransientUnit, UnitName, control_group_of
 from podslice.reconcile.level_slices import LevelSlices
 from tests.fake_systemd import FakeSystemd

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from podslice.model.usage_checkpoint import format_pod_history, parse_pod_history
-from podslice.model.usage_history import PodHistory
+from podslice.model.usage_history import PodHistory, format_pod_history, parse_pod_history
 from podslice.policy.usage_samples import add_oom_kills
 from podslice.store.usage_files import UsageFiles
 from tests.cases.usage_rows import to_history

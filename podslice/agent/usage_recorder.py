@@ -23,8 +23,7 @@ from podslice.model.pod import Container
 from podslice.model.resources import Amounts, memory_bytes
 from podslice.model.unit import Observed, UnitName, control_group_of
 from podslice.model.usage_history import PodHistory, UsageHistory
-from podslice.policy.pod_recommendation import recommend_whole
-from podslice.policy.recommendation import RecommendedAmounts, only_amounts
+from podslice.policy.recommendation import RecommendedAmounts, only_amounts, recommend_whole
 from podslice.policy.usage_samples import (
     KEPT_SEC,
     add_cpu,

@@ -11,9 +11,8 @@ from podslice.cli.kubelet_options import KubeletSource
 from podslice.cli.manifests import read_stdin
 from podslice.cli.output import note
 from podslice.errors import HostError, InputError, invalid, printable
-from podslice.inputs.kubelet.kubeconfig import read_kubeconfig
 from podslice.inputs.kubelet.kubelet_config import read_settings, read_version
-from podslice.inputs.kubelet.kubelet_files import read_authority, read_file
+from podslice.inputs.kubelet.kubelet_files import read_authority, read_file, read_kubeconfig
 from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list
 from podslice.inputs.limits import BYTES_MAX
 from podslice.kubelet.kubelet_api import KubeletApi, parse_address

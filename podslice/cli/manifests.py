@@ -18,7 +18,7 @@ from podslice.inputs.manifest.load import load_pods
 from podslice.inputs.source import read_stream
 from podslice.model.config import Validate
 from podslice.policy.allocatable import check_host, validate_node
-from podslice.policy.replicas import decide_each
+from podslice.policy.decide import decide_each
 
 if TYPE_CHECKING:
     from podslice.cli.options import Planning

@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from podslice.inputs.options.config_files import make_config, read_as, read_files
-from podslice.inputs.options.config_option import ConfigOption
-from podslice.inputs.options.table import OPTIONS
+from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.model.config import Config, Origin
 from podslice.model.manager import SYSTEM, Manager
 from podslice.systemd.find_manager import find_manager

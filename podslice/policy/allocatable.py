@@ -21,8 +21,8 @@ from podslice.model.resources import (
     rounded_up,
     total,
 )
+from podslice.policy.cpu_assignment import NUMA_NODES_MAX, describe_too_many
 from podslice.policy.hugepages import counts_as_memory
-from podslice.policy.numa_alignment import NUMA_NODES_MAX, describe_too_many
 
 _EVICTION_RESOURCE = {"memory.available": MEMORY, "nodefs.available": EPHEMERAL_STORAGE}
 """The thresholds that are subtracted from Allocatable.

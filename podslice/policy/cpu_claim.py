@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.pod import Pod, Qos
 from podslice.model.resources import CPU, Resources
-from podslice.policy.defaulting import default_pod
+from podslice.policy.aggregate import default_pod
 
 _WHOLE_MILLI = 1000
 

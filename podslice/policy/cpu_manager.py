@@ -36,12 +36,13 @@ from podslice.policy.cpu_claim import without_own_cpus
 from podslice.policy.cpu_pools import (
     NO_POOLS,
     AllowedCpus,
+    CpuManager,
     CpuPools,
+    HeldCpus,
     allowed_cpus,
     pool_cpus,
 )
 from podslice.policy.decide import decide, units_of
-from podslice.policy.pod_cpus import CpuManager, HeldCpus
 
 _NAMES = frozenset({ALLOWED_CPUS, ALLOWED_MEMORY_NODES, PARTITION})
 _WHY_NODES = "the NUMA nodes of its own CPUs"

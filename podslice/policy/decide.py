@@ -1,8 +1,8 @@
-"""The decision on one pod, independent of other pods on the node."""
+"""The decision on one pod, independent of other pods on the node; replicas share the decision."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -33,10 +33,9 @@ from podslice.model.unit import (
     mount_name,
     parent_slice,
 )
-from podslice.policy.aggregate import effective
+from podslice.policy.aggregate import default_pod, defaults_limits, effective
 from podslice.policy.allocatable import allocate, node_cpus
 from podslice.policy.cpu_claim import CpuClaim, exclusive, with_quota
-from podslice.policy.defaulting import default_pod, defaults_limits
 from podslice.policy.hugepages import (
     HugePages,
     container_hugepages,
@@ -45,7 +44,6 @@ from podslice.policy.hugepages import (
     pod_hugepages,
     with_hugepages,
 )
-from podslice.policy.oom import kills_whole_container, oom_score_adj
 from podslice.policy.qos import classify, why_qos
 from podslice.policy.stated_properties import (
     check_possible,
@@ -56,14 +54,17 @@ from podslice.policy.stated_properties import (
     with_period,
     with_stated,
 )
-from podslice.policy.swap import node_memory, swap_limit
-from podslice.policy.throttling import memory_high
 from podslice.policy.unit_properties import (
     container_properties,
     init_properties,
+    kills_whole_container,
+    memory_high,
+    node_memory,
+    oom_score_adj,
     overhead_properties,
     pod_properties,
     settle,
+    swap_limit,
     why_no_limit,
 )
 from podslice.policy.validate import validate
@@ -292,3 +293,58 @@ def _join_problems(read: tuple[Problem, ...], found: list[Problem]) -> tuple[Pro
     reported = {(each.where, each.severity, each.message) for each in read}
     new = (each for each in found if (each.where, each.severity, each.message) not in reported)
     return tuple(dict.fromkeys((*read, *new)))
+
+
+def decide_each(pods: Iterable[Pod], node: Node, config: Config) -> Iterator[PodDecision]:
+    """Decide pods, in their order.
+
+    Pods that differ only in their names and uids, as replicas do, are decided once; the decisions of
+    the others have other names of units and are the same objects otherwise.
+    """
+    known: dict[object, PodDecision] = {}
+    for pod in pods:
+        template = known.get(key := _template_of(pod))
+        if template is None:
+            known[key] = template = decide(pod, node, config)
+            yield template
+        else:
+            yield _renamed(template, pod, config)
+
+
+def _template_of(pod: Pod) -> object:
+    """Return what identifies a template: the shared objects, and the length of the uid in names.
+
+    The objects live as long as the decision under this key, so their ids are not used again.
+    """
+    parts = (
+        *(pod.containers, pod.resources, pod.overhead, pod.volumes, pod.properties, pod.problems),
+    )
+    shape = (len(pod.uid), pod.uid.count("-"))
+    where = (pod.where, pod.spec_where, pod.priority, pod.grace_period_sec)
+    return (*map(id, parts), shape, where)
+
+
+def _renamed(template: PodDecision, pod: Pod, config: Config) -> PodDecision:
+    """Return the decision of a pod that differs from the template's in its names only."""
+    tree = Tree(cgroup_root=config.cgroup_root)
+    slice_ = tree.pod(pod.uid, template.qos)
+    decision = replace(
+        template,
+        pod=pod,
+        slice=slice_,
+        control_group=control_group_of(slice_),
+        containers=tuple(_container(each, pod) for each in template.containers),
+        overhead=_container(template.overhead, pod) if template.overhead else None,
+        volumes=tuple(_volume(each, pod) for each in template.volumes),
+        elsewhere=tree.elsewhere(pod.uid, template.qos),
+    )
+    return replace(decision, units=tuple(units_of(decision)))
+
+
+def _container(template: ContainerDecision, pod: Pod) -> ContainerDecision:
+    return replace(template, scope=scope_name(pod.uid, template.name))
+
+
+def _volume(template: VolumeDecision, pod: Pod) -> VolumeDecision:
+    path = volume_path(pod.uid, template.name)
+    return template._replace(path=path, unit=mount_name(path))

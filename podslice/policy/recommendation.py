@@ -1,4 +1,4 @@
-"""Requests and limits that fit a history of usage.
+"""Requests, limits and reservations that fit a history of usage.
 
 There is no recommendation of a CPU limit: it throttles processes while CPUs are idle, and the weight
 of the request already divides the CPUs when they are scarce.
@@ -7,19 +7,26 @@ of the request already divides the CPUs when they are scarce.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from podslice.model.desired import PodDecision
+from podslice.model.pod import ContainerKind
+from podslice.model.properties import MEMORY_MAX
 from podslice.model.resources import CPU, MEMORY, Amounts
-from podslice.model.usage_history import DecayingHistogram, UsageHistory, WaitTimes
-from podslice.policy.decaying_histogram import (
+from podslice.model.unit import UnitName, limit_of
+from podslice.model.usage_history import DecayingHistogram, PodHistory, UsageHistory, WaitTimes
+from podslice.policy.aggregate import default_pod
+from podslice.policy.providers import MI, Reservation
+from podslice.policy.usage_samples import (
     CPU_BUCKETS,
     MEMORY_BUCKETS,
     BucketScheme,
+    peaks_of,
     percentile_bucket,
+    without_old,
 )
-from podslice.policy.usage_samples import peaks_of, without_old
 
 MAXIMUM = 1.0
 REQUEST_PERCENTILE = 0.9
@@ -260,3 +267,141 @@ def _wait_shares(waits: WaitTimes) -> tuple[float, float]:
     if waits.observed_sec <= 0:
         return 0.0, 0.0
     return waits.cpu_sec / waits.observed_sec, waits.memory_sec / waits.observed_sec
+
+
+class ContainerRecommendation(NamedTuple):
+    """The recommended amounts of a container."""
+
+    name: str
+    amounts: Recommendation
+
+
+class PodRecommendation(NamedTuple):
+    """The recommended amounts of a pod; its containers need less together than in sum."""
+
+    key: str
+    """`namespace/name`."""
+    amounts: Recommendation
+    containers: tuple[ContainerRecommendation, ...] = ()
+    """Those that have been observed; init containers are not among them."""
+    decision: PodDecision | None = None
+    """None of a pod that is not applied."""
+
+    @property
+    def sum_of_requests(self) -> Amounts:
+        """Return what its containers' recommended requests add up to, of known resources."""
+        each = [container.amounts for container in self.containers]
+        found = {
+            CPU: _total(amounts.cpu_request for amounts in each),
+            MEMORY: _total(amounts.memory_request for amounts in each),
+        }
+        return {name: total for name, total in found.items() if total is not None}
+
+    @property
+    def saving(self) -> Amounts:
+        """Return how much less the pod's requests are than that sum, where they are less."""
+        own = {CPU: self.amounts.cpu_request, MEMORY: self.amounts.memory_request}
+        less = {
+            name: total - advice.computed
+            for name, total in self.sum_of_requests.items()
+            if (advice := own[name]) is not None
+        }
+        return {name: milli for name, milli in less.items() if milli > 0}
+
+
+def recommend_pod(
+    key: str, history: PodHistory, now_sec: int, *, decision: PodDecision | None = None
+) -> PodRecommendation:
+    """Return the recommended amounts; of a pod that is not applied, without the present ones."""
+    stated = default_pod(decision.pod).of_kind(*_LASTING) if decision else ()
+    resources = {each.name: each.resources for each in stated}
+    names = resources or history.containers
+    return PodRecommendation(
+        key=key,
+        amounts=recommend_whole(history.pod, now_sec, decision),
+        containers=tuple(
+            ContainerRecommendation(
+                name=name,
+                amounts=recommend(
+                    history.containers[name],
+                    now_sec,
+                    requests=resources[name].requests if name in resources else {},
+                    limits=resources[name].limits if name in resources else {},
+                ),
+            )
+            for name in names
+            if name in history.containers
+        ),
+        decision=decision,
+    )
+
+
+def recommend_whole(
+    history: UsageHistory, now_sec: int, decision: PodDecision | None
+) -> Recommendation:
+    """Return the recommended amounts of a pod without its containers."""
+    if decision is None:
+        return recommend(history, now_sec, requests={}, limits={})
+    limits = _memory_limit(decision)
+    return recommend(history, now_sec, requests=decision.requests, limits=limits)
+
+
+def _memory_limit(decision: PodDecision) -> Amounts:
+    """Return the memory limit of the pod's slice, which has none if one of its containers has none."""
+    limit = limit_of(decision.properties, MEMORY_MAX)
+    return {} if limit is None else {MEMORY: 1000 * limit}
+
+
+_LASTING = (ContainerKind.APP, ContainerKind.SIDECAR)
+
+
+def _total(advice: Iterable[Advice | None]) -> int | None:
+    """Return the sum of what histories result in; None if one is not known, or without any."""
+    found = list(advice)
+    known = [each.computed for each in found if each is not None]
+    return sum(known) if known and len(known) == len(found) else None
+
+
+_PERCENTILE = 0.99
+"""Daemons wait for a CPU in one minute of a hundred at most."""
+
+
+class SliceUsage(NamedTuple):
+    """What a slice has used; its amounts are None without samples."""
+
+    unit: UnitName
+    age_sec: int
+    samples: int
+    used: UsedAmounts
+
+
+def slice_usage(unit: UnitName, history: UsageHistory, now_sec: int) -> SliceUsage:
+    """Return the 99th percentile and the maximum of what a slice has used."""
+    history = without_old(history, now_sec)
+    return SliceUsage(
+        unit=unit,
+        age_sec=max(history.last_sec - history.first_sec, 0) if history.samples else 0,
+        samples=history.samples,
+        used=used_amounts(history, now_sec, _PERCENTILE),
+    )
+
+
+def recommend_reservation(slices: Iterable[SliceUsage]) -> Reservation | None:
+    """Return the reservation for slices together; None if none of them has samples.
+
+    CPU: the sum of the 99th percentiles × 1.15; memory: the sum of the highest peaks × 1.15. A CPU
+    that is missing for a moment delays daemons, memory that is missing has the kernel kill them.
+
+    Source: VPA recommender, config/config.go, SafetyMarginFraction; the percentiles are of podslice.
+    """
+    cpu = memory = 0
+    known = False
+    for each in slices:
+        known = known or each.used.cpu_milli is not None
+        cpu += each.used.cpu_milli or 0
+        memory += each.used.memory_peak_bytes or 0
+    if not known:
+        return None
+    return Reservation(
+        cpu_milli=math.ceil(cpu * MARGIN), memory_bytes=math.ceil(memory * MARGIN / MI) * MI
+    )

@@ -6,20 +6,35 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from podslice.model.config import Config, MemoryProtection, Rules
+from podslice.errors import Problem, warning
+from podslice.model.config import Config, MemoryProtection, OomPolicy, Rules, SwapBehavior
+from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.properties import (
     CPU_QUOTA,
     CPU_QUOTA_PERIOD,
     CPU_WEIGHT,
+    MEMORY_HIGH,
     MEMORY_LOW,
     MEMORY_MAX,
     MEMORY_MIN,
+    MEMORY_SWAP_MAX,
+    OOM_SCORE_ADJ,
     PROTECTIONS,
     QUOTA_PERIOD_USEC,
+    TASKS_MAX,
 )
 from podslice.model.quantity import format_bytes
-from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, Resources, format_amount
+from podslice.model.resources import (
+    CPU,
+    MEMORY,
+    PIDS,
+    Amounts,
+    Resources,
+    format_amount,
+    memory_bytes,
+    whole,
+)
 from podslice.model.unit import PropertyValue
 from podslice.policy.aggregate import (
     ContainerSum,
@@ -29,6 +44,7 @@ from podslice.policy.aggregate import (
     lacking_limit,
     sum_of,
 )
+from podslice.policy.allocatable import allocate
 from podslice.policy.convert import (
     MAX_WEIGHT,
     MIN_SHARES,
@@ -39,7 +55,55 @@ from podslice.policy.convert import (
     unbounded_weight,
     weight_from_shares,
 )
-from podslice.policy.process_ids import tasks_limit
+from podslice.policy.eviction.thresholds import is_critical
+
+_PIDS_LEAST, _PIDS_MOST = 128, 16_384
+"""The range of the limit in Kubernetes.
+
+Source: KEP-6063, "Valid Values", with the minimum of kubernetes/enhancements#6217.
+"""
+
+_PIDS_LIMIT = f"spec.resources.limits.{PIDS}"
+_PIDS_OPTION = "pod-max-pids"
+
+
+def tasks_limit(pod: Pod, config: Config) -> Iterator[PropertyValue]:
+    """Yield TasksMax of a pod's slice: the smaller one of its own limit and the node's.
+
+    Source: KEP-6063, "Kubelet Implementation": min(podPidsLimit, spec.resources.limits.pid);
+    Kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go, EnsureExists.
+    """
+    own, most = whole(pod.resources.limits, PIDS), config.pod_max_pids
+    if own is not None and (most is None or own <= most):
+        yield PropertyValue(name=TASKS_MAX, value=own, why=f"{_PIDS_LIMIT} {own}")
+    elif most is not None:
+        why = _PIDS_OPTION if own is None else f"{_PIDS_LIMIT} {own}, limited to {_PIDS_OPTION}"
+        yield PropertyValue(name=TASKS_MAX, value=most, why=why)
+
+
+def check_process_ids(pod: Pod, config: Config, where: str) -> Iterator[Problem]:
+    """Return the problems of the pod's own limit; `where` is the address of the pod level.
+
+    Source: KEP-6063, "Valid Values" and "Kubelet Implementation" (PIDLimitCapped).
+    """
+    milli = pod.resources.limits.get(PIDS)
+    if milli is None:
+        return
+    at, shown = f"{where}.limits[{PIDS}]", format_amount(PIDS, milli)
+    if milli % 1000 or milli == 0:
+        hint = f"write {_PIDS_LEAST} to {_PIDS_MOST}"
+        yield Problem(where=at, message=f"{shown} is not a whole number above 0", hint=hint)
+        return
+    if not _PIDS_LEAST * 1000 <= milli <= _PIDS_MOST * 1000:
+        message = f"{shown} is outside of Kubernetes' range, {_PIDS_LEAST} to {_PIDS_MOST}"
+        if config.rules is Rules.KUBERNETES:
+            yield Problem(where=at, message=message)
+        else:
+            yield warning(at, message, "Kubernetes would refuse the pod")
+    most = config.pod_max_pids
+    if most is not None and milli > most * 1000:
+        yield warning(at, f"{shown} is more than {_PIDS_OPTION}", f"{most} applies")
+
 
 _REMEMBERED = 256
 
@@ -293,3 +357,168 @@ def _describe_sum(
     if of_containers.init is not None:
         text += f" (init container {of_containers.init.name})"
     return f"{part}.{resource} {text}"
+
+
+def memory_high(
+    pod: Pod, container: Container, node: Node, config: Config
+) -> Iterator[PropertyValue]:
+    """Yield MemoryHigh of a container of a pod with its defaults; nothing without a factor.
+
+    It is request + factor × (limit - request), in whole pages. A container without a limit has that
+    of the pod level, or else the capacity of the node less the reservations. A container whose
+    request is its limit is not throttled, and neither is one without both. The class of the pod has
+    no effect.
+
+    Source: KEP-2570, "Alpha v1.27"; Kubernetes 1.36.2,
+    pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, generateLinuxContainerResources, with
+    pkg/kubelet/cm/node_container_manager_linux.go, getNodeAllocatableAbsolute. That kubelet does not
+    use the limit of the pod level.
+    """
+    factor_milli = config.memory_throttling_factor_milli
+    own, at_pod = (memory_bytes(each.resources.limits) for each in (container, pod))
+    request, limit = memory_bytes(container.resources.requests) or 0, own or at_pod or 0
+    if factor_milli is None or request == limit:
+        return
+    what = "limits.memory" if own else "the pod's limits.memory"
+    if not limit:
+        limit = memory_bytes(allocate(node, config).enforced) or 0
+        what = "the node's memory less the reservations"
+    page = node.page_size_bytes
+    value = (request * 1000 + (limit - request) * factor_milli) // (1000 * page) * page
+    if value > request:
+        why = f"requests.memory {format_bytes(request)}, and {factor_milli / 1000:g} of the rest of"
+        why += f" {what} {format_bytes(limit)}"
+        yield PropertyValue(name=MEMORY_HIGH, value=value, why=why)
+
+
+_SWAP_OPTION = "memory-swap-behavior"
+
+
+def swap_behavior(config: Config) -> SwapBehavior:
+    """Return the behavior that applies: the stated one, else the default of the rules.
+
+    Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_container_linux.go,
+    configureContainerSwapResources: without memorySwap.swapBehavior a container has no swap.
+    """
+    if config.memory_swap_behavior is not None:
+        return config.memory_swap_behavior
+    is_kubernetes = config.rules is Rules.KUBERNETES
+    return SwapBehavior.NO_SWAP if is_kubernetes else SwapBehavior.UNLIMITED
+
+
+def node_memory(node: Node, config: Config) -> int:
+    """Return the memory of the node in bytes; 0 if it is not known."""
+    capacity = config.capacity if MEMORY in config.capacity else node.capacity
+    return memory_bytes(capacity) or 0
+
+
+def swap_limit(
+    pod: Pod, container: Container, qos: Qos, node: Node, config: Config
+) -> Iterator[PropertyValue]:
+    """Yield MemorySwapMax of a container of a pod with its defaults; nothing if it is unlimited.
+
+    With LimitedSwap it is the container's share of the node's swap, rounded down: memory request /
+    memory of the node × swap of the node. The kubelet computes with floating point numbers, whose
+    result is a byte less at times.
+
+    Source: KEP-2400, "Steps to Calculate Swap Limit"; Kubernetes,
+    pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, calcSwapForBurstablePods.
+    """
+    behavior = swap_behavior(config)
+    if behavior is SwapBehavior.UNLIMITED:
+        return
+    why = f"{_SWAP_OPTION} {behavior}"
+    if behavior is SwapBehavior.NO_SWAP:
+        if config.memory_swap_behavior is None:
+            why += ", the default of these rules"
+        yield PropertyValue(name=MEMORY_SWAP_MAX, value=0, why=why)
+        return
+    of_node = node_memory(node, config)
+    reason = why_no_swap(pod, container, qos, of_node)
+    if reason:
+        yield PropertyValue(name=MEMORY_SWAP_MAX, value=0, why=f"{why}: {reason}")
+        return
+    request = memory_bytes(container.resources.requests) or 0
+    share = f"requests.memory {format_bytes(request)} of {format_bytes(of_node)}"
+    why += f": {share}, × {format_bytes(node.swap_bytes)} of swap"
+    value = request * node.swap_bytes // of_node
+    yield PropertyValue(name=MEMORY_SWAP_MAX, value=value, why=why)
+
+
+def why_no_swap(pod: Pod, container: Container, qos: Qos, node_memory_bytes: int) -> str:
+    """Return why a container gets no part of the node's swap; empty when it gets one.
+
+    Source: KEP-2400, "Steps to Calculate Swap Limit"; Kubernetes,
+    pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, GetContainerSwapBehavior, and
+    calcSwapForBurstablePods, which fails for a request above the memory of the node.
+    """
+    if qos is not Qos.BURSTABLE:
+        return f"{qos} pods get none"
+    if is_critical(pod) or container.kind is ContainerKind.OVERHEAD:
+        return "critical pods and the helpers of pods get none"
+    request = memory_bytes(container.resources.requests)
+    if not request:
+        return "no memory request"
+    if request == memory_bytes(container.resources.limits):
+        return "the memory request is the limit"
+    if request > node_memory_bytes:
+        return "the memory request is more than the node's memory"
+    return ""
+
+
+GUARANTEED_ADJ = -997
+BESTEFFORT_ADJ = 1000
+NODE_CRITICAL_PRIORITY = 2_000_001_000
+"""Pods from `system-node-critical` on are protected like Guaranteed ones."""
+
+
+def oom_score_adj(pod: Pod, container: Container, qos: Qos, node_memory_bytes: int) -> int:
+    """Return the adjustment for the processes of one container.
+
+    What an annotation of the container or the pod states, from -1000. Otherwise, for a Burstable pod
+    1000 less its share of the node's memory in thousandths, 3 to 999; a surplus of the pod level over
+    the containers' sum is divided evenly among them.
+
+    Source: Kubernetes, pkg/kubelet/qos/policy.go, GetContainerOOMScoreAdjust.
+    """
+    for stated in (container.properties, pod.properties):
+        if OOM_SCORE_ADJ in stated:
+            return int(stated[OOM_SCORE_ADJ])
+    if pod.priority >= NODE_CRITICAL_PRIORITY or qos is Qos.GUARANTEED:
+        return GUARANTEED_ADJ
+    if qos is Qos.BESTEFFORT:
+        return BESTEFFORT_ADJ
+    request = memory_bytes(container.resources.requests) or 0
+    if container.kind is ContainerKind.SIDECAR:
+        request = max(request, _least_request(pod))
+    request += _surplus_each(pod)
+    adjustment = 1000 - 1000 * request // max(node_memory_bytes, 1)
+    return min(max(adjustment, 1000 + GUARANTEED_ADJ), BESTEFFORT_ADJ - 1)
+
+
+def kills_whole_container(config: Config) -> bool:
+    """Return whether the kernel kills all processes of a container together.
+
+    Source: Kubernetes v1.36, pkg/kubelet/kubelet.go, NewMainKubelet (singleProcessOOMKill is false
+    with cgroup v2 unless it is stated), and pkg/kubelet/kuberuntime/kuberuntime_container_linux.go
+    (memory.oom.group=1 then).
+    """
+    return config.oom_policy is not OomPolicy.PROCESS
+
+
+def _least_request(pod: Pod) -> int:
+    """Return the least memory request among the ordinary containers."""
+    requests = [
+        memory_bytes(container.resources.requests) or 0
+        for container in pod.of_kind(ContainerKind.APP)
+    ]
+    return min(requests, default=0)
+
+
+def _surplus_each(pod: Pod) -> int:
+    """Return each container's part of the pod level's surplus over the containers' requests."""
+    at_pod_level = memory_bytes(pod.resources.requests)
+    if not at_pod_level:
+        return 0
+    surplus = at_pod_level - (memory_bytes(aggregate(pod).requests) or 0)
+    return max(surplus, 0) // max(len(pod.containers), 1)

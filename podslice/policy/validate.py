@@ -26,8 +26,8 @@ from podslice.model.resources import (
 from podslice.policy.aggregate import aggregate, lacking_limit, running
 from podslice.policy.convert import MIN_QUOTA_USEC, quota_from_milli
 from podslice.policy.hugepages import page_size_bytes
-from podslice.policy.process_ids import check_process_ids
 from podslice.policy.stated_properties import with_period
+from podslice.policy.unit_properties import check_process_ids
 
 _NOTHING: Amounts = MappingProxyType({})
 _MANY_CPUS_MILLI = 100_000

@@ -6,11 +6,9 @@ from podslice.model.config import Config, TopologyManagerPolicy
 from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.cpu_topology import CpuTopology, regular_topology
 from podslice.model.node import Node
-from podslice.policy.cpu_assignment import CpuOptions, CpuRefusal, assign_cpus
-from podslice.policy.cpu_pools import allowed_cpus, pool_cpus
+from podslice.policy.cpu_assignment import CpuOptions, CpuRefusal, align_cpus, assign_cpus
+from podslice.policy.cpu_pools import CpuManager, HeldCpus, allowed_cpus, pool_cpus
 from podslice.policy.decide import decide
-from podslice.policy.numa_alignment import align_cpus
-from podslice.policy.pod_cpus import CpuManager, HeldCpus
 from tests.cases.rows import to_pod
 
 STRICT = "strict"

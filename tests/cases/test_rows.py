@@ -36,13 +36,12 @@ from podslice.model.unit import (
 )
 from podslice.plan.make import make_plan
 from podslice.policy.admit import admit, hold_back
-from podslice.policy.aggregate import aggregate, effective
+from podslice.policy.aggregate import aggregate, default_pod, effective
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.compare import compare_rules
 from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_from_shares
 from podslice.policy.cpu_sharing import share_cpu
 from podslice.policy.decide import decide
-from podslice.policy.defaulting import default_pod
 from podslice.policy.desire import desire
 from podslice.policy.eviction.pressure import (
     Pressures,
@@ -60,9 +59,9 @@ from podslice.policy.eviction.thresholds import (
 )
 from podslice.policy.init_phase import finish, is_initializing, pending
 from podslice.policy.memory_sharing import share_memory
-from podslice.policy.oom import oom_score_adj
 from podslice.policy.qos import classify
 from podslice.policy.tiers import tier_properties
+from podslice.policy.unit_properties import oom_score_adj
 from podslice.policy.validate import validate
 from tests.cases.cpu_rows import run_cpu_pools, run_cpus, run_numa_alignment
 from tests.cases.rows import (

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from podslice.model.resources import format_amount
 from podslice.model.usage_history import DecayingHistogram, UsageHistory
-from podslice.policy.decaying_histogram import (
+from podslice.policy.recommendation import confidence_days, confidence_factor, recommend
+from podslice.policy.usage_samples import (
     CPU_BUCKETS,
     MEMORY_BUCKETS,
     BucketScheme,
+    add_cpu,
+    add_memory,
+    add_oom_kills,
     add_sample,
+    add_waits,
     percentile_bucket,
 )
-from podslice.policy.recommendation import confidence_days, confidence_factor, recommend
-from podslice.policy.usage_samples import add_cpu, add_memory, add_oom_kills, add_waits
 from tests.cases.rows import to_amounts
 
 MI = 2**20

@@ -28,8 +28,8 @@ from podslice.compose.tools import ComposeTool, parse_resolved
 from podslice.compose.yaml_text import format_yaml
 from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem, Severity
 from podslice.inputs.budget import Budget, Exhausted
-from podslice.inputs.kubelet.kubeconfig import read_kubeconfig
 from podslice.inputs.kubelet.kubelet_config import read_settings
+from podslice.inputs.kubelet.kubelet_files import read_kubeconfig
 from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list
 from podslice.inputs.manifest.load import (
     format_manifest,
@@ -50,7 +50,7 @@ from podslice.model.usage_history import PodHistory
 from podslice.policy.decide import decide
 from podslice.policy.kubelet_values import expect_node
 from podslice.policy.pod_level import plan_levels
-from podslice.policy.pod_recommendation import recommend_pod
+from podslice.policy.recommendation import recommend_pod
 from podslice.store import Store
 from podslice.store.level_record import LevelRecord
 from podslice.store.usage_files import UsageFiles

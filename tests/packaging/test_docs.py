@@ -16,12 +16,7 @@ from podslice.inputs.options.table import OPTIONS
 from podslice.model.config import Config
 from podslice.model.event import Kind, Level
 from podslice.model.usage_history import UsageHistory
-from podslice.policy import (
-    decaying_histogram,
-    recommendation,
-    reservation_recommendation,
-    usage_samples,
-)
+from podslice.policy import recommendation, usage_samples
 from podslice.policy.usage_samples import add_oom_kills
 from podslice.usage import prometheus_history
 from tests.lab import fixtures
@@ -144,13 +139,13 @@ def test_the_constants_of_recommendations_are_those_of_the_code():
     rows = page.partition("## Constants\n")[2].partition("\n## ")[0]
     found = dict(re.findall(r"^\| ([^|]*) \| ([^|]*) \|.*\|$", rows, re.MULTILINE))
     del found["constant"]
-    cpu, memory = decaying_histogram.CPU_BUCKETS, decaying_histogram.MEMORY_BUCKETS
+    cpu, memory = usage_samples.CPU_BUCKETS, usage_samples.MEMORY_BUCKETS
     killed = [
         add_oom_kills(UsageHistory(), 1, 1, request_bytes=size).memory.oom_bytes - size
         for size in (0, 10**12)
     ]
     request, lower, upper = (f"{share * 100:.0f}" for share in recommendation._REQUEST)
-    half_life = f"{decaying_histogram.HALF_LIFE_SEC // 3600} hours"
+    half_life = f"{usage_samples.HALF_LIFE_SEC // 3600} hours"
     assert found == {
         "time between samples": f"{usage_recorder.SAMPLE_SEC / 60:.0f} minute",
         "first bucket, CPU": f"{cpu.first_width / 1000} CPUs",
@@ -176,7 +171,7 @@ def test_the_constants_of_recommendations_are_those_of_the_code():
         "confidence of lower bounds": "{}, exponent {}".format(*recommendation._LOWER_CONFIDENCE),
         "memory pressure, veto": f"{recommendation._MEMORY_WAIT_SHARE:.1%}",
         "CPU pressure, veto": f"{recommendation._CPU_WAIT_SHARE:.0%}",
-        "percentile of reserved CPU": f"{reservation_recommendation._PERCENTILE * 100:.0f}",
+        "percentile of reserved CPU": f"{recommendation._PERCENTILE * 100:.0f}",
         "step of values from Prometheus": f"{prometheus_history.STEP_SEC // 60} minutes",
     }
     assert memory.growth == cpu.growth

@@ -12,7 +12,7 @@ from podslice.inputs.budget import Budget
 from podslice.inputs.limits import POD_PROBLEMS_MAX
 from podslice.inputs.manifest.load import load_pods, load_text
 from podslice.model.event import Kind
-from podslice.policy.replicas import decide_each
+from podslice.policy.decide import decide_each
 from podslice.threads import in_thread
 from tests.unit import builders
 from tests.unit.agent.reconciled import Node
@@ -76,7 +76,7 @@ def replicas(count):
 def test_replicas_are_decided_once_and_as_if_alone(monkeypatch):
     # web-10 to web-49: names of one length
     pods, node, config = replicas(50)[10:], builders.node(), builders.config()
-    decide = Counted(monkeypatch, "podslice.policy.replicas.decide")
+    decide = Counted(monkeypatch, "podslice.policy.decide.decide")
     shared = list(decide_each(pods, node, config))
     assert decide.calls == 1
     alone = [decide.really(pod, node, config) for pod in pods]

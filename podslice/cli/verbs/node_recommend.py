@@ -26,7 +26,7 @@ from podslice.model.usage_history import PodHistory
 from podslice.policy.allocatable import reserved_for_system
 from podslice.policy.proposal import format_age
 from podslice.policy.providers import by_provider
-from podslice.policy.reservation_recommendation import (
+from podslice.policy.recommendation import (
     SliceUsage,
     recommend_reservation,
     slice_usage,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from podslice.model.resources import Amounts
     from podslice.model.unit import UnitName
     from podslice.policy.providers import Reservation
-    from podslice.policy.reservation_recommendation import SliceUsage
+    from podslice.policy.recommendation import SliceUsage
 
 _PODS = 30
 """The number of pods that providers reserve for, as in `node init`."""

@@ -33,11 +33,10 @@ from podslice.model.pod import ContainerKind
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount
 from podslice.model.usage_history import PodHistory
-from podslice.policy.aggregate import aggregate
+from podslice.policy.aggregate import aggregate, default_pod
 from podslice.policy.decide import decide
-from podslice.policy.defaulting import default_pod
-from podslice.policy.pod_recommendation import PodRecommendation, recommend_pod
 from podslice.policy.proposal import StatedAmount
+from podslice.policy.recommendation import PodRecommendation, recommend_pod
 from podslice.policy.usage_samples import is_expired
 from podslice.usage.prometheus_history import PrometheusApi
 
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
     from podslice.cli.arguments import PodFilter
     from podslice.model.desired import PodDecision
     from podslice.model.pod import Pod
-    from podslice.policy.pod_recommendation import PodRecommendation
-    from podslice.policy.recommendation import Advice, Recommendation
+    from podslice.policy.recommendation import Advice, PodRecommendation, Recommendation
 
 
 class RecommendFormat(StrEnum):

@@ -16,8 +16,7 @@ from podslice.policy.recommendation import Veto
 if TYPE_CHECKING:
     from podslice.cli.views.documents import Document
     from podslice.cli.views.style import Cell, Display
-    from podslice.policy.pod_recommendation import PodRecommendation
-    from podslice.policy.recommendation import Advice, Recommendation
+    from podslice.policy.recommendation import Advice, PodRecommendation, Recommendation
 
 _COLUMNS = (
     Column(title="NAME", min_width=16, shorten=Shorten.MIDDLE),

@@ -20,8 +20,7 @@ from podslice.inputs.manifest.kinds import (
     is_foreign,
 )
 from podslice.inputs.manifest.names import check_subdomain, keep
-from podslice.inputs.manifest.pod_annotations import read_annotations
-from podslice.inputs.manifest.podspec import Template, read_metadata, read_spec
+from podslice.inputs.manifest.podspec import Template, read_annotations, read_metadata, read_spec
 from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.manifest.schema import Metadata
 from podslice.inputs.manifest.text_checks import check_claim_names, check_texts

@@ -1,29 +1,37 @@
-"""`metadata` and `spec` of a pod → values of the model."""
+"""`metadata` and `spec` of a pod, and podslice's annotations → values of the model."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from podslice.errors import quote
-from podslice.inputs.limits import POD_AMOUNTS_MAX
+from podslice.errors import InputError, invalid, quote
+from podslice.inputs.budget import Budget, Exhausted
+from podslice.inputs.limits import POD_AMOUNTS_MAX, UNKNOWN_FIELDS_MAX
 from podslice.inputs.manifest.kinds import PRIORITY_CLASSES
-from podslice.inputs.manifest.memory_volumes import read_volumes
 from podslice.inputs.manifest.names import check_label, check_uid, is_resource_name, keep
+from podslice.inputs.manifest.parse import read_json
 from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.manifest.schema import (
     ContainerFields,
+    EmptyDirFields,
     Metadata,
     PodFields,
     ResourceFields,
+    VolumeFields,
     read_model,
 )
-from podslice.inputs.manifest.unknown_fields import ABBREVIATIONS, RESOURCES, check_fields
-from podslice.inputs.readers import is_finer, nearest
-from podslice.inputs.scalars import extend_path
+from podslice.inputs.manifest.unknown_fields import (
+    ABBREVIATIONS,
+    RESOURCE_REQUIREMENTS,
+    check_fields,
+)
+from podslice.inputs.readers import is_finer, nearest, read_text
+from podslice.inputs.scalars import describe, extend_path
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume
-from podslice.model.properties import StatedProperties
+from podslice.model.properties import ANNOTATIONS, PREFIX, RESOURCES, StatedProperties
 from podslice.model.quantity import format_milli
 from podslice.model.resources import (
     CPU,
@@ -172,7 +180,7 @@ def read_pod_level(value: object, problems: Problems, path: str) -> Resources:
     """Read the pod level as an object of its own, with the fields of `spec.resources`."""
     fields, found = read_model(ResourceFields, value, path)
     problems.add("", *found)
-    check_fields(value, RESOURCES, path, problems)
+    check_fields(value, RESOURCE_REQUIREMENTS, path, problems)
     raw = value if isinstance(value, dict) else {}
     return _read_resources(fields, raw, problems, path, _OF_POD)
 
@@ -270,3 +278,181 @@ def _read_priority(fields: PodFields, problems: Problems, path: str) -> int:
         hint = f"set {extend_path(path, 'priority')} to the number"
         problems.warn(extend_path(path, "priorityClassName"), message, hint)
     return PRIORITY_CLASSES.get(name or "", 0)
+
+
+_MEMORY = "Memory"
+_HUGEPAGES = "HugePages"
+"""`HugePages`, or `HugePages-2Mi` and the like."""
+
+
+def read_volumes(
+    entries: Sequence[VolumeFields | None], raw: Sequence[Any], problems: Problems, path: str
+) -> tuple[MemoryVolume, ...]:
+    """Read the volumes of a pod.
+
+    Source: Kubernetes, pkg/apis/core/validation/validation.go, ValidateVolumes.
+    """
+    volumes = []
+    first: dict[str, str] = {}
+    for index, entry in enumerate(entries):
+        where = f"{path}[{index}]"
+        if entry is None:
+            if raw[index] is None:
+                problems.error(where, "must be a mapping, not null")
+            continue
+        name = _read_name(entry, raw[index], problems, where)
+        if name and first.setdefault(name, where) != where:
+            message = f"the name {quote(name)} is already used by {first[name]}"
+            problems.error(f"{where}.name", message, "choose another name")
+        if entry.empty_dir is not None:
+            in_memory = _is_in_memory(entry.empty_dir, problems, f"{where}.emptyDir")
+            size = _read_size(entry.empty_dir, raw[index]["emptyDir"], problems, where)
+            if name and in_memory:
+                volumes.append(MemoryVolume(name=name, size_bytes=size, where=where))
+    return tuple(volumes)
+
+
+def _read_name(
+    entry: VolumeFields, raw: Mapping[str, Any], problems: Problems, path: str
+) -> str | None:
+    """Return the volume's name if it is valid: it becomes part of a path."""
+    if entry.name is None:
+        if raw.get("name") is None:
+            problems.error(f"{path}.name", "a volume needs a name")
+        return None
+    problem = check_label(entry.name, "volume")
+    problems.add(f"{path}.name", problem)
+    return None if problem else entry.name
+
+
+def _is_in_memory(entry: EmptyDirFields, problems: Problems, path: str) -> bool:
+    """Return whether it is a file system in memory; an unknown medium is an error.
+
+    Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, SetUpAt, "unknown storage medium".
+    """
+    medium = entry.medium or ""
+    if medium.partition("-")[0] == _HUGEPAGES:
+        message = "huge page volumes are not supported; the volume is ignored"
+        problems.warn(f"{path}.medium", message, "mount a hugetlbfs yourself")
+    elif medium not in ("", _MEMORY):
+        right = nearest(medium, {_MEMORY: None, _HUGEPAGES: None})
+        hint = f"write {right}" if right else "write Memory, or leave it out for a disk"
+        problems.error(f"{path}.medium", f"unknown medium {quote(medium)}", hint)
+    return medium == _MEMORY
+
+
+def _read_size(
+    entry: EmptyDirFields, raw: Mapping[str, Any], problems: Problems, path: str
+) -> int | None:
+    """Return the size in whole bytes, rounded up."""
+    milli = entry.size_limit
+    if milli is None:
+        return None
+    if milli % 1000:
+        at, text = f"{path}.emptyDir.sizeLimit", str(raw["sizeLimit"])
+        message = f"{quote(text)} is not a whole number of bytes"
+        if text.endswith("m"):
+            problems.error(at, message, f"write {text[:-1]}Mi for mebibytes")
+            return None
+        problems.warn(at, message)
+    return -(-milli // 1000)
+
+
+def read_annotations(
+    metadata: object, template: Template, problems: Problems, path: str
+) -> Template:
+    """Return the template with what the annotations of its metadata state.
+
+    Resources of the spec have precedence over those of an annotation.
+
+    Args:
+        metadata: as the manifest has it at `path`.
+        template: the pod's spec.
+        problems: of the object; receives those of the annotations.
+        path: of the metadata.
+    """
+    stated = metadata.get("annotations") if isinstance(metadata, dict) else None
+    at = extend_path(path, "annotations")
+    if stated is not None and not isinstance(stated, dict):
+        problems.error(at, f"must be a mapping, not {describe(stated)}")
+    if not isinstance(stated, dict):
+        return template
+    template = _with_resources(stated, template, problems, at)
+    found = _read_all(stated, {each.name for each in template.containers}, problems, at)
+    if not found:
+        return template
+    containers = tuple(
+        replace(each, properties=found[each.name]) if each.name in found else each
+        for each in template.containers
+    )
+    return replace(template, containers=containers, properties=found.get("", {}))
+
+
+def _with_resources(
+    stated: Mapping[object, object], template: Template, problems: Problems, at: str
+) -> Template:
+    """Return the template with the resources of the pod level that an annotation states."""
+    key = f"{PREFIX}{RESOURCES}"
+    if key not in stated:
+        return template
+    where = extend_path(at, key)
+    if template.resources:
+        hint = "leave out one of the two"
+        problems.warn(where, "spec.resources is stated as well, and is used instead", hint)
+        return template
+    try:
+        value = _read_json(read_text(stated[key]))
+    except InputError as error:
+        problems.add(where, *error.problems)
+        return template
+    resources = read_pod_level(value, problems, where)
+    return replace(template, resources=resources, has_empty_level=False)
+
+
+def _read_json(text: str) -> object:
+    """Return the only value of a text.
+
+    Raises:
+        InputError: it is not JSON.
+    """
+    hint = """write {"limits": {"cpu": "1", "memory": "64Mi"}}, for example"""
+    try:
+        found = list(read_json(text, Budget()))
+    except (json.JSONDecodeError, Exhausted) as error:
+        raise invalid("must be JSON", hint) from error
+    if len(found) != 1:
+        raise invalid("must be one object of JSON", hint)
+    if found[0].problems:
+        raise InputError(found[0].problems)
+    return found[0].value
+
+
+def _read_all(
+    stated: Mapping[object, object], containers: set[str], problems: Problems, at: str
+) -> dict[str, dict[str, int | str]]:
+    """Return the stated properties by container; those of the pod are at the empty name."""
+    found: dict[str, dict[str, int | str]] = {}
+    unknown = 0
+    for key, value in stated.items():
+        if not isinstance(key, str) or not key.startswith(PREFIX):
+            continue
+        name, dot, container = key.removeprefix(PREFIX).partition(".")
+        if name == RESOURCES and not dot:
+            continue
+        row, where = ANNOTATIONS.get(name), extend_path(at, key)
+        if row is None:
+            unknown += 1
+            names = dict.fromkeys((*ANNOTATIONS, RESOURCES))
+            right = nearest(name, names) if unknown <= UNKNOWN_FIELDS_MAX else None
+            hint = f"write {PREFIX}{right}" if right else f"podslice has {', '.join(names)}"
+            problems.unknown(where, f"unknown annotation {quote(key)}", hint)
+        elif dot and container not in containers:
+            problems.error(where, f"the pod has no container {quote(container)}")
+        elif dot and row.is_of_pod_only:
+            problems.error(where, f"{name} is for the pod as a whole", f"write {PREFIX}{name}")
+        else:
+            try:
+                found.setdefault(container, {})[row.name] = row.read(read_text(value))
+            except InputError as error:
+                problems.add(where, *error.problems)
+    return found

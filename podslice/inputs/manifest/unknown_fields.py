@@ -23,7 +23,7 @@ _PLACES_MAX = 2
 ABBREVIATIONS = {"mem": MEMORY, "storage": EPHEMERAL_STORAGE}
 """Abbreviations that resemble no name."""
 _AMOUNTS: Fields = dict.fromkeys((CPU, MEMORY, EPHEMERAL_STORAGE), "")
-RESOURCES = "ResourceRequirements"
+RESOURCE_REQUIREMENTS = "ResourceRequirements"
 _LIMITS, _REQUESTS = "limits", "requests"
 _RARE = frozenset({"claims", "ephemeralContainers", "initContainers"})
 """Fields whose objects have the names of more usual ones."""
@@ -176,4 +176,8 @@ def _usual_fields(type_: str) -> Fields:
     if type_ in (_LIMITS, _REQUESTS):
         return _AMOUNTS
     fields = {name: kind for name, kind in field_types()[type_].items() if name not in _RARE}
-    return {**fields, _LIMITS: _LIMITS, _REQUESTS: _REQUESTS} if type_ == RESOURCES else fields
+    return (
+        {**fields, _LIMITS: _LIMITS, _REQUESTS: _REQUESTS}
+        if type_ == RESOURCE_REQUIREMENTS
+        else fields
+    )

@@ -1,27 +1,41 @@
-"""Containers of a pod → their workloads."""
+"""Containers of a pod → their workloads, with their variables and security contexts."""
 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from podslice.errors import quote
-from podslice.inputs.manifest.workload_environment import EnvironmentReader
+from podslice.inputs.manifest.workload_data import DataObject, DataObjects
 from podslice.inputs.manifest.workload_fields import Refusals
 from podslice.inputs.manifest.workload_models import (
+    CapabilityFields,
     ContainerWorkloadFields,
+    EnvFrom,
+    EnvVar,
+    FieldRef,
     HandlerFields,
     HttpGetFields,
     LifecycleFields,
     MountFields,
+    ObjectRef,
+    PodSecurityFields,
     PortFields,
     ProbeFields,
+    ProfileFields,
+    ResourceFieldRef,
+    SecurityFields,
+    SELinuxFields,
+    ValueFrom,
 )
-from podslice.inputs.manifest.workload_security import SecurityReader
-from podslice.model.pod import ContainerKind
+from podslice.model.grammar import ARGUMENT, VARIABLE
+from podslice.model.pod import Container, ContainerKind, Pod
+from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_hugepages
 from podslice.model.workload import (
+    SECCOMP_ROOT,
     Action,
     Claim,
     ContainerWorkload,
@@ -32,8 +46,11 @@ from podslice.model.workload import (
     Probe,
     Protocol,
     Pull,
+    Security,
+    SELinux,
     Sleep,
     TcpSocket,
+    Variable,
     Volume,
     VolumeMount,
 )
@@ -256,3 +273,265 @@ def _is_podmans(volume: Volume | None) -> bool:
 def _has_other_action(refusals: Refusals, path: str) -> bool:
     """Return whether an action below a path has been refused."""
     return any(each.where.startswith(f"{refusals.where}: {path}.") for each in refusals.found)
+
+
+_UNCONFINED = "unconfined"
+
+
+class SecurityReader(NamedTuple):
+    """Reads the security contexts of the containers of one pod."""
+
+    refusals: Refusals
+    pod: PodSecurityFields
+    pod_path: str
+
+    def read(self, own: SecurityFields | None, path: str) -> Security:
+        """Read the context of a container; what it does not state is that of the pod.
+
+        Source: Kubernetes, pkg/securitycontext/util.go, DetermineEffectiveSecurityContext.
+        """
+        fields = own or SecurityFields()
+        user = self.pod.run_as_user if fields.run_as_user is None else fields.run_as_user
+        self._check_user(fields, user, path)
+        if fields.proc_mount not in (None, "Default", "Unmasked"):
+            message = f"unknown value {quote(fields.proc_mount)}"
+            self.refusals.error(f"{path}.procMount", message, "write Default or Unmasked")
+        capabilities = fields.capabilities or CapabilityFields()
+        return Security(
+            user=user,
+            group=self._group(fields, user, path),
+            added=_capabilities(capabilities.add),
+            dropped=_capabilities(capabilities.drop),
+            read_only_root=bool(fields.read_only_root_filesystem),
+            is_privileged=bool(fields.privileged),
+            no_new_privileges=fields.allow_privilege_escalation is False,
+            unmasked=fields.proc_mount == "Unmasked",
+            seccomp=self._profile(
+                fields.seccomp_profile,
+                self.pod.seccomp_profile,
+                f"{SECCOMP_ROOT}/",
+                f"{path}.seccompProfile",
+            ),
+            apparmor=self._profile(
+                fields.app_armor_profile,
+                self.pod.app_armor_profile,
+                "",
+                f"{path}.appArmorProfile",
+            ),
+            selinux=_labels(fields.se_linux_options or self.pod.se_linux_options),
+        )
+
+    def _group(self, fields: SecurityFields, user: int | None, path: str) -> int | None:
+        own = fields.run_as_group
+        group = self.pod.run_as_group if own is None else own
+        if group is not None and user is None:
+            at = self.pod_path if own is None else path
+            reason = "a unit has no group without a user"
+            self.refusals.refuse(f"{at}.runAsGroup", reason, "set runAsUser as well")
+            return None
+        return group
+
+    def _check_user(self, fields: SecurityFields, user: int | None, path: str) -> None:
+        own = fields.run_as_non_root
+        at = f"{self.pod_path if own is None else path}.runAsNonRoot"
+        if not (self.pod.run_as_non_root if own is None else own):
+            return
+        if user is None:
+            reason = "podman does not check the user of an image"
+            self.refusals.refuse(at, reason, "set runAsUser as well")
+        elif user == 0:
+            self.refusals.error(at, "the user is root", "set another runAsUser")
+
+    def _profile(
+        self, own: ProfileFields | None, pod: ProfileFields | None, root: str, path: str
+    ) -> str | None:
+        """Return a profile; None for that of the runtime, which is also podman's default."""
+        fields = own or pod
+        if fields is None or fields.type in (None, "RuntimeDefault"):
+            return None
+        if fields.type == "Unconfined":
+            return _UNCONFINED
+        if fields.type == "Localhost" and fields.localhost_profile:
+            return f"{root}{fields.localhost_profile}"
+        at = path if own else f"{self.pod_path}.{path.rpartition('.')[2]}"
+        if fields.type == "Localhost":
+            self.refusals.error(
+                f"{at}.localhostProfile", "a profile of type Localhost needs a name"
+            )
+        else:
+            hint = "write RuntimeDefault, Unconfined or Localhost"
+            self.refusals.error(f"{at}.type", f"unknown type {quote(fields.type or '')}", hint)
+        return None
+
+
+def _labels(fields: SELinuxFields | None) -> SELinux:
+    if fields is None:
+        return SELinux()
+    return SELinux(
+        user=fields.user or "",
+        role=fields.role or "",
+        type=fields.type or "",
+        level=fields.level or "",
+    )
+
+
+def _capabilities(names: list[str] | None) -> tuple[str, ...]:
+    """Return names as podman takes them, in any case and with or without CAP_."""
+    return tuple(name.upper().removeprefix("CAP_") for name in names or ())
+
+
+class EnvironmentReader(NamedTuple):
+    """Reads the variables of the containers of one pod."""
+
+    refusals: Refusals
+    objects: DataObjects
+    namespace: str
+    references: ReferenceReader
+
+    def read(self, container: ContainerWorkloadFields, path: str) -> Iterator[Variable]:
+        """Yield the variables: those of whole objects first.
+
+        Source: Kubernetes, pkg/kubelet/kubelet_pods.go, makeEnvironmentVariables.
+        """
+        for index, each in enumerate(container.env_from or ()):
+            yield from self._read_all(each, f"{path}.envFrom[{index}]")
+        for index, variable in enumerate(container.env or ()):
+            yield from self._read_one(variable, container.name or "", f"{path}.env[{index}]")
+
+    def _read_all(self, fields: EnvFrom, path: str) -> Iterator[Variable]:
+        for kind, ref, name in (
+            ("ConfigMap", fields.config_map_ref, "configMapRef"),
+            ("Secret", fields.secret_ref, "secretRef"),
+        ):
+            found = None if ref is None else self._find(kind, ref, f"{path}.{name}")
+            for key in sorted(found.values) if found else ():
+                full = f"{fields.prefix or ''}{key}"
+                if VARIABLE.matches(full) and found:
+                    yield from self._from(found, key, full, path)
+
+    def _read_one(self, fields: EnvVar, container: str, path: str) -> Iterator[Variable]:
+        name = fields.name or ""
+        if fields.value_from is not None:
+            value = self._reference(fields.value_from, container, f"{path}.valueFrom")
+            if value is not None and not ARGUMENT.matches(value):
+                message = f"the value is not {ARGUMENT.name}"
+                self.refusals.error(f"{path}.valueFrom", message, ARGUMENT.form)
+            elif value is not None:
+                yield Variable(name=name, value=value, is_literal=True)
+            yield from self._read_key(name, fields.value_from, f"{path}.valueFrom")
+        else:
+            yield Variable(name=name, value=fields.value or "")
+
+    def _reference(self, fields: ValueFrom, container: str, path: str) -> str | None:
+        """Return what a reference to the pod itself states; None if there is none."""
+        if fields.field_ref is not None:
+            return self.references.read_field(fields.field_ref, f"{path}.fieldRef")
+        if fields.resource_field_ref is not None:
+            ref, at = fields.resource_field_ref, f"{path}.resourceFieldRef"
+            return self.references.read_resource(ref, container, at)
+        return None
+
+    def _read_key(self, name: str, fields: ValueFrom, path: str) -> Iterator[Variable]:
+        for kind, ref, of in (
+            ("ConfigMap", fields.config_map_key_ref, "configMapKeyRef"),
+            ("Secret", fields.secret_key_ref, "secretKeyRef"),
+        ):
+            found = None if ref is None else self._find(kind, ref, f"{path}.{of}")
+            if found is None or ref is None:
+                continue
+            if ref.key in found.values:
+                yield from self._from(found, ref.key or "", name, path)
+            elif not ref.optional:
+                message = f"there is no key {quote(ref.key or '')} in {found.where}"
+                self.refusals.error(f"{path}.{of}.key", message)
+
+    def _find(self, kind: str, ref: ObjectRef, path: str) -> DataObject | None:
+        found = self.objects.get((kind, self.namespace, ref.name or ""))
+        if found is None and not ref.optional:
+            message = f"there is no {kind} {quote(ref.name or '')} in the files"
+            self.refusals.error(path, message, "add it with another -f")
+        return found
+
+    def _from(self, found: DataObject, key: str, name: str, path: str) -> Iterator[Variable]:
+        value = found.values[key].decode(errors="surrogateescape")
+        if not ARGUMENT.matches(value):
+            self.refusals.error(
+                path, f"the value of {quote(key)} is not {ARGUMENT.name}", "mount it as a file"
+            )
+            return
+        if found.is_secret and "\n" in value:
+            reason = f"a secret variable has one line only, and {quote(key)} has several"
+            self.refusals.refuse(path, reason, "mount it as a file")
+            return
+        yield Variable(name=name, value=value, is_literal=True, is_secret=found.is_secret)
+
+
+_ONE = 1000
+"""The divisor where none is stated, in thousandths."""
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
+"""Source: Kubernetes, pkg/fieldpath/fieldpath.go, SplitMaybeSubscriptedPath."""
+_KNOWN = "metadata.name, namespace and uid, and single labels and annotations"
+
+
+class ReferenceReader(NamedTuple):
+    """Resolves the references of one pod's variables."""
+
+    refusals: Refusals
+    pod: Pod
+    metadata: object
+    """The mapping with the pod's labels and annotations."""
+
+    def read_field(self, ref: FieldRef, path: str) -> str | None:
+        """Return the value of a field of the pod; None with a refusal.
+
+        A label that the pod does not have is empty.
+
+        Source: Kubernetes, pkg/fieldpath/fieldpath.go, ExtractFieldPathAsString.
+        """
+        pod, stated = self.pod, ref.field_path or ""
+        own = {
+            "metadata.name": pod.name,
+            "metadata.namespace": pod.namespace,
+            "metadata.uid": pod.uid,
+        }
+        if stated in own:
+            return own[stated]
+        if found := _SUBSCRIPT.fullmatch(stated):
+            of_kind = self.metadata.get(found[1]) if isinstance(self.metadata, Mapping) else None
+            value = of_kind.get(found[2]) if isinstance(of_kind, Mapping) else None
+            return value if isinstance(value, str) else ""
+        reason = f"{quote(stated)} is not known before the pod runs"
+        self.refusals.refuse(path, reason, f"podslice knows {_KNOWN}")
+        return None
+
+    def read_resource(self, ref: ResourceFieldRef, container: str, path: str) -> str | None:
+        """Return an amount of a container, divided and rounded up; None with a problem.
+
+        Source: Kubernetes, pkg/api/v1/resource/helpers.go, ExtractContainerResourceValue.
+        """
+        name = ref.container_name or container
+        holder = next((each for each in self.pod.containers if each.name == name), None)
+        if holder is None:
+            message = f"the pod has no container {quote(name)}"
+            self.refusals.error(f"{path}.containerName", message)
+            return None
+        part, _, resource = (ref.resource or "").partition(".")
+        is_known = resource in (CPU, MEMORY, EPHEMERAL_STORAGE) or is_hugepages(resource)
+        if part not in ("limits", "requests") or not is_known:
+            message = f"unknown resource {quote(ref.resource or '')}"
+            self.refusals.error(f"{path}.resource", message, "write limits.memory, for example")
+            return None
+        amount = _amount(holder, part, resource)
+        if amount is None:
+            reason = f"container {name} has no limit of {resource}, and the node's is not known"
+            self.refusals.refuse(path, reason, "state a limit")
+            return None
+        return str(-(-amount // (ref.divisor or _ONE)))
+
+
+def _amount(container: Container, part: str, resource: str) -> int | None:
+    """Return a limit, or a request, which is the limit where none is stated, and otherwise 0."""
+    limit = container.resources.limits.get(resource)
+    if part == "limits":
+        return limit
+    return container.resources.requests.get(resource, limit or 0)

@@ -10,10 +10,13 @@ from podslice.errors import Problem, quote
 from podslice.inputs.manifest.kinds import WORKLOADS
 from podslice.inputs.manifest.schema import read_model
 from podslice.inputs.manifest.unknown_fields import find_unknown
-from podslice.inputs.manifest.workload_claims import read_claims
-from podslice.inputs.manifest.workload_containers import ContainerReader
+from podslice.inputs.manifest.workload_containers import (
+    ContainerReader,
+    EnvironmentReader,
+    ReferenceReader,
+    SecurityReader,
+)
 from podslice.inputs.manifest.workload_data import DataObjects, read_objects
-from podslice.inputs.manifest.workload_environment import EnvironmentReader
 from podslice.inputs.manifest.workload_fields import Refusals, unused
 from podslice.inputs.manifest.workload_models import (
     DnsFields,
@@ -22,9 +25,7 @@ from podslice.inputs.manifest.workload_models import (
     WorkloadFields,
 )
 from podslice.inputs.manifest.workload_owners import owner_path, refuse_of_owner
-from podslice.inputs.manifest.workload_references import ReferenceReader
-from podslice.inputs.manifest.workload_security import SecurityReader
-from podslice.inputs.manifest.workload_volumes import VolumeReader
+from podslice.inputs.manifest.workload_volumes import VolumeReader, read_claims
 from podslice.model.pod import Pod
 from podslice.model.workload import Claim, ContainerWorkload, Dns, PodWorkload, Restart, Volume
 

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from podslice.errors import InputError, Problem, invalid, printable, quote
 from podslice.inputs.limits import TOML_BYTES_MAX, TOML_DOTS_MAX
-from podslice.inputs.options.config_option import ConfigOption
 from podslice.inputs.options.rules import validate_config
-from podslice.inputs.options.table import OPTIONS
+from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.inputs.readers import nearest
 from podslice.inputs.scalars import Number, extend_path
 from podslice.inputs.source import read_bytes

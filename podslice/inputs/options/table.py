@@ -5,37 +5,40 @@ The command line and the manual pages are generated from it.
 
 from __future__ import annotations
 
-from podslice.inputs.options.agent_values import (
-    read_directories,
-    read_directory,
-    read_listen,
-    read_pressure_limit,
-    read_sync_period,
-    read_tier_thresholds,
-    read_tiers,
-    read_validate,
-)
-from podslice.inputs.options.cgroup_values import read_cgroup, read_root
-from podslice.inputs.options.config_option import ConfigOption
-from podslice.inputs.options.cpu_values import read_cpu_options, read_cpus, read_topology
+from typing import NamedTuple
+
 from podslice.inputs.options.values import (
+    Reader,
     choose,
     read_accounting,
     read_boolean,
     read_capacity,
+    read_cgroup,
+    read_cpu_options,
+    read_cpus,
+    read_directories,
+    read_directory,
     read_driver,
     read_duration,
     read_enforce,
     read_factor,
     read_grace_periods,
+    read_listen,
     read_percents,
     read_period,
     read_pids,
+    read_pressure_limit,
     read_reclaims,
     read_reservation,
+    read_root,
     read_seconds,
     read_swap_behavior,
+    read_sync_period,
     read_thresholds,
+    read_tier_thresholds,
+    read_tiers,
+    read_topology,
+    read_validate,
 )
 from podslice.model.config import (
     Containers,
@@ -52,6 +55,28 @@ from podslice.model.config import (
     WeightMapping,
 )
 from podslice.model.naming import KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE
+
+
+class ConfigOption(NamedTuple):
+    """One option: a key of the file, a flag of the command line, and a field of `Config`."""
+
+    key: str
+    """The name of the kubelet's flag, if it has one of the same meaning."""
+    field: str | None
+    """The field of `Config`; None for an option that is only checked."""
+    read: Reader
+    help: str
+    metavar: str = ""
+    """The placeholder of the value in help texts; empty for a boolean."""
+    aliases: tuple[str, ...] = ()
+    is_agent_only: bool = False
+    """Only the agent uses it, so that no other verb has the flag."""
+
+    @property
+    def is_boolean(self) -> bool:
+        """Return whether the value is a boolean."""
+        return self.read is read_boolean
+
 
 OPTIONS = (
     ConfigOption(

@@ -6,16 +6,30 @@ Every reader takes the value from a flag or a file and returns that of a `Config
 
 from __future__ import annotations
 
+import ipaddress
+import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from podslice.errors import InputError, Problem, invalid, quote
 from podslice.inputs.readers import nearest, read_amount, read_exact
 from podslice.inputs.scalars import Boolean, Number, Odd, describe
-from podslice.model.config import TIER_SIGNALS, Enforce, SwapBehavior, Threshold
+from podslice.inputs.source import read_bytes
+from podslice.model.config import (
+    TIER_SIGNALS,
+    CpuManagerOption,
+    Enforce,
+    SwapBehavior,
+    Threshold,
+    Validate,
+)
+from podslice.model.cpu_list import CPUS_MAX, parse_cpus
+from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
+from podslice.model.pod import UID_MAX, Qos
 from podslice.model.properties import CPU_QUOTA_PERIOD, PROPERTIES
 from podslice.model.resources import (
     CPU,
@@ -25,6 +39,13 @@ from podslice.model.resources import (
     Amounts,
     ExactAmounts,
     is_hugepages,
+)
+from podslice.model.unit import (
+    UNIT_NAME_MAX,
+    UnitName,
+    control_group_of,
+    escape_component,
+    is_unit_name,
 )
 
 RESERVABLE = (CPU, MEMORY, EPHEMERAL_STORAGE, PIDS)
@@ -375,3 +396,317 @@ def _flatten(table: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterato
 def is_text(value: object) -> bool:
     """Return whether a value is a string; a number in a file is not a string."""
     return isinstance(value, str) and not isinstance(value, Number)
+
+
+_SLICE = ".slice"
+_BELOW_ROOT = f"-kubepods-besteffort-pod{UID_MAX * '0'}"
+"""The suffix of the longest name of a pod's slice."""
+
+_CONTROL_GROUP_MAX = 4096 - 64 - 2 * 256
+"""Characters of a control group, so that the path of a file in a container's scope fits the kernel.
+
+Source: Linux, include/uapi/linux/limits.h, PATH_MAX and NAME_MAX.
+"""
+
+
+def read_cgroup(value: object) -> str:
+    """Return the path of a slice's control group: `/system.slice`, `/custom/pods`, or an empty string.
+
+    Source: Node Allocatable Resources, "absolute paths are required".
+    """
+    return "" if value == "" else _read(value, "", "the name of its slice has")
+
+
+def read_root(value: object) -> str:
+    """Return a path as `read_cgroup`, with room for pods' slices below it; "" is the root, `/`."""
+    return "/" if value == "" else _read(value, _BELOW_ROOT, "the names of the pods' slices have")
+
+
+def _read(value: object, below: str, whose: str) -> str:
+    if not is_text(value):
+        raise invalid(f"must be a path, not {describe(value)}")
+    path = str(value)
+    if not path.startswith("/"):
+        raise invalid(f"{quote(path)} is not an absolute path", f"write {quote('/' + path)}")
+    stem = _stem(path)
+    _check_length(path, f"{stem}{below}" if stem else below.lstrip("-"), whose)
+    if path.rstrip("/").endswith(_SLICE):
+        _check_slice(path.rstrip("/"), UnitName(f"{stem}{_SLICE}"))
+    return path
+
+
+def _stem(path: str) -> str:
+    """Return the name of the slice without its suffix: `/custom/pods` → `custom-pods`."""
+    components = [part for part in path.split("/") if part]
+    if components and components[-1].endswith(_SLICE):
+        return components[-1].removesuffix(_SLICE)
+    return "-".join(map(_escape, components))
+
+
+def _escape(component: str) -> str:
+    try:
+        return escape_component("" if component in (".", "..") else component)
+    except InputError as error:
+        message = f"{quote(component)} can't be part of a slice's name"
+        raise invalid(message, error.problems[0].hint) from error
+
+
+def _check_length(path: str, stem: str, whose: str) -> None:
+    """Check that the names and the path are not too long for systemd and the kernel."""
+    more = len(stem) + len(_SLICE) - UNIT_NAME_MAX
+    if more > 0:
+        message = f"{quote(path)} is too long: {whose} at most {UNIT_NAME_MAX} characters"
+        raise invalid(message, f"shorten it by {more} characters")
+    if len(control_group_of(UnitName(f"{stem}{_SLICE}"))) > _CONTROL_GROUP_MAX:
+        raise invalid(f"{quote(path)} has too many levels", "write a path with fewer levels")
+
+
+def _check_slice(path: str, name: UnitName) -> None:
+    if not is_unit_name(name):
+        raise invalid(f"{quote(name)} is not a valid slice name")
+    right = control_group_of(name)
+    if path != right:
+        raise invalid(
+            f"{quote(path)} is not where systemd puts {quote(name)}", f"write {quote(right)}"
+        )
+
+
+_PARTS = ("sockets", "numa", "cores", "threads")
+_NUMBERS = ("cpu", "core", "socket", "numa", "uncore")
+_REQUIRED = _NUMBERS[:2]
+_FILE_BYTES_MAX = 2**20
+_EXAMPLE = "write sockets=2,numa=2,cores=4,threads=2, or the path of a JSON file"
+_CPU_EXAMPLE = 'write {"cpu": 0, "core": 0, "socket": 0, "numa": 0, "uncore": 0}, for example'
+
+
+def read_cpus(value: object) -> frozenset[int]:
+    """Return the CPUs of `0-1,8`; none of an empty string.
+
+    Source: Kubernetes, cmd/kubelet/app/options/options.go, --reserved-cpus.
+    """
+    if not is_text(value):
+        raise invalid(
+            f"must be a list of CPUs, not {describe(value)}", "write '0-1,8', for example"
+        )
+    try:
+        return frozenset(parse_cpus(str(value)))
+    except ValueError as error:
+        message = f"must be a list of CPUs, not {describe(value)}"
+        raise invalid(message, "write 0-1,8, for example") from error
+
+
+def read_cpu_options(value: object) -> frozenset[CpuManagerOption]:
+    """Return the options of `full-pcpus-only=true,strict-cpu-reservation=true` that are true.
+
+    Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_options.go.
+    """
+    known = {str(each): each for each in CpuManagerOption}
+
+    def read(name: str, text: object) -> bool:
+        if name not in known:
+            right = nearest(name, known)
+            hint = f"write {right}" if right else f"options are {', '.join(known)}"
+            raise invalid(f"unknown option {quote(name)}", hint)
+        return read_boolean(text)
+
+    found: dict[str, bool] = read_map(value, "=", read)
+    return frozenset(known[name] for name, is_set in found.items() if is_set)
+
+
+def read_topology(value: object) -> CpuTopology | None:
+    """Return the CPUs of `sockets=2,numa=2,cores=4,threads=2`, or of a JSON file; None of "".
+
+    `numa` counts the NUMA nodes of the machine, `cores` those of each socket; each is 1 by default.
+    The file has a list of objects with the numbers of each CPU, which are unique in the machine.
+    """
+    if value == "":
+        return None
+    if isinstance(value, list):
+        return _listed(value)
+    if isinstance(value, dict) or (is_text(value) and "=" in str(value)):
+        return _regular(value)
+    if not is_text(value):
+        raise invalid(f"must be a topology, not {describe(value)}", _EXAMPLE)
+    path = Path(str(value))
+    try:
+        entries = json.loads(read_bytes(path, limit_bytes=_FILE_BYTES_MAX))
+    except OSError as error:
+        message = f"{quote(str(path))}: {(error.strerror or str(error)).lower()}"
+        raise invalid(message, _EXAMPLE) from error
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"{quote(str(path))} is not a JSON file", _CPU_EXAMPLE) from error
+    return _listed(entries)
+
+
+def _regular(value: object) -> CpuTopology:
+    def read(name: str, text: object) -> int:
+        if name not in _PARTS:
+            raise invalid(f"{quote(name)} is not a part", f"write one of {', '.join(_PARTS)}")
+        if not str(text).isdecimal() or not 0 < int(str(text)) <= CPUS_MAX:
+            raise invalid(f"must be a whole number above 0, not {describe(text)}")
+        return int(str(text))
+
+    parts: dict[str, int] = dict.fromkeys(_PARTS, 1)
+    parts |= read_map(value, "=", read)
+    if parts["sockets"] * parts["cores"] * parts["threads"] > CPUS_MAX:
+        raise invalid(f"it has more than {CPUS_MAX} CPUs", _EXAMPLE)
+    return regular_topology(**parts)
+
+
+def _listed(entries: object) -> CpuTopology:
+    if not isinstance(entries, list) or not 0 < len(entries) <= CPUS_MAX:
+        raise invalid(f"must be a list of 1 to {CPUS_MAX} CPUs", _CPU_EXAMPLE)
+    problems = [each for place, entry in enumerate(entries) for each in _check(entry, place)]
+    if problems:
+        raise InputError(problems)
+    cpus = [Cpu(**entry) for entry in entries]
+    if len({each.cpu for each in cpus}) < len(cpus):
+        raise invalid("a CPU is listed twice", "list each CPU once")
+    if divided := tuple(_divided_cores(cpus)):
+        raise InputError(divided)
+    return CpuTopology(cpus=tuple(sorted(cpus, key=lambda each: each.cpu)))
+
+
+def _divided_cores(cpus: Iterable[Cpu]) -> Iterator[Problem]:
+    """Yield a problem for each core whose CPUs are in different places."""
+    places: dict[int, Cpu] = {}
+    for each in cpus:
+        first = places.setdefault(each.core, each)
+        for name in _NUMBERS[2:]:
+            if getattr(each, name) != getattr(first, name):
+                message = (
+                    f"the CPUs {first.cpu} and {each.cpu} of core {each.core} differ in {name}"
+                )
+                hint = "number cores uniquely in the machine, not in each socket"
+                yield Problem(message=message, hint=hint)
+
+
+def _check(entry: object, place: int) -> Iterator[Problem]:
+    """Yield the problems of one CPU of a list."""
+    if not isinstance(entry, dict) or not set(_REQUIRED) <= entry.keys() <= set(_NUMBERS):
+        message = f"[{place}] must be an object with {' and '.join(_REQUIRED)}"
+        yield Problem(message=message, hint=_CPU_EXAMPLE)
+        return
+    for name, number in entry.items():
+        if type(number) is not int or not 0 <= number < CPUS_MAX:
+            message = f"[{place}].{name} must be a number from 0 to {CPUS_MAX - 1}"
+            yield Problem(message=f"{message}, not {describe(number)}", hint=_CPU_EXAMPLE)
+
+
+SYNC_MIN_USEC, SYNC_MAX_USEC = 100_000, 3_600_000_000
+_TIERS = {"burstable": Qos.BURSTABLE, "besteffort": Qos.BESTEFFORT}
+_TIER_SIGNAL = "memory.available"
+_WHOLE_PERCENT = re.compile(r"([0-9]{1,3})%", re.ASCII)
+# `127.0.0.1:9469`, `[::1]:9469`, `localhost:9469`
+_ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^\[\]:]+)):([0-9]{1,5})", re.ASCII)
+_PORT_MAX = 65_535
+
+
+def read_validate(value: object) -> Validate:
+    """Return what an unknown field is; true is `strict` and false is `ignore`, as for kubectl.
+
+    Source: kubectl, "--validate='strict': Must be one of: strict (or true), warn, ignore (or false)".
+    """
+    if value in (True, "true"):
+        return Validate.STRICT
+    if value in (False, "false"):
+        return Validate.IGNORE
+    return choose(Validate)(value)
+
+
+def read_tiers(value: object) -> frozenset[Qos]:
+    """Return the tiers of `burstable,besteffort`, or of an empty string."""
+    stated = read_list(value, "tiers", example="besteffort")
+    hint = f"write {' or '.join(_TIERS)}"
+    problems = [
+        Problem(keys=(name,), message=f"unknown tier {quote(name)}", hint=hint)
+        for name in stated
+        if name not in _TIERS
+    ]
+    if problems:
+        raise InputError(problems)
+    return frozenset(_TIERS[name] for name in stated)
+
+
+def read_tier_thresholds(value: object) -> dict[Qos, Threshold]:
+    """Return the thresholds of `burstable=memory.available<10%`, or of a list, except 0% and 100%."""
+    example = "burstable=memory.available<10%"
+    if isinstance(value, list):
+        value = ",".join(read_list(value, "thresholds", example=example))
+
+    def read(name: str, text: object) -> Threshold | None:
+        if name not in _TIERS:
+            raise invalid(f"unknown tier {quote(name)}", f"write {' or '.join(_TIERS)}")
+        found = read_thresholds(text)
+        if found.keys() - {_TIER_SIGNAL} or not text:
+            raise invalid(f"a tier has only {_TIER_SIGNAL}", f"write {example}, for example")
+        return found.get(_TIER_SIGNAL)
+
+    found: dict[str, Threshold | None] = read_map(value, "=", read)
+    return {_TIERS[name]: each for name, each in found.items() if each is not None}
+
+
+def read_pressure_limit(value: object) -> int | None:
+    """Return the whole percentage of `60%`; None of an empty string leaves it to oomd.conf(5)."""
+    if value == "":
+        return None
+    match = _WHOLE_PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not 1 <= int(match[1]) <= 100:
+        raise invalid(f"must be a percentage, not {describe(value)}", "write 1% to 100%")
+    return int(match[1])
+
+
+def read_directories(value: object) -> tuple[str, ...]:
+    """Return the directories of `/etc/podslice/manifests,/srv/manifests`, or of a list."""
+    stated = read_list(value, "directories", example="/etc/podslice/manifests")
+    hint = "write /etc/podslice/manifests, for example"
+    problems = [
+        Problem(keys=(path,), message=f"{quote(path)} is not an absolute path", hint=hint)
+        for path in stated
+        if not path.startswith("/") or "\0" in path
+    ]
+    if problems:
+        raise InputError(problems)
+    return tuple(dict.fromkeys(str(PurePosixPath(path)) for path in stated))
+
+
+def read_directory(value: object) -> str:
+    """Return the absolute path of a directory, or an empty string."""
+    if value == "":
+        return ""
+    if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
+        hint = "write /var/lib/podslice/usage, for example"
+        raise invalid(f"must be an absolute path, not {describe(value)}", hint)
+    return str(PurePosixPath(value))
+
+
+def read_listen(value: object) -> str:
+    """Return a loopback address such as `127.0.0.1:9469`, or an empty string."""
+    if value == "":
+        return ""
+    match = _ADDRESS.fullmatch(str(value)) if is_text(value) else None
+    if match is None or not 1 <= int(match[3]) <= _PORT_MAX:
+        raise invalid(f"must be HOST:PORT, not {describe(value)}", "write 127.0.0.1:9469")
+    if not _is_loopback(match[2], match[1]):
+        raise invalid(
+            f"{quote(match[0])} is not a loopback address: other hosts could connect",
+            f"write 127.0.0.1:{match[3]}, behind a proxy that authenticates clients",
+        )
+    return match[0]
+
+
+def _is_loopback(host: str | None, in_brackets: str | None) -> bool:
+    try:
+        if in_brackets is not None:
+            return ipaddress.IPv6Address(in_brackets).is_loopback
+        return host == "localhost" or ipaddress.IPv4Address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+def read_sync_period(value: object) -> int:
+    """Return a duration such as `1m` in microseconds."""
+    usec = read_duration(value)
+    if not SYNC_MIN_USEC <= usec <= SYNC_MAX_USEC:
+        raise invalid(f"{quote(str(value))} is out of range", "write 100ms to 1h")
+    return usec

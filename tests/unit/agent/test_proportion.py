@@ -14,7 +14,7 @@ WORK = {
     "manifests read": ("podslice.agent.manifest_files", "read_manifest"),
     "records parsed": ("podslice.store.records", "parse"),
     "records formatted": ("podslice.store.store", "format_record"),
-    "new pods decided": ("podslice.policy.replicas", "decide"),
+    "new pods decided": ("podslice.policy.decide", "decide"),
     "applied pods decided": ("podslice.policy.desire", "decide"),
 }
 FEW, MANY = 10, 60

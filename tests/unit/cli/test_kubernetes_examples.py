@@ -14,7 +14,7 @@ import fastjsonschema
 
 from podslice.agent.endpoints.routes import level_routes
 from podslice.cli.app import make_app
-from podslice.inputs.kubelet.kubeconfig import read_kubeconfig
+from podslice.inputs.kubelet.kubelet_files import read_kubeconfig
 from podslice.inputs.kubelet.pod_list import parse_pod_list
 from podslice.model.config import PodsFrom
 from tests.configuration import load_config

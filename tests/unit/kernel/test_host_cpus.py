@@ -10,8 +10,7 @@ from podslice.kernel.host import read_cpu_topology
 from podslice.model.config import TopologyManagerPolicy
 from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
-from podslice.policy.cpu_assignment import CpuOptions, assign_cpus
-from podslice.policy.numa_alignment import align_cpus
+from podslice.policy.cpu_assignment import CpuOptions, align_cpus, assign_cpus
 
 SMT = regular_topology(sockets=2, numa=4, cores=4, threads=2)
 HYBRID = CpuTopology(

@@ -7,8 +7,7 @@ import itertools
 from podslice.model.config import Rules
 from podslice.model.pod import Container, ContainerKind
 from podslice.model.resources import Resources
-from podslice.policy.aggregate import aggregate, effective, lacking_limit
-from podslice.policy.defaulting import default_pod
+from podslice.policy.aggregate import aggregate, default_pod, effective, lacking_limit
 from tests.unit.policy.worlds import AMOUNTS, KINDS, container, levels, pod, stated
 
 

@@ -3,15 +3,18 @@
 import pytest
 
 from podslice.model.usage_history import DecayingHistogram, UsageHistory
-from podslice.policy.decaying_histogram import (
+from podslice.policy.usage_samples import (
     CPU_BUCKETS,
     HALF_LIFE_SEC,
+    KEPT_SEC,
     MEMORY_BUCKETS,
+    add_cpu,
+    add_memory,
     add_sample,
     percentile_bucket,
     without_expired,
+    without_old,
 )
-from podslice.policy.usage_samples import KEPT_SEC, add_cpu, add_memory, without_old
 from tests.cases.usage_rows import HOUR_SEC, START_SEC
 
 

@@ -10,7 +10,7 @@ from podslice.model.pod import ContainerKind, Pod, Qos
 from podslice.model.properties import OOM_SCORE_ADJ
 from podslice.model.resources import Resources
 from podslice.policy.aggregate import aggregate
-from podslice.policy.oom import kills_whole_container, oom_score_adj
+from podslice.policy.unit_properties import kills_whole_container, oom_score_adj
 from tests.unit.policy.worlds import container, pod
 
 GI = 1000 * 2**30

@@ -12,9 +12,8 @@ from podslice.model.pod import Container, Pod
 from podslice.model.quantity import INT64_MAX, parse_quantity
 from podslice.model.resources import Resources
 from podslice.model.unit import INFINITY, InspectedUnit, ObservedUnit, UnitName
-from podslice.policy.aggregate import aggregate
+from podslice.policy.aggregate import aggregate, default_pod
 from podslice.policy.decide import decide
-from podslice.policy.defaulting import default_pod
 from podslice.policy.present_settings import (
     PresentSetting,
     PresentSettings,

@@ -6,10 +6,16 @@ from podslice.model.pod import ContainerKind
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import UnitName
 from podslice.model.usage_history import PodHistory, UsageHistory
-from podslice.policy.pod_recommendation import recommend_pod
 from podslice.policy.providers import Reservation
-from podslice.policy.recommendation import RecommendedAmounts, only_amounts, recommend, used_amounts
-from podslice.policy.reservation_recommendation import recommend_reservation, slice_usage
+from podslice.policy.recommendation import (
+    RecommendedAmounts,
+    only_amounts,
+    recommend,
+    recommend_pod,
+    recommend_reservation,
+    slice_usage,
+    used_amounts,
+)
 from podslice.policy.usage_samples import (
     KEPT_SEC,
     add_cpu,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from podslice.policy.decide import decide
-from podslice.policy.replicas import decide_each
+from podslice.policy.decide import decide, decide_each
 from tests.unit.policy.desired_worlds import CONFIGS, NODE, PLAIN, pods
 
 OTHER_NAMES = ("b-2", "b-3", "longer-name-4", "b5")

@@ -8,9 +8,8 @@ from podslice.model.config import Config
 from podslice.model.pod import Qos
 from podslice.model.resources import Resources
 from podslice.model.unit import PropertyValue
-from podslice.policy.process_ids import tasks_limit
 from podslice.policy.stated_properties import describe_stall
-from podslice.policy.swap import why_no_swap
+from podslice.policy.unit_properties import tasks_limit, why_no_swap
 from tests.unit.policy.worlds import container, pod
 
 PERIOD = {"CPUQuotaPeriodUSec": 500_000}

@@ -13,10 +13,9 @@ from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, Qos
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import Resources
-from podslice.policy.aggregate import effective
+from podslice.policy.aggregate import default_pod, effective
 from podslice.policy.convert import Curve
 from podslice.policy.decide import decide
-from podslice.policy.defaulting import default_pod
 from podslice.policy.unit_properties import explain_sum, init_properties, why_no_limit
 from tests.unit.policy.worlds import KINDS, container, levels, pod
 

@@ -13,8 +13,8 @@ from podslice.model.node import Node
 from podslice.model.pod import MemoryVolume
 from podslice.model.resources import Resources
 from podslice.policy import validate as module
+from podslice.policy.aggregate import default_pod
 from podslice.policy.decide import decide
-from podslice.policy.defaulting import default_pod
 from tests.unit.policy.worlds import AMOUNTS, container, pod, stated
 
 # also what is wrong: requests above limits

@@ -20,9 +20,8 @@ from podslice.model.config import (
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod
 from podslice.model.resources import Resources, is_pod_level_resource
-from podslice.policy.aggregate import aggregate
+from podslice.policy.aggregate import aggregate, default_pod
 from podslice.policy.decide import decide
-from podslice.policy.defaulting import default_pod
 
 MI, GI = 2**20 * 1000, 2**30 * 1000
 

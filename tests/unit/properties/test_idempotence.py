@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from podslice.inputs.manifest.load import format_manifest, load_pods, parse_manifest
 from podslice.model.quantity import Quantity, format_quantity, parse_quantity
+from podslice.policy.aggregate import default_pod
 from podslice.policy.decide import decide
-from podslice.policy.defaulting import default_pod
 from tests.unit.properties.strategies import configs, nodes, pods, some
 
 SUFFIXES = ("", "n", "u", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3", "E-2", "e+6")

@@ -18,7 +18,7 @@ from podslice.policy.allocatable import allocate
 from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_from_shares
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
-from podslice.policy.oom import oom_score_adj
+from podslice.policy.unit_properties import oom_score_adj
 from tests.unit.properties.strategies import (
     COMPUTE,
     configs,

@@ -13,10 +13,9 @@ from hypothesis import assume, given
 from podslice.model.config import Rules
 from podslice.model.pod import ContainerKind, Qos
 from podslice.model.resources import CPU, MEMORY, Resources, is_hugepages
-from podslice.policy.aggregate import lacking_limit
+from podslice.policy.aggregate import default_pod, lacking_limit
 from podslice.policy.compare import compare_rules
 from podslice.policy.decide import decide
-from podslice.policy.defaulting import default_pod
 from podslice.policy.qos import classify
 from tests.unit.properties.strategies import COMPUTE, configs, nodes, pods, some
 

@@ -8,15 +8,14 @@ Source: Kubernetes v1.36, pkg/apis/core/validation/validation.go, where a row na
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podslice.errors import InputError, Problem
 from podslice.model import grammar
 from podslice.model.grammar import Grammar
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodText:
+class PodText(NamedTuple):
     """A row of the table."""
 
     field: str
@@ -43,214 +42,100 @@ class PodText:
         raise InputError(Problem(where=self.field, message=message, hint=hint))
 
 
-def _row(field: str, of: Grammar, unit: str, source: str, *, is_required: bool = False) -> PodText:
-    return PodText(field=field, grammar=of, unit=unit, source=source, is_required=is_required)
-
-
 _REFERENCE = "distribution/reference, regexp.go"
 _QUOTED = "podman, pkg/systemd/parser/split.go, extractFirstWord"
 _LINE = "podman, pkg/systemd/parser/unitfile.go, Parse"
 _VOLUME = "podman-run(1), --volume: split at ':'"
 _WORDS = "podman-systemd.unit(5): words separated by space"
-_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 
-_NAMES = (
-    _row("metadata.name", grammar.SUBDOMAIN, "Pod PodName", "ValidatePodName"),
-    _row("metadata.namespace", grammar.LABEL, "Pod PodName", "ValidateNamespaceName"),
-    _row("metadata.uid", grammar.UID, "Service Slice", "podslice, names of slices"),
-    _row("containers[].name", grammar.LABEL, "Container ContainerName", "validateContainerCommon"),
-    _row("volumes[].name", grammar.LABEL, "Container Volume", "ValidateVolumes"),
-    _row(
-        "volumeClaimTemplates[].metadata.name",
-        grammar.LABEL,
-        "Volume VolumeName",
-        "apps/validation, ValidateStatefulSetSpec; the volume has the same name",
-        is_required=True,
+# field, grammar, section and key of the unit, source; a field that ends with `!` is required
+_ROWS = (
+    ("metadata.name", grammar.SUBDOMAIN, "Pod PodName", "ValidatePodName"),
+    ("metadata.namespace", grammar.LABEL, "Pod PodName", "ValidateNamespaceName"),
+    ("metadata.uid", grammar.UID, "Service Slice", "podslice, names of slices"),
+    ("containers[].name", grammar.LABEL, "Container ContainerName", "validateContainerCommon"),
+    ("volumes[].name", grammar.LABEL, "Container Volume", "ValidateVolumes"),
+    ("volumeClaimTemplates[].metadata.name!", grammar.LABEL, "Volume VolumeName",
+     "apps/validation, ValidateStatefulSetSpec; the volume has the same name"),
+    ("hostname", grammar.LABEL, "Pod --hostname", "ValidatePodSpec"),
+    ("subdomain", grammar.LABEL, "", "ValidatePodSpec"),
+    ("dnsConfig.nameservers[]", grammar.ADDRESS, "Pod DNS", "validatePodDNSConfig"),
+    ("dnsConfig.searches[]", grammar.SEARCH_DOMAIN, "Pod DNSSearch", "validatePodDNSConfig"),
+    ("dnsConfig.options[].name!", grammar.RESOLVER_OPTION, "Pod DNSOption",
+     "validatePodDNSConfig; resolv.conf(5)"),
+    ("dnsConfig.options[].value", grammar.RESOLVER_OPTION, "Pod DNSOption", "resolv.conf(5)"),
+    ("hostAliases[].ip!", grammar.ADDRESS, "Pod AddHost", "ValidateHostAliases"),
+    ("hostAliases[].hostnames[]", grammar.SUBDOMAIN, "Pod AddHost", "ValidateHostAliases"),
+    ("securityContext.sysctls[].name!", grammar.SYSCTL, "Pod --sysctl", "validateSysctls"),
+    ("securityContext.sysctls[].value!", grammar.LINE, "Pod --sysctl", "proc_sys(5)"),
+    ("volumes[].hostPath.path!", grammar.HOST_PATH, "Container Volume",
+     f"validateHostPathVolumeSource; {_VOLUME}"),
+    ("volumes[].persistentVolumeClaim.claimName!", grammar.SUBDOMAIN, "Volume VolumeName",
+     "ValidatePersistentVolumeName"),
+    ("volumes[].configMap.name", grammar.SUBDOMAIN, "", "ValidateConfigMapName"),
+    ("volumes[].secret.secretName", grammar.SUBDOMAIN, "", "ValidateSecretName"),
+    ("volumes[].projected.sources[].configMap.name", grammar.SUBDOMAIN, "",
+     "ValidateConfigMapName"),
+    ("volumes[].projected.sources[].secret.name", grammar.SUBDOMAIN, "", "ValidateSecretName"),
+    ("containers[].image", grammar.IMAGE, "Container Image", _REFERENCE),
+    ("containers[].command[]", grammar.ARGUMENT, "Container Entrypoint", _QUOTED),
+    ("containers[].args[]", grammar.ARGUMENT, "Container Exec", _QUOTED),
+    ("containers[].workingDir", grammar.DIRECTORY, "Container WorkingDir", _LINE),
+    ("containers[].env[].name!", grammar.VARIABLE, "Container Environment", "ValidateEnv"),
+    ("containers[].env[].value", grammar.ARGUMENT, "Container Environment", _QUOTED),
+    ("containers[].env[].valueFrom.configMapKeyRef.name", grammar.SUBDOMAIN, "",
+     "ValidateConfigMapName"),
+    ("containers[].env[].valueFrom.secretKeyRef.name", grammar.SUBDOMAIN, "", "ValidateSecretName"),
+    ("containers[].envFrom[].prefix", grammar.VARIABLE, "Container Environment", "ValidateEnvFrom"),
+    ("containers[].envFrom[].configMapRef.name", grammar.SUBDOMAIN, "", "ValidateConfigMapName"),
+    ("containers[].envFrom[].secretRef.name", grammar.SUBDOMAIN, "", "ValidateSecretName"),
+    ("containers[].ports[].name", grammar.PORT_NAME, "", "validateContainerPorts"),
+    ("containers[].ports[].hostIP", grammar.ADDRESS, "Pod PublishPort", "validateContainerPorts"),
+    ("containers[].volumeMounts[].mountPath!", grammar.MOUNT_PATH, "Container Volume",
+     f"ValidateVolumeMounts; {_VOLUME}"),
+    ("containers[].volumeMounts[].subPath", grammar.SUB_PATH, "Container Volume",
+     f"validateLocalDescendingPath; {_VOLUME}"),
+    ("containers[].lifecycle.stopSignal", grammar.SIGNAL, "Container StopSignal",
+     "validateStopSignal"),
+    ("containers[].lifecycle.postStart.exec.command[]", grammar.ARGUMENT, "Service ExecStartPost",
+     _QUOTED),
+    ("containers[].lifecycle.preStop.exec.command[]", grammar.ARGUMENT, "Service ExecStop",
+     _QUOTED),
+    ("containers[].securityContext.capabilities.add[]", grammar.CAPABILITY,
+     "Container AddCapability", _WORDS),
+    ("containers[].securityContext.capabilities.drop[]", grammar.CAPABILITY,
+     "Container DropCapability", _WORDS),
+    *(
+        (f"containers[].{probe}Probe.{field}", of, "Service ExecStart", source)
+        for probe in ("liveness", "readiness", "startup")
+        for field, of, source in (
+            ("exec.command[]", grammar.ARGUMENT, _QUOTED),
+            ("httpGet.path", grammar.ARGUMENT, _QUOTED),
+            ("httpGet.host", grammar.HOST, "RFC 3986, reg-name"),
+            ("httpGet.httpHeaders[].name!", grammar.HEADER, "validateHTTPGetAction"),
+            ("httpGet.httpHeaders[].value", grammar.ARGUMENT, _QUOTED),
+            ("tcpSocket.host", grammar.HOST, "RFC 3986, reg-name"),
+        )
     ),
-)
-_POD = (
-    _row("hostname", grammar.LABEL, "Pod --hostname", "ValidatePodSpec"),
-    _row("subdomain", grammar.LABEL, "", "ValidatePodSpec"),
-    _row("dnsConfig.nameservers[]", grammar.ADDRESS, "Pod DNS", "validatePodDNSConfig"),
-    _row("dnsConfig.searches[]", grammar.SEARCH_DOMAIN, "Pod DNSSearch", "validatePodDNSConfig"),
-    _row(
-        "dnsConfig.options[].name",
-        grammar.RESOLVER_OPTION,
-        "Pod DNSOption",
-        "validatePodDNSConfig; resolv.conf(5)",
-        is_required=True,
+    *(
+        (f"{place}securityContext.{field}", of, f"Container {key}", source)
+        for place in ("", "containers[].")
+        for field, of, key, source in (
+            ("seccompProfile.localhostProfile", grammar.PROFILE_PATH, "SeccompProfile",
+             "validateSeccompProfileField"),
+            ("appArmorProfile.localhostProfile", grammar.LINE, "--security-opt",
+             "ValidateAppArmorProfileField"),
+            ("seLinuxOptions.user", grammar.SELINUX, "--security-opt", "selinux(8)"),
+            ("seLinuxOptions.role", grammar.SELINUX, "--security-opt", "selinux(8)"),
+            ("seLinuxOptions.type", grammar.SELINUX, "--security-opt", "selinux(8)"),
+            ("seLinuxOptions.level", grammar.SELINUX_LEVEL, "--security-opt", "selinux(8)"),
+        )
     ),
-    _row("dnsConfig.options[].value", grammar.RESOLVER_OPTION, "Pod DNSOption", "resolv.conf(5)"),
-    _row(
-        "hostAliases[].ip", grammar.ADDRESS, "Pod AddHost", "ValidateHostAliases", is_required=True
-    ),
-    _row("hostAliases[].hostnames[]", grammar.SUBDOMAIN, "Pod AddHost", "ValidateHostAliases"),
-    _row(
-        "securityContext.sysctls[].name",
-        grammar.SYSCTL,
-        "Pod --sysctl",
-        "validateSysctls",
-        is_required=True,
-    ),
-    _row(
-        "securityContext.sysctls[].value",
-        grammar.LINE,
-        "Pod --sysctl",
-        "proc_sys(5)",
-        is_required=True,
-    ),
-)
-_VOLUMES = (
-    _row(
-        "volumes[].hostPath.path",
-        grammar.HOST_PATH,
-        "Container Volume",
-        f"validateHostPathVolumeSource; {_VOLUME}",
-        is_required=True,
-    ),
-    _row(
-        "volumes[].persistentVolumeClaim.claimName",
-        grammar.SUBDOMAIN,
-        "Volume VolumeName",
-        "ValidatePersistentVolumeName",
-        is_required=True,
-    ),
-    _row("volumes[].configMap.name", grammar.SUBDOMAIN, "", "ValidateConfigMapName"),
-    _row("volumes[].secret.secretName", grammar.SUBDOMAIN, "", "ValidateSecretName"),
-    _row(
-        "volumes[].projected.sources[].configMap.name",
-        grammar.SUBDOMAIN,
-        "",
-        "ValidateConfigMapName",
-    ),
-    _row("volumes[].projected.sources[].secret.name", grammar.SUBDOMAIN, "", "ValidateSecretName"),
-)
-_CONTAINERS = (
-    _row("containers[].image", grammar.IMAGE, "Container Image", _REFERENCE),
-    _row("containers[].command[]", grammar.ARGUMENT, "Container Entrypoint", _QUOTED),
-    _row("containers[].args[]", grammar.ARGUMENT, "Container Exec", _QUOTED),
-    _row("containers[].workingDir", grammar.DIRECTORY, "Container WorkingDir", _LINE),
-    _row(
-        "containers[].env[].name",
-        grammar.VARIABLE,
-        "Container Environment",
-        "ValidateEnv",
-        is_required=True,
-    ),
-    _row("containers[].env[].value", grammar.ARGUMENT, "Container Environment", _QUOTED),
-    _row(
-        "containers[].env[].valueFrom.configMapKeyRef.name",
-        grammar.SUBDOMAIN,
-        "",
-        "ValidateConfigMapName",
-    ),
-    _row(
-        "containers[].env[].valueFrom.secretKeyRef.name",
-        grammar.SUBDOMAIN,
-        "",
-        "ValidateSecretName",
-    ),
-    _row(
-        "containers[].envFrom[].prefix",
-        grammar.VARIABLE,
-        "Container Environment",
-        "ValidateEnvFrom",
-    ),
-    _row(
-        "containers[].envFrom[].configMapRef.name", grammar.SUBDOMAIN, "", "ValidateConfigMapName"
-    ),
-    _row("containers[].envFrom[].secretRef.name", grammar.SUBDOMAIN, "", "ValidateSecretName"),
-    _row("containers[].ports[].name", grammar.PORT_NAME, "", "validateContainerPorts"),
-    _row(
-        "containers[].ports[].hostIP", grammar.ADDRESS, "Pod PublishPort", "validateContainerPorts"
-    ),
-    _row(
-        "containers[].volumeMounts[].mountPath",
-        grammar.MOUNT_PATH,
-        "Container Volume",
-        f"ValidateVolumeMounts; {_VOLUME}",
-        is_required=True,
-    ),
-    _row(
-        "containers[].volumeMounts[].subPath",
-        grammar.SUB_PATH,
-        "Container Volume",
-        f"validateLocalDescendingPath; {_VOLUME}",
-    ),
-    _row(
-        "containers[].lifecycle.stopSignal",
-        grammar.SIGNAL,
-        "Container StopSignal",
-        "validateStopSignal",
-    ),
-    _row(
-        "containers[].lifecycle.postStart.exec.command[]",
-        grammar.ARGUMENT,
-        "Service ExecStartPost",
-        _QUOTED,
-    ),
-    _row(
-        "containers[].lifecycle.preStop.exec.command[]",
-        grammar.ARGUMENT,
-        "Service ExecStop",
-        _QUOTED,
-    ),
-    _row(
-        "containers[].securityContext.capabilities.add[]",
-        grammar.CAPABILITY,
-        "Container AddCapability",
-        _WORDS,
-    ),
-    _row(
-        "containers[].securityContext.capabilities.drop[]",
-        grammar.CAPABILITY,
-        "Container DropCapability",
-        _WORDS,
-    ),
-)
-_PROBED = tuple(
-    _row(
-        f"containers[].{probe}.{field}",
-        of,
-        "Service ExecStart",
-        source,
-        is_required=of is grammar.HEADER,
-    )
-    for probe in _PROBES
-    for field, of, source in (
-        ("exec.command[]", grammar.ARGUMENT, _QUOTED),
-        ("httpGet.path", grammar.ARGUMENT, _QUOTED),
-        ("httpGet.host", grammar.HOST, "RFC 3986, reg-name"),
-        ("httpGet.httpHeaders[].name", grammar.HEADER, "validateHTTPGetAction"),
-        ("httpGet.httpHeaders[].value", grammar.ARGUMENT, _QUOTED),
-        ("tcpSocket.host", grammar.HOST, "RFC 3986, reg-name"),
-    )
-)
-_SECURITY = tuple(
-    _row(f"{place}securityContext.{field}", of, unit, source)
-    for place in ("", "containers[].")
-    for field, of, unit, source in (
-        (
-            "seccompProfile.localhostProfile",
-            grammar.PROFILE_PATH,
-            "Container SeccompProfile",
-            "validateSeccompProfileField",
-        ),
-        (
-            "appArmorProfile.localhostProfile",
-            grammar.LINE,
-            "Container --security-opt",
-            "ValidateAppArmorProfileField",
-        ),
-        ("seLinuxOptions.user", grammar.SELINUX, "Container --security-opt", "selinux(8)"),
-        ("seLinuxOptions.role", grammar.SELINUX, "Container --security-opt", "selinux(8)"),
-        ("seLinuxOptions.type", grammar.SELINUX, "Container --security-opt", "selinux(8)"),
-        ("seLinuxOptions.level", grammar.SELINUX_LEVEL, "Container --security-opt", "selinux(8)"),
-    )
-)
+)  # fmt: skip
 
 POD_TEXTS = {
-    row.field: row for row in (*_NAMES, *_POD, *_VOLUMES, *_CONTAINERS, *_PROBED, *_SECURITY)
+    field.rstrip("!"): PodText(field.rstrip("!"), of, unit, source, field.endswith("!"))
+    for field, of, unit, source in _ROWS
 }
 """Field → its row."""
 

@@ -34,7 +34,8 @@ def admit(
         tried, waiting, refused, has_more = waiting, [], [], False
         for candidate in tried:
             before = in_force.get(candidate.pod.key)
-            others = _less(used, before.requests) if before else used
+            less = before.requests if before else {}
+            others = {name: milli - less.get(name, 0) for name, milli in used.items()}
             lacking = _lacking(candidate.requests, others, allocatable)
             if lacking is None:
                 accepted.append(candidate)
@@ -48,10 +49,6 @@ def admit(
 
 def _order(candidate: PodDecision) -> tuple[int, str]:
     return -candidate.pod.priority, candidate.pod.key
-
-
-def _less(amounts: Amounts, less: Amounts) -> dict[str, int]:
-    return {name: milli - less.get(name, 0) for name, milli in amounts.items()}
 
 
 def _lacking(requests: Amounts, used: Amounts, allocatable: Amounts) -> str | None:
@@ -89,32 +86,17 @@ def hold_back(
     """
     allowed, refused = [], []
     for candidate in candidates:
-        condition = None
-        if candidate.pod.key not in current_keys:
-            condition = _reason_to_wait(candidate, conditions)
-        if condition is None:
+        waits = (
+            () if candidate.pod.key in current_keys or is_critical(candidate.pod) else conditions
+        )
+        reasons = (each for each in sorted(waits) if candidate.qos in _WAITING.get(each, Qos))
+        if (condition := next(reasons, None)) is None:
             allowed.append(candidate)
-        else:
-            refused.append(_postpone(candidate, condition))
+            continue
+        waiting = "BestEffort pods wait" if condition in _WAITING else "new pods wait"
+        message = f"{_SHORT[condition]}; {waiting} until that is over"
+        refused.append(Refusal(candidate.pod.key, reason=condition.value, message=message))
     return tuple(allowed), tuple(sorted(refused, key=lambda refusal: refusal.pod))
-
-
-def _reason_to_wait(candidate: PodDecision, conditions: Collection[Condition]) -> Condition | None:
-    """Return the first condition, by name, under which the pod is not admitted."""
-    if is_critical(candidate.pod):
-        return None
-    return next(
-        (each for each in sorted(conditions) if candidate.qos in _WAITING.get(each, Qos)), None
-    )
-
-
-def _postpone(candidate: PodDecision, condition: Condition) -> Refusal:
-    waiting = "BestEffort pods wait" if condition in _WAITING else "new pods wait"
-    return Refusal(
-        pod=candidate.pod.key,
-        reason=condition.value,
-        message=f"{_SHORT[condition]}; {waiting} until that is over",
-    )
 
 
 _WAITING = {

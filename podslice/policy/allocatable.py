@@ -101,8 +101,10 @@ def validate_node(node: Node, config: Config) -> list[Problem]:
     capacity = {**node.capacity, **config.capacity}
     reserved = total((config.kube_reserved, reserved_for_system(config)))
     reserved = total((reserved, hard_eviction(capacity, config)))
+    is_own = config.cpu_topology is None and CPU not in config.capacity
     return [
-        *_check_controller(node, config),
+        # a policy for another machine may be one that this host cannot apply
+        *(_check_cpuset(node, config) if is_own else ()),
         *_missing(config.reserved_cpus, node_cpus(node, config)),
         *_check_numa_nodes(config.cpu_topology or node.topology, config),
         *_above(capacity, reserved),
@@ -121,7 +123,7 @@ def check_host(node: Node, config: Config) -> Iterator[Problem]:
     if config.cpu_manager_policy is CpuManagerPolicy.NONE:
         return
     if CPU in config.capacity:
-        yield from _check_cpuset(node)
+        yield from _check_cpuset(node, config)
     cpus = node_cpus(node, config)
     if cpus is not None and node.cpus is not None and (missing := cpus - node.cpus):
         yield Problem(
@@ -132,15 +134,10 @@ def check_host(node: Node, config: Config) -> Iterator[Problem]:
         )
 
 
-def _check_controller(node: Node, config: Config) -> Iterator[Problem]:
-    """Yield the error of a policy that this host cannot apply; it may plan for another one."""
-    is_own = config.cpu_topology is None and CPU not in config.capacity
-    if is_own and config.cpu_manager_policy is not CpuManagerPolicy.NONE:
-        yield from _check_cpuset(node)
-
-
-def _check_cpuset(node: Node) -> Iterator[Problem]:
-    if node.controllers is not None and "cpuset" not in node.controllers:
+def _check_cpuset(node: Node, config: Config) -> Iterator[Problem]:
+    """Yield the error of a policy that this host cannot apply."""
+    is_used = config.cpu_manager_policy is not CpuManagerPolicy.NONE
+    if is_used and node.controllers is not None and "cpuset" not in node.controllers:
         yield Problem(
             where="cpu-manager-policy",
             message="the cpuset controller is not available",

@@ -40,24 +40,17 @@ _MEANWHILE = " until the init containers have finished"
 
 def _pairs(ours: PodDecision, theirs: PodDecision) -> Iterator[Difference]:
     """Yield everything that may differ, equal values as well."""
-    yield Difference(what="qos_class", proposal=ours.qos, kubernetes=theirs.qos)
-    yield Difference(what="slice", proposal=ours.slice, kubernetes=theirs.slice)
+    yield Difference("qos_class", proposal=ours.qos, kubernetes=theirs.qos)
+    yield Difference("slice", proposal=ours.slice, kubernetes=theirs.slice)
     yield from _properties("", ours.properties, theirs.properties)
     if ours.init_properties is not None:
         yield from _properties(_MEANWHILE, ours.init_properties, theirs.properties)
     for left, right in zip(ours.scopes, theirs.scopes, strict=True):
         of = f" of container {left.name}"
-        yield Difference(
-            what=f"oom_score_adj{of}",
-            proposal=str(left.oom_score_adj),
-            kubernetes=str(right.oom_score_adj),
-        )
+        scores = str(left.oom_score_adj), str(right.oom_score_adj)
+        yield Difference(f"oom_score_adj{of}", *scores)
         yield from _properties(of, left.properties, right.properties)
-        yield Difference(
-            what=f"huge pages{of}",
-            proposal=_sizes(left.hugepages),
-            kubernetes=_sizes(right.hugepages),
-        )
+        yield Difference(f"huge pages{of}", _sizes(left.hugepages), _sizes(right.hugepages))
     yield from _problems(ours, theirs)
 
 
@@ -67,12 +60,8 @@ def _properties(
     one = {property_.name: property_.value for property_ in left}
     other = {property_.name: property_.value for property_ in right}
     for name in sorted(one.keys() | other.keys()):
-        yield Difference(
-            what=f"{name}{of}",
-            proposal=_text(one.get(name)),
-            kubernetes=_text(other.get(name)),
-            property=name,
-        )
+        values = _text(one.get(name)), _text(other.get(name))
+        yield Difference(f"{name}{of}", *values, property=name)
 
 
 def _text(value: int | str | None) -> str:

@@ -66,17 +66,32 @@ def desire(  # noqa: PLR0913 (the whole input; arguments with a default are keyw
     memory per tier, `progress` is by uid, `cpus` are those of units; `mounts`: volumes have units.
     """
     tree, allocation = Tree(cgroup_root=config.cgroup_root), allocate(node, config)
-    wanted, staying, leaving = _staying(candidates, current, terminating)
-    in_force = _deciding(staying, (*known, *wanted), node, config)
+    leaving = tuple(terminating)
+    removed = {pod.key for pod in leaving}
+    wanted = [decision for decision in candidates if decision.pod.key not in removed]
+    by_uid = {decision.pod.uid: decision for decision in (*known, *wanted)}
+    staying = (pod for pod in current if pod.key not in removed)
+    in_force = [_known(pod, by_uid) or decide(pod, node, config) for pod in staying]
     accepted, refused = _admitting(wanted, in_force, allocation, config)
     pods, pools = _joining(in_force, accepted, node, config, cpus or {})
-    initializing, in_phase = _phasing(pods, progress or {}, config)
+    of_uid = progress or {}
+    initializing = frozenset(
+        pod.pod.key
+        for pod in pods
+        if is_initializing(pod.pod, of_uid.get(pod.pod.uid, NO_PROGRESS), config.rules)
+    )
+    in_phase = tuple(_in_phase(pod, initializing) for pod in pods) if initializing else pods
     units = [*_node_units(in_phase, pools, allocation, node, config, used_bytes or {})]
-    units += _listing(in_phase, mounts=mounts)
+    units += (
+        unit for pod in in_phase for unit in pod.units if mounts or unit.kind is not UnitKind.MOUNT
+    )
     return Desired(
         root=tree.root,
         units=tuple(units),
-        unwanted=_finding_unwanted(tree, pods, in_force, leaving),
+        unwanted={
+            **dict(_unwanted(tree, pods, leaving)),
+            **dict(_unwanted_volumes(pods, in_force)),
+        },
         pods=pods,
         refused=(*refused, *pools.refused),
         own_cpus={key: each.pod for key, each in pools.pods.items()},
@@ -88,32 +103,16 @@ def desire(  # noqa: PLR0913 (the whole input; arguments with a default are keyw
     )
 
 
-def _staying(
-    candidates: Iterable[PodDecision], current: Iterable[Pod], terminating: Iterable[Pod]
-) -> tuple[list[PodDecision], list[Pod], tuple[Pod, ...]]:
-    """Return the candidates and the current pods that are not terminating, and those that are."""
-    leaving = tuple(terminating)
-    removed = {pod.key for pod in leaving}
-    wanted = [decision for decision in candidates if decision.pod.key not in removed]
-    return wanted, [pod for pod in current if pod.key not in removed], leaving
-
-
-def _deciding(
-    pods: Iterable[Pod], known: Iterable[PodDecision], node: Node, config: Config
-) -> list[PodDecision]:
-    """Return the decisions on the current pods; known ones are used again."""
-    by_uid = {decision.pod.uid: decision for decision in known}
-    return [_known(pod, by_uid) or decide(pod, node, config) for pod in pods]
-
-
 def _admitting(
     wanted: list[PodDecision],
     in_force: list[PodDecision],
     allocation: Allocation,
     config: Config,
 ) -> tuple[list[PodDecision], tuple[Refusal, ...]]:
-    """Return the candidates that are admitted, and the refusals."""
-    changed, unchanged = _split_by_requests(wanted, in_force)
+    """Return the candidates that are admitted, and the refusals; the same requests fit already."""
+    before = {pod.pod.key: pod.requests for pod in in_force}
+    unchanged = [pod for pod in wanted if before.get(pod.pod.key) == pod.requests]
+    changed = [pod for pod in wanted if before.get(pod.pod.key) != pod.requests]
     accepted: Iterable[PodDecision] = changed
     refused: tuple[Refusal, ...] = ()
     if config.admission:
@@ -137,49 +136,10 @@ def _joining(
     return tuple(with_cpus(fit_quota(pod, pools, node, config), pools) for pod in joined), pools
 
 
-def _phasing(
-    pods: tuple[PodDecision, ...], progress: Mapping[str, InitProgress], config: Config
-) -> tuple[frozenset[str], tuple[PodDecision, ...]]:
-    """Return the keys of the pods in their init phase, and all pods with properties in force."""
-    initializing = frozenset(
-        pod.pod.key
-        for pod in pods
-        if is_initializing(pod.pod, progress.get(pod.pod.uid, NO_PROGRESS), config.rules)
-    )
-    in_phase = tuple(_in_phase(pod, initializing) for pod in pods) if initializing else pods
-    return initializing, in_phase
-
-
-def _listing(pods: tuple[PodDecision, ...], *, mounts: bool) -> list[DesiredUnit]:
-    """Return the units of the pods."""
-    return [unit for pod in pods for unit in _pod_units(pod, mounts=mounts)]
-
-
-def _finding_unwanted(
-    tree: Tree,
-    pods: tuple[PodDecision, ...],
-    in_force: list[PodDecision],
-    terminating: tuple[Pod, ...],
-) -> Mapping[UnitName, str]:
-    """Return the units that must not exist, and why."""
-    return {**dict(_unwanted(tree, pods, terminating)), **dict(_unwanted_volumes(pods, in_force))}
-
-
 def _known(pod: Pod, before: Mapping[str, PodDecision]) -> PodDecision | None:
     decision = before.get(pod.uid)
     is_same = decision is not None and (decision.pod is pod or decision.pod == pod)
     return decision if is_same else None
-
-
-def _split_by_requests(
-    wanted: list[PodDecision], in_force: list[PodDecision]
-) -> tuple[list[PodDecision], list[PodDecision]]:
-    """Return the candidates whose requests differ from those in force, and the others."""
-    if not wanted:
-        return [], []
-    before = {pod.pod.key: pod.requests for pod in in_force}
-    new = [pod for pod in wanted if before.get(pod.pod.key) != pod.requests]
-    return new, [pod for pod in wanted if before.get(pod.pod.key) == pod.requests]
 
 
 def _join(in_force: list[PodDecision], accepted: list[PodDecision]) -> tuple[PodDecision, ...]:
@@ -254,13 +214,6 @@ def _in_phase(pod: PodDecision, initializing: frozenset[str]) -> PodDecision:
     return replace(pod, properties=pod.init_properties, units=(slice_, *pod.units[1:]))
 
 
-def _pod_units(pod: PodDecision, *, mounts: bool) -> Iterable[DesiredUnit]:
-    """Return the units of one pod, its slice first."""
-    if mounts or not pod.volumes:
-        return pod.units
-    return (unit for unit in pod.units if unit.kind is not UnitKind.MOUNT)
-
-
 def _slice(
     name: UnitName, description: str, properties: tuple[PropertyValue, ...], *, owned: bool
 ) -> DesiredUnit:
@@ -293,21 +246,15 @@ def _root_properties(
     if CPU in limits:
         properties.append(cpu_weight(limits, f"{what}, cpu", config))
     if enforced or config.rules is Rules.KUBERNETES:
-        why = f"{what}, memory{_huge_part(allocation)}"
+        why = f"{what}, memory"
+        if allocation.counts_hugepages and (milli := allocation.hugepages.get(MEMORY)):
+            part = format_amount(MEMORY, milli)
+            why += f", with {part} of huge pages, which count as memory here"
         properties += _at_least(page_size, MEMORY_MAX, limits, MEMORY, why)
     reserved = {*allocation.kube_reserved, *allocation.system_reserved}
     if config.rules is Rules.KUBERNETES or (enforced and PIDS in reserved):
         properties += _at_least(1, TASKS_MAX, limits, PIDS, f"{what}, pid")
     return settle(properties)
-
-
-def _huge_part(allocation: Allocation) -> str:
-    """Describe the huge pages in a limit that is computed from the capacity."""
-    milli = allocation.hugepages.get(MEMORY)
-    if not milli or not allocation.counts_hugepages:
-        return ""
-    part = format_amount(MEMORY, milli)
-    return f", with {part} of huge pages, which count as memory here"
 
 
 def _at_least(
@@ -334,21 +281,11 @@ def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredU
     `-compressible` kinds enforce CPU only.
     """
     enforce = config.enforce_node_allocatable
-    for cgroup, reserved, full, compressible in (
-        (
-            config.kube_reserved_cgroup,
-            allocation.kube_reserved,
-            Enforce.KUBE_RESERVED,
-            Enforce.KUBE_RESERVED_COMPRESSIBLE,
-        ),
-        (
-            config.system_reserved_cgroup,
-            allocation.system_reserved,
-            Enforce.SYSTEM_RESERVED,
-            Enforce.SYSTEM_RESERVED_COMPRESSIBLE,
-        ),
+    for cgroup, reserved, full in (
+        (config.kube_reserved_cgroup, allocation.kube_reserved, Enforce.KUBE_RESERVED),
+        (config.system_reserved_cgroup, allocation.system_reserved, Enforce.SYSTEM_RESERVED),
     ):
-        if not cgroup or not enforce & {full, compressible}:
+        if not cgroup or not enforce & {full, Enforce(f"{full}-compressible")}:
             continue
         properties = [cpu_weight(reserved, f"{full} cpu", config)] if CPU in reserved else []
         if full in enforce:

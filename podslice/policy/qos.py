@@ -27,10 +27,11 @@ def classify(
     the pod level is). `kubernetes`: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS
     (a stated pod level decides alone) and IsPodLevelResourcesSet (of these resources).
     """
-    if _is_emptied(pod, rules, version):
-        return Qos.BESTEFFORT
+    is_kubernetes = rules is Rules.KUBERNETES
+    if is_kubernetes and pod.has_empty_level and VERSION_RULES[version].counts_empty_level:
+        return Qos.BESTEFFORT  # an empty pod level decides alone
     containers = [container.resources for container in pod.containers]
-    if rules is Rules.KUBERNETES and _has_level(pod):
+    if is_kubernetes and _has_level(pod):
         is_guaranteed = _is_guaranteed(pod.resources)
         return Qos.GUARANTEED if is_guaranteed else _not_guaranteed([pod.resources])
     if rules is Rules.PROPOSAL and _is_guaranteed(pod.resources):
@@ -38,12 +39,6 @@ def classify(
     if containers and all(map(_is_guaranteed, containers)):
         return Qos.GUARANTEED
     return _not_guaranteed([*containers, pod.resources])
-
-
-def _is_emptied(pod: Pod, rules: Rules, version: KubernetesVersion) -> bool:
-    """Return whether an empty pod level decides alone."""
-    is_kubernetes = rules is Rules.KUBERNETES
-    return is_kubernetes and pod.has_empty_level and VERSION_RULES[version].counts_empty_level
 
 
 def _has_level(pod: Pod) -> bool:

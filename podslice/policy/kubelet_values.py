@@ -60,6 +60,7 @@ _OOM_GROUP_SINCE = (1, 28)
 _NO_SWAP_SINCE = (1, 30)
 _GUARDS = frozenset({MEMORY_HIGH, MEMORY_LOW, MEMORY_MIN})
 """The properties that the kubelet sets only with the feature MemoryQoS."""
+_GUARDS_ON = "MemoryMin and MemoryHigh are not compared: the feature gate MemoryQoS is on"
 _OOM_GROUP = "memory.oom.group"
 _NOT_SET = "not set by the kubelet"
 _UNBOUNDED = str(2**62)
@@ -85,20 +86,24 @@ def expect_node(
     pod_container_manager_linux.go; pkg/kubelet/kuberuntime/kuberuntime_container_linux.go.
     """
     pods = tuple(pods)
-    config = config_of(settings)
+    config, guards = config_of(settings), has_memory_qos(settings)
     active = [decide_pod(each, node, settings) for each in pods if not each.is_terminal]
     desired = desire([each.decision for each in active], node, config)
     tree = Tree(cgroup_root=config.cgroup_root)
+    units = [
+        ExpectedUnit(
+            name=unit.name,
+            control_group=unit.control_group,
+            values=tuple(_node_values(unit, desired.root, node, settings)),
+        )
+        for unit in desired.units
+        if unit.pod is None
+    ]
+    for each in active:
+        units += _pod_units(each, node, settings, default_tasks_max)
     return ExpectedNode(
         root=tree.root,
-        units=(
-            *_node_units(desired, node, settings),
-            *(
-                unit
-                for each in active
-                for unit in _pod_units(each, node, settings, default_tasks_max)
-            ),
-        ),
+        units=tuple(units),
         sandbox=tuple(_sandbox_values(settings, default_tasks_max)),
         terminated=_terminated(pods, active, tree),
         findings=(
@@ -106,21 +111,10 @@ def expect_node(
             *_not_enforced(config),
             *_configured(tree.root, settings),
             *(found for each in active for found in _findings_of(each, settings)),
-            *_memory_qos(tree.root, settings),
+            *([AuditFinding(FindingKind.MEMORY_QOS, tree.root, _GUARDS_ON)] if guards else ()),
         ),
         cpus=desired.allocation.capacity.get(CPU, 0) // 1000,
     )
-
-
-def _node_units(desired: Desired, node: Node, settings: KubeletSettings) -> Iterator[ExpectedUnit]:
-    """Yield the reserved slices, the root and the tiers."""
-    for unit in desired.units:
-        if unit.pod is None:
-            yield ExpectedUnit(
-                name=unit.name,
-                control_group=unit.control_group,
-                values=tuple(_node_values(unit, desired.root, node, settings)),
-            )
 
 
 def _node_values(
@@ -176,9 +170,15 @@ def _pod_units(
     """Yield the slice of a pod, and the scopes of its running containers."""
     decision, exclusive = decided.decision, exclusive_containers(decided, settings)
     otherwise = decide_otherwise(decided.pod, node, settings)
+    # Source: Kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go, EnsureExists, which sets the
+    # limit of a pod's processes only for a new pod.
+    limit = settings.pod_pids_limit
+    tasks = PropertyValue(
+        name=TASKS_MAX, value=INFINITY if limit is None else limit, why="podPidsLimit"
+    )
     values = _limited_values(
         UnitKind.SLICE,
-        _enforced((*decision.properties, *_tasks_max(settings)), is_exclusive=bool(exclusive)),
+        _enforced((*decision.properties, tasks), is_exclusive=bool(exclusive)),
         otherwise.properties,
         settings,
     )
@@ -263,10 +263,8 @@ def _limited_values(
     names = {each.name for each in properties}
     if CPU_QUOTA in names and CPU_QUOTA_PERIOD not in names:
         why = "cpuCFSQuotaPeriod, by default 100ms"
-        properties = (
-            *properties,
-            PropertyValue(name=CPU_QUOTA_PERIOD, value=QUOTA_PERIOD_USEC, why=why),
-        )
+        period = PropertyValue(name=CPU_QUOTA_PERIOD, value=QUOTA_PERIOD_USEC, why=why)
+        properties = (*properties, period)
     quotas = frozenset({INFINITY, *(each.value for each in otherwise if each.name == CPU_QUOTA)})
     older: Mapping[str, frozenset[Value] | None] = {
         CPU_QUOTA: quotas,
@@ -317,17 +315,6 @@ def _container_values(
         yield ExpectedValue(name=_OOM_GROUP, value=str(int(kills_all)), why=why)
     for each in _hugepage_values(container.hugepages, "limits of huge pages, or 0"):
         yield each._replace(also="max")
-
-
-def _tasks_max(settings: KubeletSettings) -> Iterator[PropertyValue]:
-    """Yield the limit of a pod's processes.
-
-    Source: Kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go, EnsureExists, which sets it
-    only for a new pod.
-    """
-    limit = settings.pod_pids_limit
-    value = INFINITY if limit is None else limit
-    yield PropertyValue(name=TASKS_MAX, value=value, why="podPidsLimit")
 
 
 def _hugepage_values(hugepages: Mapping[int, int], why: str) -> Iterator[ExpectedValue]:
@@ -412,55 +399,32 @@ def _findings_of(decided: KubeletDecision, settings: KubeletSettings) -> Iterato
             " see podslice-kubelet(7)"
         )
         if rejects_pod_level(settings):
-            yield _finding(
-                FindingKind.POD_LEVEL_REJECTED,
-                decided,
+            message = (
                 f"kubelet {shown} without the feature gate PodLevelResources rejects pods with"
                 " spec.resources (PodLevelResourcesNotSupported); it has no effect on this one, which"
-                " was accepted before",
-                hint=f"enable the feature gate, or {annotation}",
+                " was accepted before"
             )
+            hint = f"enable the feature gate, or {annotation}"
+            yield AuditFinding(FindingKind.POD_LEVEL_REJECTED, pod.key, message, hint, pod.key)
         else:
-            yield _finding(
-                FindingKind.POD_LEVEL_IGNORED,
-                decided,
-                f"spec.resources has no effect: kubelet {shown} does not know it",
-                hint=f"run podslice agent --kubelet, or {annotation}",
-            )
+            message = f"spec.resources has no effect: kubelet {shown} does not know it"
+            hint = f"run podslice agent --kubelet, or {annotation}"
+            yield AuditFinding(FindingKind.POD_LEVEL_IGNORED, pod.key, message, hint, pod.key)
     by_status, by_resources = decided.decision.qos, decided.class_by_resources
     if by_status is not by_resources:
-        yield _finding(
-            FindingKind.STATUS_CLASS,
-            decided,
+        message = (
             f"the pod remains {by_status}, as its status states; the resources that kubelet {shown}"
-            f" applies would make it {by_resources}",
+            f" applies would make it {by_resources}"
         )
+        yield AuditFinding(FindingKind.STATUS_CLASS, pod.key, message, pod=pod.key)
     stated = decided.decision.pod
     for resource in (CPU, MEMORY):
         lacking = lacking_limit(stated, resource, Rules.PROPOSAL)
         is_counted = not lacking_limit(stated, resource, Rules.KUBERNETES)
         if lacking and is_counted and not stated.resources.limits.get(resource):
             names = ", ".join(each.name for each in lacking)
-            yield _finding(
-                FindingKind.SIDECAR,
-                decided,
+            message = (
                 f"{names} without a {resource} limit shares that of the pod, which is the sum of the"
-                " others: the kubelet adds up a sidecar with those before it",
+                " others: the kubelet adds up a sidecar with those before it"
             )
-
-
-def _finding(
-    kind: FindingKind, decided: KubeletDecision, message: str, *, hint: str = ""
-) -> AuditFinding:
-    """Return a finding about a pod."""
-    key = decided.pod.pod.key
-    return AuditFinding(kind=kind, object=key, pod=key, message=message, hint=hint)
-
-
-def _memory_qos(root: UnitName, settings: KubeletSettings) -> Iterator[AuditFinding]:
-    if has_memory_qos(settings):
-        yield AuditFinding(
-            kind=FindingKind.MEMORY_QOS,
-            object=root,
-            message="MemoryMin and MemoryHigh are not compared: the feature gate MemoryQoS is on",
-        )
+            yield AuditFinding(FindingKind.SIDECAR, pod.key, message, pod=pod.key)

@@ -6,7 +6,7 @@ another one. Only the first two are ever replaced, so that the kubelet's own dec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -111,18 +111,16 @@ def plan_levels(
     ]
     lasting = slices.keys() - {each.unit for each in outcomes}
     return LevelPlan(
-        changes=tuple(_changes(outcomes)),
+        changes=tuple(
+            LevelChange(pod=each.pod, unit=each.unit, properties=each.changes)
+            for each in outcomes
+            if each.changes
+        ),
         left=tuple(left for each in outcomes for left in each.left),
         own={unit: values for unit, values in own.items() if unit in lasting}
         | {each.unit: each.own for each in outcomes if each.own},
         pods={each.unit: each.pod for each in outcomes if each.own},
     )
-
-
-def _changes(outcomes: Iterable[_Outcome]) -> Iterator[LevelChange]:
-    for each in outcomes:
-        if each.changes:
-            yield LevelChange(pod=each.pod, unit=each.unit, properties=each.changes)
 
 
 def level_values(
@@ -178,7 +176,10 @@ def _plan_pod(
     removes: bool,
 ) -> _Outcome:
     decided = decide_pod(pod, node, settings)
-    unit = _slice_of(decided.decision, slices)
+    # the slice may be of another class than podslice computes: the one in the status. Source:
+    # Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, GetPodQOS.
+    names = (decided.decision.slice, *decided.decision.elsewhere)
+    unit = next((name for name in names if name in slices), names[0])
     state, before = slices.get(unit), own.get(unit, {})
     is_removed = removes or not (pod.pod.resources or _errors_of(pod.pod.problems, pod))
     level = None if is_removed else _decide_level(decided, node, settings)
@@ -214,15 +215,6 @@ def _is_set_already(
     return all(state.unit.properties.get(each.name) == each.value for each in differing)
 
 
-def _slice_of(decision: PodDecision, slices: Collection[UnitName]) -> UnitName:
-    """Return the slice of a pod, also one of another class than podslice computes.
-
-    Source: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, GetPodQOS: the class in the status.
-    """
-    names = (decision.slice, *decision.elsewhere)
-    return next((name for name in names if name in slices), decision.slice)
-
-
 def _compare(
     decided: KubeletDecision,
     wanted: Mapping[str, PropertyValue],
@@ -250,13 +242,8 @@ def _compare(
             changes.append(target)
         if target.value != kubelets_own.value:
             own[name] = target.value
-    return _Outcome(
-        pod=decided.pod.pod.key,
-        unit=state.unit.name,
-        changes=tuple(changes),
-        left=tuple(left),
-        own=own,
-    )
+    key, unit = decided.pod.pod.key, state.unit.name
+    return _Outcome(pod=key, unit=unit, changes=tuple(changes), left=tuple(left), own=own)
 
 
 def _unset(name: str) -> PropertyValue:
@@ -313,6 +300,4 @@ def _leave(
     message: str,
     name: str | None = None,
 ) -> LeftAlone:
-    return LeftAlone(
-        pod=decided.pod.pod.key, unit=unit, reason=reason, message=message, property=name
-    )
+    return LeftAlone(decided.pod.pod.key, unit, reason, message, property=name)

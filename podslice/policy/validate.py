@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import MappingProxyType
 
 from podslice.errors import Problem, warning
 from podslice.model.config import Config, Rules
 from podslice.model.naming import OVERHEAD
-from podslice.model.pod import Container, ContainerKind, Pod
+from podslice.model.pod import ContainerKind, Pod
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import (
     CPU,
@@ -71,7 +72,9 @@ def validate(
     found += _validate_fraction(pod.overhead, EPHEMERAL_STORAGE, overhead)
     found += _validate_helpers(pod)
     found += _validate_volumes(pod, page_size)
-    return [_at(pod, problem) for problem in found]
+    if pod.where:
+        found = [replace(each, where=f"{pod.where}: {each.where}") for each in found]
+    return found
 
 
 def _validate_resources(
@@ -84,7 +87,16 @@ def _validate_resources(
     is_pod: bool = False,
 ) -> Iterator[Problem]:
     """Validate the resources of one container, or of the pod level."""
-    yield from _validate_level(stated, where)
+    for name, request in stated.requests.items():
+        limit = stated.limits.get(name)
+        if limit is not None and request > limit:
+            shown = f"{format_amount(name, request)} is more than the limit of"
+            yield Problem(
+                where=f"{where}.requests[{name}]",
+                message=f"{shown} {format_amount(name, limit)}",
+                hint="a request is at most its limit",
+            )
+    yield from _validate_hugepages(stated, where)
     if not is_pod:
         yield from _validate_extended(stated, where)
     yield from _validate_kernel(stated, where, config, page_size)
@@ -125,32 +137,6 @@ def _as_stated(pod: Pod, stated: Pod) -> Resources:
     return Resources(requests=requests, limits=pod.resources.limits)
 
 
-def _at(pod: Pod, problem: Problem) -> Problem:
-    where = f"{pod.where}: {problem.where}" if pod.where else problem.where
-    return Problem(
-        where=where, message=problem.message, hint=problem.hint, severity=problem.severity
-    )
-
-
-def _validate_level(stated: Resources, where: str) -> Iterator[Problem]:
-    """Compare requests with limits, and check huge pages."""
-    for name, request in stated.requests.items():
-        limit = stated.limits.get(name)
-        if limit is not None and request > limit:
-            yield Problem(
-                where=f"{where}.requests[{name}]",
-                message=f"{format_amount(name, request)} is more than the limit of"
-                f" {format_amount(name, limit)}",
-                hint="a request is at most its limit",
-            )
-    yield from _validate_hugepages(stated, where)
-
-
-def _stated_in(name: str, stated: Resources) -> str:
-    """Return where a resource is stated: a defaulted request is not in the manifest."""
-    return "limits" if name in stated.limits else "requests"
-
-
 def _validate_extended(stated: Resources, where: str) -> Iterator[Problem]:
     """Require whole numbers, and request = limit, for resources such as `example.com/gpu`.
 
@@ -167,8 +153,10 @@ def _validate_extended(stated: Resources, where: str) -> Iterator[Problem]:
                 hint="it can't be overcommitted",
             )
         if (limit or request or 0) % 1000:
+            # a defaulted request is not in the manifest
+            part = "limits" if name in stated.limits else "requests"
             yield Problem(
-                where=f"{where}.{_stated_in(name, stated)}[{name}]",
+                where=f"{where}.{part}[{name}]",
                 message=f"{format_amount(name, limit or request or 0)} is not a whole number",
                 hint="extended resources are counted in whole numbers",
             )
@@ -179,9 +167,7 @@ def _validate_hugepages(stated: Resources, where: str) -> Iterator[Problem]:
 
     Source: Kubernetes, validation.go, "HugePages require" and isHugePageSizeValid.
     """
-    for name in sorted({*stated.requests, *stated.limits}):
-        if not is_hugepages(name):
-            continue
+    for name in filter(is_hugepages, sorted({*stated.requests, *stated.limits})):
         request, limit = stated.requests.get(name), stated.limits.get(name)
         if request != limit:
             yield Problem(
@@ -189,23 +175,13 @@ def _validate_hugepages(stated: Resources, where: str) -> Iterator[Problem]:
                 message="huge pages need a limit, and a request equal to it",
                 hint="they can't be overcommitted",
             )
-        yield from _validate_page_multiple(f"{where}.limits[{name}]", name, limit or request or 0)
-
-
-def _validate_page_multiple(where: str, name: str, milli: int) -> Iterator[Problem]:
-    size = page_size_bytes(name)
-    if size is None:
-        yield Problem(
-            where=where,
-            message=f"{name.removeprefix(HUGEPAGES_PREFIX)!r} is not a page size",
-            hint="write hugepages-2Mi or hugepages-1Gi",
-        )
-    elif milli % (size * 1000):
-        yield Problem(
-            where=where,
-            message=f"{format_amount(name, milli)} is not a whole number of pages of"
-            f" {format_bytes(size)}",
-        )
+        at, milli, size = f"{where}.limits[{name}]", limit or request or 0, page_size_bytes(name)
+        if size is None:
+            message = f"{name.removeprefix(HUGEPAGES_PREFIX)!r} is not a page size"
+            yield Problem(where=at, message=message, hint="write hugepages-2Mi or hugepages-1Gi")
+        elif milli % (size * 1000):
+            message = f"{format_amount(name, milli)} is not a whole number of pages of"
+            yield Problem(where=at, message=f"{message} {format_bytes(size)}")
 
 
 def _validate_kernel(
@@ -219,18 +195,12 @@ def _validate_kernel(
         shown = format_amount(CPU, cpu_milli)
         counts = f"it counts as {quota.per_sec_usec // 1000}m"
         if quota.asked_usec * period_usec < MIN_QUOTA_USEC * 1_000_000:
-            yield warning(
-                f"{where}.limits[{CPU}]",
-                f"{shown} is below the minimum of the kernel, 1 ms of every"
-                f" {period_usec / 1000:g} ms",
-                counts,
-            )
+            part = f"1 ms of every {period_usec / 1000:g} ms"
+            message = f"{shown} is below the minimum of the kernel, {part}"
+            yield warning(f"{where}.limits[{CPU}]", message, counts)
         elif quota.per_sec_usec != quota.asked_usec:
-            yield warning(
-                f"{where}.limits[{CPU}]",
-                f"{shown} is not a whole percent of a CPU, the precision that systemd stores",
-                counts,
-            )
+            message = f"{shown} is not a whole percent of a CPU, the precision that systemd stores"
+            yield warning(f"{where}.limits[{CPU}]", message, counts)
     memory = stated.limits.get(MEMORY, 0)
     if memory % (page_size * 1000) and memory > page_size * 1000:
         yield warning(
@@ -247,7 +217,11 @@ def _validate_typos(
     new = {name: n for name, n in stated.requests.items() if n != stated.limits.get(name)}
     for amounts, at in ((stated.limits, f"{where}.limits"), (new, f"{where}.requests")):
         yield from _validate_memory(amounts, at, page_size)
-        yield from _validate_cpu(amounts, at, capacity)
+        milli = amounts.get(CPU, 0)
+        if milli >= _MANY_CPUS_MILLI and milli > capacity.get(CPU, milli):
+            shown, there = format_amount(CPU, milli), format_amount(CPU, capacity[CPU])
+            message = f"{shown} is {milli // 1000} CPUs, and the node has {there}"
+            yield warning(f"{at}[{CPU}]", message, "write 500m for half a CPU")
         yield from _validate_fraction(amounts, EPHEMERAL_STORAGE, at)
 
 
@@ -267,17 +241,6 @@ def _validate_memory(amounts: Amounts, where: str, page_size: int) -> Iterator[P
         )
     else:
         yield from _validate_fraction(amounts, MEMORY, where)
-
-
-def _validate_cpu(amounts: Amounts, where: str, capacity: Amounts) -> Iterator[Problem]:
-    milli = amounts.get(CPU, 0)
-    if milli >= _MANY_CPUS_MILLI and milli > capacity.get(CPU, milli):
-        yield warning(
-            f"{where}[{CPU}]",
-            f"{format_amount(CPU, milli)} is {milli // 1000} CPUs, and the node has"
-            f" {format_amount(CPU, capacity[CPU])}",
-            "write 500m for half a CPU",
-        )
 
 
 def _validate_fraction(amounts: Amounts, name: str, where: str) -> Iterator[Problem]:
@@ -310,19 +273,12 @@ def compare_levels(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
     """
     for name in pod.resources.limits:
         if is_pod_level_resource(name):
-            yield from _check_limit(pod, name, _bound(pod, name, rules))
+            # under the proposal the limit applies once the init containers have finished, and limits
+            # of huge pages from the start
+            from_the_start = rules is Rules.KUBERNETES or is_hugepages(name)
+            yield from _check_limit(pod, name, aggregate(pod) if from_the_start else running(pod))
     yield from _check_strictly(pod, stated, rules)
     yield from _check_effective(pod, stated, rules)
-
-
-def _bound(pod: Pod, name: str, rules: Rules) -> Resources:
-    """Return the containers' sums that the pod's limit must cover.
-
-    Under the proposal the limit applies once the init containers have finished. Limits of huge
-    pages apply from the start under both rule sets.
-    """
-    from_the_start = rules is Rules.KUBERNETES or is_hugepages(name)
-    return aggregate(pod) if from_the_start else running(pod)
 
 
 def _check_limit(pod: Pod, name: str, sums: Resources) -> Iterator[Problem]:
@@ -336,11 +292,8 @@ def _check_limit(pod: Pod, name: str, sums: Resources) -> Iterator[Problem]:
             hint="raise the pod's limit or lower the containers' requests",
         )
     elif name == MEMORY and limit < sums.limits.get(name, 0):
-        yield warning(
-            where,
-            f"{less} limits of {format_amount(name, sums.limits[name])}",
-            "they can't all reach their limits",
-        )
+        message = f"{less} limits of {format_amount(name, sums.limits[name])}"
+        yield warning(where, message, "they can't all reach their limits")
 
 
 def _check_strictly(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
@@ -412,21 +365,14 @@ def _check_effective(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
                 "the pod can't use more than those",
             )
         elif requests > sums.limits[name]:
-            for container in _without_limit(pod, name):
-                yield warning(
-                    f"{container.where}.resources.limits[{name}]",
-                    f"it is not set, and the containers' requests of"
-                    f" {format_amount(name, requests)} are more than their {limits}",
-                    "the pod can't use more than those limits",
-                )
-
-
-def _without_limit(pod: Pod, name: str) -> Iterator[Container]:
-    """Yield the containers that request a resource and have no limit for it."""
-    for container in pod.containers:
-        stated = container.resources
-        if stated.requests.get(name) and not stated.limits.get(name):
-            yield container
+            asked = f"the containers' requests of {format_amount(name, requests)}"
+            for each in pod.containers:
+                if each.resources.requests.get(name) and not each.resources.limits.get(name):
+                    yield warning(
+                        f"{each.where}.resources.limits[{name}]",
+                        f"it is not set, and {asked} are more than their {limits}",
+                        "the pod can't use more than those limits",
+                    )
 
 
 def level(pod: Pod) -> str:

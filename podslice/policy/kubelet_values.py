@@ -170,15 +170,9 @@ def _pod_units(
     """Yield the slice of a pod, and the scopes of its running containers."""
     decision, exclusive = decided.decision, exclusive_containers(decided, settings)
     otherwise = decide_otherwise(decided.pod, node, settings)
-    # Source: Kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go, EnsureExists, which sets the
-    # limit of a pod's processes only for a new pod.
-    limit = settings.pod_pids_limit
-    tasks = PropertyValue(
-        name=TASKS_MAX, value=INFINITY if limit is None else limit, why="podPidsLimit"
-    )
     values = _limited_values(
         UnitKind.SLICE,
-        _enforced((*decision.properties, tasks), is_exclusive=bool(exclusive)),
+        _enforced((*decision.properties, _tasks_max(settings)), is_exclusive=bool(exclusive)),
         otherwise.properties,
         settings,
     )
@@ -315,6 +309,17 @@ def _container_values(
         yield ExpectedValue(name=_OOM_GROUP, value=str(int(kills_all)), why=why)
     for each in _hugepage_values(container.hugepages, "limits of huge pages, or 0"):
         yield each._replace(also="max")
+
+
+def _tasks_max(settings: KubeletSettings) -> PropertyValue:
+    """Return the limit of a pod's processes.
+
+    Source: Kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go, EnsureExists, which sets it
+    only for a new pod.
+    """
+    limit = settings.pod_pids_limit
+    value = INFINITY if limit is None else limit
+    return PropertyValue(name=TASKS_MAX, value=value, why="podPidsLimit")
 
 
 def _hugepage_values(hugepages: Mapping[int, int], why: str) -> Iterator[ExpectedValue]:

@@ -6,7 +6,7 @@ another one. Only the first two are ever replaced, so that the kubelet's own dec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -176,10 +176,7 @@ def _plan_pod(
     removes: bool,
 ) -> _Outcome:
     decided = decide_pod(pod, node, settings)
-    # the slice may be of another class than podslice computes: the one in the status. Source:
-    # Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, GetPodQOS.
-    names = (decided.decision.slice, *decided.decision.elsewhere)
-    unit = next((name for name in names if name in slices), names[0])
+    unit = _slice_of(decided.decision, slices)
     state, before = slices.get(unit), own.get(unit, {})
     is_removed = removes or not (pod.pod.resources or _errors_of(pod.pod.problems, pod))
     level = None if is_removed else _decide_level(decided, node, settings)
@@ -213,6 +210,15 @@ def _is_set_already(
     if decided.pod.has_own_level or not differing:
         return False
     return all(state.unit.properties.get(each.name) == each.value for each in differing)
+
+
+def _slice_of(decision: PodDecision, slices: Collection[UnitName]) -> UnitName:
+    """Return the slice of a pod, also one of another class than podslice computes.
+
+    Source: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, GetPodQOS: the class in the status.
+    """
+    names = (decision.slice, *decision.elsewhere)
+    return next((name for name in names if name in slices), decision.slice)
 
 
 def _compare(

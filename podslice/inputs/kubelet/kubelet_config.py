@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -46,7 +46,6 @@ _IGNORED = ("0%", "100%")
 """Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseThresholdStatement."""
 _OF_CONTROL_GROUPS = ("memory.available", "pid.available")
 T = TypeVar("T")
-_MERGES = "mergeDefaultEvictionSettings"
 
 
 def read_settings(
@@ -156,21 +155,16 @@ def _merged(fields: Mapping[str, Any], key: str) -> object:
     value: object = fields[key]
     if key in _AMOUNTS and isinstance(value, dict) and fields.get("reservedSystemCPUs"):
         return {name: amount for name, amount in value.items() if name != CPU}
-    if key == "evictionHard" and isinstance(value, dict) and _is_true(fields.get(_MERGES)):
-        return {**dict(_default_thresholds()), **value}
+    merges = str(fields.get("mergeDefaultEvictionSettings")).lower() == "true"
+    if key == "evictionHard" and isinstance(value, dict) and merges:
+        defaults = {
+            signal: f"{(each.percent_milli or 0) // 1000}%"
+            if each.amount is None
+            else str(each.amount // 1000)
+            for signal, each in DEFAULT_EVICTION_HARD.items()
+        }
+        return {**defaults, **value}
     return value
-
-
-def _default_thresholds() -> Iterator[tuple[str, str]]:
-    for signal, threshold in DEFAULT_EVICTION_HARD.items():
-        if threshold.amount is not None:
-            yield signal, str(threshold.amount // 1000)
-        else:
-            yield signal, f"{(threshold.percent_milli or 0) // 1000}%"
-
-
-def _is_true(value: object) -> bool:
-    return str(value).lower() == "true"
 
 
 def _mapping(fields: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -79,7 +79,9 @@ def read_kubeconfig(path: Path) -> Credentials:
     Source: Kubernetes, staging/src/k8s.io/client-go/tools/clientcmd/api/v1/types.go.
     """
     where = printable(str(path))
-    document = _read_document(_read(path), where)
+    document = read_document(read_file(path, limit_bytes=TEXT_BYTES_MAX), where)
+    if not isinstance(document, dict) or document.get("kind") != "Config":
+        raise invalid("there is not exactly one Config in it", where=where)
     name = document.get("current-context")
     context = _named(document, "contexts", "context", name, where)
     user = _named(document, "users", "user", context.get("user"), where)
@@ -94,17 +96,6 @@ def read_kubeconfig(path: Path) -> Credentials:
         key=_data(user, "client-key", path.parent, where),
         authority=_data(cluster, "certificate-authority", path.parent, where),
     )
-
-
-def _read(path: Path) -> bytes:
-    return read_file(path, limit_bytes=TEXT_BYTES_MAX)
-
-
-def _read_document(data: bytes, where: str) -> Mapping[str, Any]:
-    document = read_document(data, where)
-    if not isinstance(document, dict) or document.get("kind") != "Config":
-        raise invalid("there is not exactly one Config in it", where=where)
-    return document
 
 
 def _named(
@@ -127,7 +118,7 @@ def _token(user: Mapping[str, Any], base: Path, where: str) -> str:
     text = user.get("token")
     if isinstance(file, str):
         try:
-            text = _read(base / file).decode().strip(" \t\r\n")
+            text = read_file(base / file, limit_bytes=TEXT_BYTES_MAX).decode().strip(" \t\r\n")
         except UnicodeDecodeError:
             text = "\0"
         if not text:
@@ -149,7 +140,7 @@ def _data(fields: Mapping[str, Any], key: str, base: Path, where: str) -> str:
             text = base64.b64decode(inline, validate=True).decode("ascii")
         elif isinstance(file, str) and file:
             where = printable(str(base / file))
-            text = _read(base / file).decode("ascii")
+            text = read_file(base / file, limit_bytes=TEXT_BYTES_MAX).decode("ascii")
         else:
             return ""
     except (binascii.Error, UnicodeDecodeError) as error:

@@ -108,7 +108,15 @@ def _read_pods(loaded: LoadedPods, logs: Path, *, has_mirrors: bool) -> tuple[Ku
     problems += _of_several_nodes(stated)
     without = {pod.key: pod for pod, value in stated if not _has_uid(value)}
     uids = find_static_uids(tuple(without.values()), logs) if without else {}
-    problems += [_without_uid(pod) for key, pod in without.items() if key not in uids]
+    problems += [
+        Problem(
+            where=pod.where,
+            message=f"pod {pod.key} has no uid, which names its slice, and no directory of logs",
+            hint=f"use the pods as the kubelet knows them: {_SAVE}",
+        )
+        for key, pod in without.items()
+        if key not in uids
+    ]
     if problems:
         raise InputError(problems)
     if has_mirrors:
@@ -144,27 +152,16 @@ def _of_several_nodes(
 
 def _stated(loaded: LoadedPods) -> list[tuple[Pod, Mapping[str, Any]]]:
     """Return the pods with their objects in the documents."""
-    objects = dict(_objects(loaded))
+    objects = {
+        (where, extend_path(path, "spec")): value
+        for where, document in loaded.documents.items()
+        for path, value in _items(document, "")
+    }
     return [(pod, objects.get((pod.where, pod.spec_where), {})) for pod in loaded.pods]
 
 
 def _has_uid(value: Mapping[str, Any]) -> bool:
     return bool(_mapping(value, "metadata").get("uid"))
-
-
-def _without_uid(pod: Pod) -> Problem:
-    return Problem(
-        where=pod.where,
-        message=f"pod {pod.key} has no uid, which names its slice, and no directory of logs",
-        hint=f"use the pods as the kubelet knows them: {_SAVE}",
-    )
-
-
-def _objects(loaded: LoadedPods) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
-    """Yield the objects of all documents by the document and the path of their spec."""
-    for where, document in loaded.documents.items():
-        for path, value in _items(document, ""):
-            yield (where, extend_path(path, "spec")), value
 
 
 def _items(value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -241,7 +238,9 @@ def find_static_uids(pods: Sequence[Pod], logs: Path = LOGS) -> Mapping[str, str
     Source: Kubernetes, pkg/kubelet/kuberuntime/helpers.go, BuildPodLogsDirectory;
     pkg/kubelet/config/common.go, applyDefaults and generatePodName.
     """
-    names = sorted(((pod.namespace, pod.name, pod.key) for pod in pods), key=_by_length)
+    names = sorted(
+        ((pod.namespace, pod.name, pod.key) for pod in pods), key=lambda each: -len(each[1])
+    )
     found: dict[str, tuple[float, str]] = {}
     for changed, namespace, name, uid in _directories(logs):
         for pod_namespace, pod_name, key in names:
@@ -249,10 +248,6 @@ def find_static_uids(pods: Sequence[Pod], logs: Path = LOGS) -> Mapping[str, str
                 found[key] = max(found.get(key, (changed, uid)), (changed, uid))
                 break
     return {key: uid for key, (_, uid) in found.items()}
-
-
-def _by_length(names: tuple[str, str, str]) -> int:
-    return -len(names[1])
 
 
 def _directories(logs: Path) -> Iterator[tuple[float, str, str, str]]:

@@ -123,7 +123,14 @@ def _collect(collector: Collector, data: bytes, name: str, *, is_named: bool) ->
         for document, where in documents:
             is_empty = False
             if _is_compose(document.value):
-                collector.add_problem(_describe_compose(where, name, is_named=is_named))
+                file = "FILE" if name == STDIN_NAME else name
+                problem = Problem(
+                    where=where,
+                    message=f"this is a {_COMPOSE}",
+                    hint=f"use podslice compose -f {file}",
+                    severity=Severity.ERROR if is_named else Severity.WARNING,
+                )
+                collector.add_problem(problem)
                 collector.ignored.append(_COMPOSE)
             else:
                 collector.add_document(document, where, name)
@@ -145,15 +152,6 @@ def _is_compose(value: object) -> bool:
     if not isinstance(value, dict) or "kind" in value or "apiVersion" in value:
         return False
     return isinstance(value.get("services"), dict) or isinstance(value.get("include"), list)
-
-
-def _describe_compose(where: str, name: str, *, is_named: bool) -> Problem:
-    return Problem(
-        where=where,
-        message=f"this is a {_COMPOSE}",
-        hint=f"use podslice compose -f {'FILE' if name == STDIN_NAME else name}",
-        severity=Severity.ERROR if is_named else Severity.WARNING,
-    )
 
 
 def _numbered(documents: Iterable[Document], name: str) -> Iterator[tuple[Document, str]]:
@@ -202,7 +200,8 @@ def parse_manifest(document: object, where: str) -> Pod:
         InputError: it is not a valid pod.
     """
     loaded = read_manifest(document, where, validate=None)
-    errors = [p for p in LoadedPods(pods=loaded.pods).all_problems if _is_error(p)]
+    found = LoadedPods(pods=loaded.pods).all_problems
+    errors = [each for each in found if each.severity is Severity.ERROR]
     if errors or len(loaded.pods) != 1:
         none = Problem(where=where, message="there is not exactly one pod in it")
         raise InputError((*errors, *loaded.problems) or none)
@@ -247,17 +246,12 @@ def format_manifest(pod: Pod) -> dict[str, object]:
     if pod.volumes:
         spec["volumes"] = [_format_volume(volume) for volume in pod.volumes]
     metadata: dict[str, object] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-    annotations = _format_annotations(pod)
-    if annotations:
-        metadata["annotations"] = annotations
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def _format_annotations(pod: Pod) -> dict[str, str]:
     annotations = format_annotations(pod.properties)
     for container in pod.containers:
         annotations |= format_annotations(container.properties, container.name)
-    return annotations
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def _format_container(container: Container) -> dict[str, object]:
@@ -283,7 +277,3 @@ def _format_resources(resources: Resources) -> dict[str, dict[str, str]]:
 
 def _format_amounts(amounts: Amounts) -> dict[str, str]:
     return {name: format_amount(name, milli) for name, milli in amounts.items()}
-
-
-def _is_error(problem: Problem) -> bool:
-    return problem.severity is Severity.ERROR

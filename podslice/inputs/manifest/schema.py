@@ -15,17 +15,6 @@ from podslice.inputs.limits import POD_CONTAINERS_MAX, POD_VOLUMES_MAX, RESOURCE
 from podslice.inputs.readers import read_amount, read_int, read_seconds, read_text
 from podslice.inputs.scalars import describe, extend_path
 
-__all__ = [
-    "ContainerFields",
-    "EmptyDirFields",
-    "Metadata",
-    "PodFields",
-    "ResourceFields",
-    "VolumeFields",
-    "read_model",
-]
-
-
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -75,7 +64,7 @@ def _without(value: object, path: tuple[str | int, ...]) -> object:
     return copy
 
 
-def _bound(longest: int) -> BeforeValidator:
+def bound(longest: int) -> BeforeValidator:
     """Return a validator that rejects a long list or mapping before its values are read."""
 
     def check(value: object) -> object:
@@ -90,7 +79,7 @@ Text = Annotated[str, PlainValidator(read_text)]
 Int = Annotated[int, PlainValidator(read_int)]
 Seconds = Annotated[int, PlainValidator(read_seconds)]
 Amount = Annotated[int, PlainValidator(read_amount)]
-AmountMap = Annotated[dict[str, Amount | None], _bound(RESOURCES_MAX)]
+AmountMap = Annotated[dict[str, Amount | None], bound(RESOURCES_MAX)]
 
 
 class _Model(BaseModel):
@@ -121,7 +110,7 @@ class ContainerFields(_Model):
     restart_policy: Text | None = Field(default=None, alias="restartPolicy")
 
 
-Containers = Annotated[list[ContainerFields | None], _bound(POD_CONTAINERS_MAX)]
+Containers = Annotated[list[ContainerFields | None], bound(POD_CONTAINERS_MAX)]
 
 
 class EmptyDirFields(_Model):
@@ -138,7 +127,7 @@ class VolumeFields(_Model):
     empty_dir: EmptyDirFields | None = Field(default=None, alias="emptyDir")
 
 
-Volumes = Annotated[list[VolumeFields | None], _bound(POD_VOLUMES_MAX)]
+Volumes = Annotated[list[VolumeFields | None], bound(POD_VOLUMES_MAX)]
 
 
 class PodFields(_Model):

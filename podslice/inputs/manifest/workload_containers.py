@@ -32,7 +32,7 @@ from podslice.inputs.manifest.workload_models import (
     ValueFrom,
 )
 from podslice.model.grammar import ARGUMENT, VARIABLE
-from podslice.model.pod import Container, ContainerKind, Pod
+from podslice.model.pod import ContainerKind, Pod
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_hugepages
 from podslice.model.workload import (
     SECCOMP_ROOT,
@@ -176,7 +176,8 @@ class ContainerReader(NamedTuple):
                 message = f"the pod has no volume {quote(name)}"
                 self.refusals.error(f"{at}.name", message)
                 continue
-            sub_path = _normal_sub_path(entry.sub_path or "")
+            normal = posixpath.normpath(entry.sub_path or "")
+            sub_path = "" if normal == "." else normal  # empty for the whole volume
             propagation = entry.mount_propagation or "None"
             if propagation not in _PROPAGATIONS:
                 hint = f"write one of {', '.join(_PROPAGATIONS)}"
@@ -259,12 +260,6 @@ class ContainerReader(NamedTuple):
         return None
 
 
-def _normal_sub_path(stated: str) -> str:
-    """Return the part of the volume that is mounted, without needless parts; empty for all."""
-    found = posixpath.normpath(stated)
-    return "" if found == "." else found
-
-
 def _is_podmans(volume: Volume | None) -> bool:
     """Return whether podman holds a volume."""
     return isinstance(volume, Claim) or (isinstance(volume, EmptyDir) and not volume.in_memory)
@@ -307,17 +302,9 @@ class SecurityReader(NamedTuple):
             no_new_privileges=fields.allow_privilege_escalation is False,
             unmasked=fields.proc_mount == "Unmasked",
             seccomp=self._profile(
-                fields.seccomp_profile,
-                self.pod.seccomp_profile,
-                f"{SECCOMP_ROOT}/",
-                f"{path}.seccompProfile",
+                fields.seccomp_profile, self.pod.seccomp_profile, f"{SECCOMP_ROOT}/", path
             ),
-            apparmor=self._profile(
-                fields.app_armor_profile,
-                self.pod.app_armor_profile,
-                "",
-                f"{path}.appArmorProfile",
-            ),
+            apparmor=self._profile(fields.app_armor_profile, self.pod.app_armor_profile, "", path),
             selinux=_labels(fields.se_linux_options or self.pod.se_linux_options),
         )
 
@@ -353,7 +340,8 @@ class SecurityReader(NamedTuple):
             return _UNCONFINED
         if fields.type == "Localhost" and fields.localhost_profile:
             return f"{root}{fields.localhost_profile}"
-        at = path if own else f"{self.pod_path}.{path.rpartition('.')[2]}"
+        name = "seccompProfile" if root else "appArmorProfile"
+        at = f"{path if own else self.pod_path}.{name}"
         if fields.type == "Localhost":
             self.refusals.error(
                 f"{at}.localhostProfile", "a profile of type Localhost needs a name"
@@ -380,13 +368,21 @@ def _capabilities(names: list[str] | None) -> tuple[str, ...]:
     return tuple(name.upper().removeprefix("CAP_") for name in names or ())
 
 
+_ONE = 1000
+"""The divisor where none is stated, in thousandths."""
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
+"""Source: Kubernetes, pkg/fieldpath/fieldpath.go, SplitMaybeSubscriptedPath."""
+_KNOWN = "metadata.name, namespace and uid, and single labels and annotations"
+
+
 class EnvironmentReader(NamedTuple):
     """Reads the variables of the containers of one pod."""
 
     refusals: Refusals
     objects: DataObjects
-    namespace: str
-    references: ReferenceReader
+    pod: Pod
+    metadata: object
+    """The mapping with the pod's labels and annotations."""
 
     def read(self, container: ContainerWorkloadFields, path: str) -> Iterator[Variable]:
         """Yield the variables: those of whole objects first.
@@ -425,10 +421,10 @@ class EnvironmentReader(NamedTuple):
     def _reference(self, fields: ValueFrom, container: str, path: str) -> str | None:
         """Return what a reference to the pod itself states; None if there is none."""
         if fields.field_ref is not None:
-            return self.references.read_field(fields.field_ref, f"{path}.fieldRef")
+            return self._read_field(fields.field_ref, f"{path}.fieldRef")
         if fields.resource_field_ref is not None:
             ref, at = fields.resource_field_ref, f"{path}.resourceFieldRef"
-            return self.references.read_resource(ref, container, at)
+            return self._read_resource(ref, container, at)
         return None
 
     def _read_key(self, name: str, fields: ValueFrom, path: str) -> Iterator[Variable]:
@@ -446,7 +442,7 @@ class EnvironmentReader(NamedTuple):
                 self.refusals.error(f"{path}.{of}.key", message)
 
     def _find(self, kind: str, ref: ObjectRef, path: str) -> DataObject | None:
-        found = self.objects.get((kind, self.namespace, ref.name or ""))
+        found = self.objects.get((kind, self.pod.namespace, ref.name or ""))
         if found is None and not ref.optional:
             message = f"there is no {kind} {quote(ref.name or '')} in the files"
             self.refusals.error(path, message, "add it with another -f")
@@ -465,23 +461,7 @@ class EnvironmentReader(NamedTuple):
             return
         yield Variable(name=name, value=value, is_literal=True, is_secret=found.is_secret)
 
-
-_ONE = 1000
-"""The divisor where none is stated, in thousandths."""
-_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
-"""Source: Kubernetes, pkg/fieldpath/fieldpath.go, SplitMaybeSubscriptedPath."""
-_KNOWN = "metadata.name, namespace and uid, and single labels and annotations"
-
-
-class ReferenceReader(NamedTuple):
-    """Resolves the references of one pod's variables."""
-
-    refusals: Refusals
-    pod: Pod
-    metadata: object
-    """The mapping with the pod's labels and annotations."""
-
-    def read_field(self, ref: FieldRef, path: str) -> str | None:
+    def _read_field(self, ref: FieldRef, path: str) -> str | None:
         """Return the value of a field of the pod; None with a refusal.
 
         A label that the pod does not have is empty.
@@ -504,7 +484,7 @@ class ReferenceReader(NamedTuple):
         self.refusals.refuse(path, reason, f"podslice knows {_KNOWN}")
         return None
 
-    def read_resource(self, ref: ResourceFieldRef, container: str, path: str) -> str | None:
+    def _read_resource(self, ref: ResourceFieldRef, container: str, path: str) -> str | None:
         """Return an amount of a container, divided and rounded up; None with a problem.
 
         Source: Kubernetes, pkg/api/v1/resource/helpers.go, ExtractContainerResourceValue.
@@ -521,17 +501,12 @@ class ReferenceReader(NamedTuple):
             message = f"unknown resource {quote(ref.resource or '')}"
             self.refusals.error(f"{path}.resource", message, "write limits.memory, for example")
             return None
-        amount = _amount(holder, part, resource)
+        # a request is the limit where none is stated, and otherwise 0
+        amount = limit = holder.resources.limits.get(resource)
+        if part == "requests":
+            amount = holder.resources.requests.get(resource, limit or 0)
         if amount is None:
             reason = f"container {name} has no limit of {resource}, and the node's is not known"
             self.refusals.refuse(path, reason, "state a limit")
             return None
         return str(-(-amount // (ref.divisor or _ONE)))
-
-
-def _amount(container: Container, part: str, resource: str) -> int | None:
-    """Return a limit, or a request, which is the limit where none is stated, and otherwise 0."""
-    limit = container.resources.limits.get(resource)
-    if part == "limits":
-        return limit
-    return container.resources.requests.get(resource, limit or 0)

@@ -7,36 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from pydantic.alias_generators import to_camel
 
-from podslice.errors import invalid
 from podslice.inputs.limits import POD_CONTAINERS_MAX, POD_VOLUMES_MAX, WORKLOAD_ENTRIES_MAX
-from podslice.inputs.readers import (
-    read_amount,
-    read_flag,
-    read_int,
-    read_mode,
-    read_port,
-    read_seconds,
-    read_text,
-)
+from podslice.inputs.manifest.schema import Amount, Int, Seconds, Text, bound
+from podslice.inputs.readers import read_flag, read_mode, read_port
 
-
-def _bound(longest: int) -> BeforeValidator:
-    def check(value: object) -> object:
-        if isinstance(value, list | dict) and len(value) > longest:
-            raise invalid(f"has {len(value)} entries", f"the maximum is {longest}")
-        return value
-
-    return BeforeValidator(check)
-
-
-ENTRIES = _bound(WORKLOAD_ENTRIES_MAX)
-Text = Annotated[str, PlainValidator(read_text)]
-Int = Annotated[int, PlainValidator(read_int)]
-Amount = Annotated[int, PlainValidator(read_amount)]
-Seconds = Annotated[int, PlainValidator(read_seconds)]
+ENTRIES = bound(WORKLOAD_ENTRIES_MAX)
 Flag = Annotated[bool, PlainValidator(read_flag)]
 Mode = Annotated[int, PlainValidator(read_mode)]
 PortNumber = Annotated[int | str, PlainValidator(read_port)]
@@ -86,11 +64,16 @@ class ValueFrom(Fields):
     resource_field_ref: ResourceFieldRef | None = None
 
 
-class EnvVar(Fields):
-    """One variable."""
+class NameValue(Fields):
+    """A variable, a header of a request, a kernel parameter or an option of the resolver."""
 
     name: Text | None = None
     value: Text | None = None
+
+
+class EnvVar(NameValue):
+    """One variable."""
+
     value_from: ValueFrom | None = None
 
 
@@ -128,13 +111,6 @@ class ExecFields(Fields):
     command: Texts | None = None
 
 
-class HeaderFields(Fields):
-    """One header of a request."""
-
-    name: Text | None = None
-    value: Text | None = None
-
-
 class HttpGetFields(Fields):
     """`httpGet`."""
 
@@ -142,7 +118,7 @@ class HttpGetFields(Fields):
     path: Text | None = None
     scheme: Text | None = None
     host: Text | None = None
-    http_headers: Annotated[list[HeaderFields], ENTRIES] | None = None
+    http_headers: Annotated[list[NameValue], ENTRIES] | None = None
 
 
 class TcpSocketFields(Fields):
@@ -228,18 +204,11 @@ class SecurityFields(_CommonSecurity):
     proc_mount: Text | None = None
 
 
-class SysctlFields(Fields):
-    """One kernel parameter."""
-
-    name: Text | None = None
-    value: Text | None = None
-
-
 class PodSecurityFields(_CommonSecurity):
     """`securityContext` of a pod."""
 
     supplemental_groups: Annotated[list[Int], ENTRIES] | None = None
-    sysctls: Annotated[list[SysctlFields], ENTRIES] | None = None
+    sysctls: Annotated[list[NameValue], ENTRIES] | None = None
 
 
 class ContainerWorkloadFields(Fields):
@@ -272,11 +241,14 @@ class ItemFields(Fields):
     mode: Mode | None = None
 
 
+Items = Annotated[list[ItemFields], ENTRIES]
+
+
 class DataVolumeFields(Fields):
     """A ConfigMap as a volume, or in a projected one."""
 
     name: Text | None = None
-    items: Annotated[list[ItemFields], ENTRIES] | None = None
+    items: Items | None = None
     default_mode: Mode | None = None
     optional: Flag | None = None
 
@@ -285,7 +257,7 @@ class SecretVolumeFields(Fields):
     """A Secret as a volume."""
 
     secret_name: Text | None = None
-    items: Annotated[list[ItemFields], ENTRIES] | None = None
+    items: Items | None = None
     default_mode: Mode | None = None
     optional: Flag | None = None
 
@@ -337,19 +309,12 @@ class VolumeSourceFields(Fields):
     projected: ProjectedFields | None = None
 
 
-class DnsOptionFields(Fields):
-    """One option of the resolver."""
-
-    name: Text | None = None
-    value: Text | None = None
-
-
 class DnsFields(Fields):
     """`dnsConfig`."""
 
     nameservers: Texts | None = None
     searches: Texts | None = None
-    options: Annotated[list[DnsOptionFields], ENTRIES] | None = None
+    options: Annotated[list[NameValue], ENTRIES] | None = None
 
 
 class HostAliasFields(Fields):
@@ -359,14 +324,15 @@ class HostAliasFields(Fields):
     hostnames: Texts | None = None
 
 
+Containers = Annotated[list[ContainerWorkloadFields], bound(POD_CONTAINERS_MAX)]
+
+
 class WorkloadFields(Fields):
     """`spec` of a pod."""
 
-    containers: Annotated[list[ContainerWorkloadFields], _bound(POD_CONTAINERS_MAX)] | None = None
-    init_containers: Annotated[list[ContainerWorkloadFields], _bound(POD_CONTAINERS_MAX)] | None = (
-        None
-    )
-    volumes: Annotated[list[VolumeSourceFields], _bound(POD_VOLUMES_MAX)] | None = None
+    containers: Containers | None = None
+    init_containers: Containers | None = None
+    volumes: Annotated[list[VolumeSourceFields], bound(POD_VOLUMES_MAX)] | None = None
     restart_policy: Text | None = None
     host_network: Flag | None = None
     host_pid: Flag | None = Field(default=None, alias="hostPID")

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 from podslice.errors import quote
 from podslice.inputs.manifest.names import check_label
-from podslice.inputs.manifest.schema import read_model
+from podslice.inputs.manifest.schema import Text, read_model
 from podslice.inputs.manifest.workload_data import DataObjects
 from podslice.inputs.manifest.workload_fields import Refusals, is_stated
 from podslice.inputs.manifest.workload_models import (
@@ -20,7 +20,6 @@ from podslice.inputs.manifest.workload_models import (
     ItemFields,
     ProjectedFields,
     SecretVolumeFields,
-    Text,
     VolumeSourceFields,
 )
 from podslice.inputs.scalars import extend_path

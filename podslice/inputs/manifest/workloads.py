@@ -13,14 +13,12 @@ from podslice.inputs.manifest.unknown_fields import find_unknown
 from podslice.inputs.manifest.workload_containers import (
     ContainerReader,
     EnvironmentReader,
-    ReferenceReader,
     SecurityReader,
 )
 from podslice.inputs.manifest.workload_data import DataObjects, read_objects
 from podslice.inputs.manifest.workload_fields import Refusals, unused
 from podslice.inputs.manifest.workload_models import (
     DnsFields,
-    HostAliasFields,
     PodSecurityFields,
     WorkloadFields,
 )
@@ -62,24 +60,20 @@ def read_workloads(
         spec = _find(documents.get(pod.where), pod.spec_where)
         owner = owner_path(pod.spec_where)
         holder = _find(documents.get(pod.where), owner)
-        unknown = frozenset(_unknown_places(holder, owner))
+        kind = str(holder.get("kind")) if isinstance(holder, Mapping) else ""
+        found_unknown = find_unknown(holder, kind, owner) if kind in WORKLOADS else ()
+        unknown = frozenset(each.path for each in found_unknown)
         known = frozenset(each.where for each in pod.problems)
         refusals = Refusals(where=pod.where, ignored=ignored, unknown=unknown, known=known)
         refuse_of_owner(holder, owner, refusals)
         claims = read_claims(pod, holder, owner, refusals)
-        metadata = _find(documents.get(pod.where), _metadata_path(pod.spec_where))
+        beside = f"{pod.spec_where.removesuffix('spec')}metadata"
+        metadata = _find(documents.get(pod.where), beside)
         workloads[pod.key] = _read_spec(pod, spec, metadata, claims, refusals, objects)
         problems += refusals.found
         used |= refusals.used
     problems += unused(ignored, used)
     return LoadedWorkloads(workloads=workloads, problems=tuple(dict.fromkeys(problems)))
-
-
-def _unknown_places(holder: object, path: str) -> Iterator[str]:
-    """Yield the places of the fields that Kubernetes does not have in the object with a pod."""
-    kind = holder.get("kind") if isinstance(holder, Mapping) else None
-    if kind in WORKLOADS:
-        yield from (each.path for each in find_unknown(holder, str(kind), path))
 
 
 def _find(value: object, path: str) -> object:
@@ -92,11 +86,6 @@ def _find(value: object, path: str) -> object:
         else:
             return None
     return value
-
-
-def _metadata_path(spec_where: str) -> str:
-    """Return the path of the metadata beside a spec: those of a pod, or of a template."""
-    return f"{spec_where.removesuffix('spec')}metadata"
 
 
 def _read_spec(
@@ -128,7 +117,11 @@ def _read_spec(
         private_users=fields.host_users is False,
         hostname=fields.hostname or "",
         dns=_dns(fields, refusals, path),
-        hosts=_hosts(fields.host_aliases or ()),
+        hosts={
+            name: each.ip or ""
+            for each in fields.host_aliases or ()
+            for name in each.hostnames or ()
+        },
         sysctls={each.name or "": each.value or "" for each in security.sysctls or ()},
         groups=tuple(security.supplemental_groups or ()),
     )
@@ -149,8 +142,8 @@ def _read_containers(
         environment=EnvironmentReader(
             refusals=refusals,
             objects=objects,
-            namespace=pod.namespace,
-            references=ReferenceReader(refusals=refusals, pod=pod, metadata=metadata),
+            pod=pod,
+            metadata=metadata,
         ),
         security=SecurityReader(
             refusals=refusals,
@@ -201,7 +194,3 @@ def _dns(fields: WorkloadFields, refusals: Refusals, path: str) -> Dns:
             for each in config.options or ()
         ),
     )
-
-
-def _hosts(entries: Iterable[HostAliasFields]) -> dict[str, str]:
-    return {name: each.ip or "" for each in entries for name in each.hostnames or ()}

@@ -42,10 +42,7 @@ def aggregate(pod: Pod) -> Resources:
     """
     if len(pod.containers) == 1:
         return pod.containers[0].resources
-    return Resources(
-        requests=_aggregate(pod, "requests"),
-        limits=_aggregate(pod, "limits"),
-    )
+    return Resources(requests=_aggregate(pod, "requests"), limits=_aggregate(pod, "limits"))
 
 
 def sum_of(pod: Pod, part: str, resource: str) -> ContainerSum:
@@ -113,6 +110,7 @@ def effective(pod: Pod) -> Resources:
 
 
 def _pod_level(amounts: Amounts) -> dict[str, int]:
+    """Return the amounts that the pod level may state."""
     return {name: milli for name, milli in amounts.items() if is_pod_level_resource(name)}
 
 
@@ -157,9 +155,8 @@ def default_pod(pod: Pod, *, with_limits: bool = False) -> Pod:
     pod = replace(pod, containers=tuple(map(_default_container, pod.containers)))
     if with_limits:
         pod = replace(pod, resources=_default_limits(pod))
-    if not _supported(pod.resources.limits):
-        return pod
-    return replace(pod, resources=_default_pod_level(pod))
+    has_limits = bool(_pod_level(pod.resources.limits))
+    return replace(pod, resources=_default_pod_level(pod)) if has_limits else pod
 
 
 def defaults_limits(config: Config) -> bool:
@@ -177,11 +174,11 @@ def _default_limits(pod: Pod) -> Resources:
     have limits set").
     """
     stated = pod.resources
-    if not _supported({**stated.requests, **stated.limits}):
+    if not _pod_level({**stated.requests, **stated.limits}):
         return stated
     sums = {
         name: milli
-        for name, milli in _supported(aggregate(pod).limits).items()
+        for name, milli in _pod_level(aggregate(pod).limits).items()
         if all(name in each.resources.limits for each in pod.containers)
         and milli >= stated.requests.get(name, 0)
     }
@@ -207,12 +204,8 @@ def _default_pod_level(pod: Pod) -> Resources:
     stated = pod.resources
     sums = {
         name: milli
-        for name, milli in _supported(aggregate(pod).requests).items()
+        for name, milli in _pod_level(aggregate(pod).requests).items()
         if not is_hugepages(name)
     }
-    requests: Amounts = {**_supported(stated.limits), **sums, **stated.requests}
+    requests: Amounts = {**_pod_level(stated.limits), **sums, **stated.requests}
     return Resources(requests=requests, limits=stated.limits)
-
-
-def _supported(amounts: Amounts) -> dict[str, int]:
-    return {name: milli for name, milli in amounts.items() if is_pod_level_resource(name)}

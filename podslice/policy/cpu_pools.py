@@ -140,15 +140,8 @@ class PodAssignment(NamedTuple):
     def _take(
         self, count: int, free: Cpus, policy: TopologyManagerPolicy, reused: Cpus = _NONE
     ) -> Cpus | CpuRefusal:
-        manager = self.manager
-        return align_cpus(
-            manager.topology,
-            count,
-            free=free,
-            options=manager.options,
-            policy=policy,
-            reused=reused,
-        )
+        topology, options = self.manager.topology, self.manager.options
+        return align_cpus(topology, count, free=free, options=options, policy=policy, reused=reused)
 
     def _divide(
         self, free: Cpus, held: Mapping[UnitName, Cpus], policy: TopologyManagerPolicy
@@ -175,7 +168,8 @@ class PodAssignment(NamedTuple):
             if not is_init:
                 divided[each.name] = found
                 lasting |= found
-        if self._lacks_rest(free - lasting):
+        is_sharing = any(each.kind is not ContainerKind.INIT for each in self._sharing)
+        if self.claim.pod and is_sharing and not free - lasting:
             message = (
                 "its containers request all CPUs of the pod level, and others need a part of it"
             )
@@ -218,11 +212,6 @@ class PodAssignment(NamedTuple):
             if is_lasting and len(now) == self.claim.containers[each.name] and now <= free:
                 free -= now
                 yield each.name, now
-
-    def _lacks_rest(self, rest: Cpus) -> bool:
-        """Return whether containers would share the rest of a pod level of which none is left."""
-        is_sharing = any(each.kind is not ContainerKind.INIT for each in self._sharing)
-        return bool(self.claim.pod) and is_sharing and not rest
 
 
 class AllowedCpus(NamedTuple):
@@ -287,8 +276,8 @@ def pool_cpus(
         partition=pools.partition,
         pods=pools.pods,
         numa_nodes=manager.topology.numa_nodes if manager.is_aligning else {},
-        refused=tuple(_refusals(refused)),
-        lacking=tuple(_refusals(pools.lacking)),
+        refused=_refusals(refused),
+        lacking=_refusals(pools.lacking),
         available=pools.shared - manager.reserved,
     )
 
@@ -327,7 +316,9 @@ def allowed_cpus(pools: CpuPools, pod: PodDecision) -> Mapping[UnitName, Allowed
     if claim_cpus(pod.pod, pod.qos).pod:
         why = f"the pod's own{without}: its level requests whole CPUs"
         allowed[pod.slice] = _isolated(_own(pools, own.pod, why), pools)
-        rest = own.pod - _union(own.containers[each.name] for each in _lasting(pod, own))
+        # the containers with CPUs of their own that run together
+        lasting = (each.name for each in pod.containers if each.kind is not ContainerKind.INIT)
+        rest = own.pod - _union(own.containers.get(name, _NONE) for name in lasting)
         shared = AllowedCpus(cpus=rest or own.pod, why="the rest of the pod's own CPUs")
     elif len(own.containers) == len(pod.scopes):
         why = f"the pod's own{without}: all containers request whole CPUs"
@@ -356,20 +347,12 @@ def _isolated(own: AllowedCpus, pools: CpuPools) -> AllowedCpus:
     return own._replace(partition=PARTITION_ISOLATED if pools.partition else "")
 
 
-def _lasting(pod: PodDecision, own: PodCpus) -> Iterator[ContainerDecision]:
-    """Yield the containers with CPUs of their own that run together."""
-    for each in pod.containers:
-        if each.name in own.containers and each.kind is not ContainerKind.INIT:
-            yield each
-
-
 def _priority(pod: PodDecision) -> int:
     return -pod.pod.priority
 
 
-def _refusals(refused: Mapping[str, CpuRefusal]) -> Iterator[Refusal]:
-    for key, why in sorted(refused.items()):
-        yield Refusal(pod=key, reason=why.reason, message=why.message)
+def _refusals(refused: Mapping[str, CpuRefusal]) -> tuple[Refusal, ...]:
+    return tuple(Refusal(key, why.reason, why.message) for key, why in sorted(refused.items()))
 
 
 class _Pools:
@@ -412,10 +395,8 @@ class _Pools:
         claim = claim_cpus(pod.pod, pod.qos)
         if not claim:
             return
-        kept = PodAssignment(manager=self._manager, pod=pod, claim=claim).keep(
-            self._held, self._free
-        )
-        if kept is not None:
+        assignment = PodAssignment(self._manager, pod, claim)
+        if (kept := assignment.keep(self._held, self._free)) is not None:
             self.pods[pod.pod.key] = kept
 
     def supply(self, pod: PodDecision) -> None:

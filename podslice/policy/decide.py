@@ -316,9 +316,7 @@ def _template_of(pod: Pod) -> object:
 
     The objects live as long as the decision under this key, so their ids are not used again.
     """
-    parts = (
-        *(pod.containers, pod.resources, pod.overhead, pod.volumes, pod.properties, pod.problems),
-    )
+    parts = pod.containers, pod.resources, pod.overhead, pod.volumes, pod.properties, pod.problems
     shape = (len(pod.uid), pod.uid.count("-"))
     where = (pod.where, pod.spec_where, pod.priority, pod.grace_period_sec)
     return (*map(id, parts), shape, where)
@@ -328,23 +326,22 @@ def _renamed(template: PodDecision, pod: Pod, config: Config) -> PodDecision:
     """Return the decision of a pod that differs from the template's in its names only."""
     tree = Tree(cgroup_root=config.cgroup_root)
     slice_ = tree.pod(pod.uid, template.qos)
+
+    def renamed(container: ContainerDecision) -> ContainerDecision:
+        return replace(container, scope=scope_name(pod.uid, container.name))
+
+    paths = [volume_path(pod.uid, each.name) for each in template.volumes]
     decision = replace(
         template,
         pod=pod,
         slice=slice_,
         control_group=control_group_of(slice_),
-        containers=tuple(_container(each, pod) for each in template.containers),
-        overhead=_container(template.overhead, pod) if template.overhead else None,
-        volumes=tuple(_volume(each, pod) for each in template.volumes),
+        containers=tuple(map(renamed, template.containers)),
+        overhead=renamed(template.overhead) if template.overhead else None,
+        volumes=tuple(
+            each._replace(path=path, unit=mount_name(path))
+            for each, path in zip(template.volumes, paths, strict=True)
+        ),
         elsewhere=tree.elsewhere(pod.uid, template.qos),
     )
     return replace(decision, units=tuple(units_of(decision)))
-
-
-def _container(template: ContainerDecision, pod: Pod) -> ContainerDecision:
-    return replace(template, scope=scope_name(pod.uid, template.name))
-
-
-def _volume(template: VolumeDecision, pod: Pod) -> VolumeDecision:
-    path = volume_path(pod.uid, template.name)
-    return template._replace(path=path, unit=mount_name(path))

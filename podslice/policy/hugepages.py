@@ -32,7 +32,8 @@ def pod_hugepages(counted: Resources, known: Iterable[int] = ()) -> HugePages:
     Source: Kubernetes, pkg/kubelet/cm/helpers_linux.go, HugePageLimits, and
     cgroup_manager_linux.go, maybeSetHugetlb ("for each page size omitted, limit to 0").
     """
-    return _shared({**dict.fromkeys(known, 0), **_by_size(counted.requests)})
+    limits = {**dict.fromkeys(known, 0), **_by_size(counted.requests)}
+    return _shared(tuple(limits.items()))
 
 
 def container_hugepages(
@@ -49,25 +50,20 @@ def container_hugepages(
     """
     own, at_pod = _by_size(container.resources.limits), _by_size(pod.resources.limits)
     named = set(at_pod).union(*(_by_size(each.resources.limits) for each in pod.containers))
-    sizes = named.union(known)
     limits: HugePages = {}
-    for size in sorted(sizes):
+    for size in sorted(named.union(known)):
         if size in own:
             limits[size] = own[size]
         elif size not in at_pod:
             limits[size] = 0
         elif rules is Rules.KUBERNETES:
             limits[size] = at_pod[size]
-    return _shared(limits)
-
-
-def _shared(limits: HugePages) -> HugePages:
-    """Return one object for equal limits, which most pods and containers have."""
-    return _one_of(tuple(limits.items()))
+    return _shared(tuple(limits.items()))
 
 
 @lru_cache(maxsize=64)
-def _one_of(limits: tuple[tuple[int, int], ...]) -> HugePages:
+def _shared(limits: tuple[tuple[int, int], ...]) -> HugePages:
+    """Return one object for equal limits, which most pods and containers have."""
     return dict(limits)
 
 
@@ -96,16 +92,16 @@ def with_hugepages(
     """
     if not hugepages_bytes:
         return properties
-    return tuple(
-        _add(property_, hugepages_bytes) if property_.name in _COUNTED else property_
-        for property_ in properties
-    )
-
-
-def _add(property_: PropertyValue, hugepages_bytes: int) -> PropertyValue:
-    value = int(property_.value) + hugepages_bytes
+    found = []
     plus = f"{format_bytes(hugepages_bytes)} of huge pages, which count as memory here"
-    return replace(property_, value=value, why=f"{property_.why} + {plus} = {format_bytes(value)}")
+    for each in properties:
+        if each.name not in _COUNTED:
+            found.append(each)
+            continue
+        value = int(each.value) + hugepages_bytes
+        why = f"{each.why} + {plus} = {format_bytes(value)}"
+        found.append(replace(each, value=value, why=why))
+    return tuple(found)
 
 
 def page_size_bytes(resource: str) -> int | None:

@@ -66,15 +66,23 @@ def share_memory(desired: Desired, swap_bytes: int) -> MemorySharing:
     usage = {key: PodUsage(memory=1000 * limit) for key, limit in limits.items()}
     evicted = candidates("memory.available", desired.pods, usage)
     ranks = {each.decision.pod.key: place for place, each in enumerate(evicted, start=1)}
-    protected = _protections(desired.units)
+    # the effective protection is the larger one of the two kinds
+    kinds = [_protections_of(name, desired.units) for name in PROTECTIONS]
     total_bytes = capacity_bytes + swap_bytes
     pods = [
         PodMemory(
             pod=pod,
             limit_bytes=limits[pod.pod.key],
             is_limited=limit_of(pod.properties, MEMORY_MAX) is not None,
-            protected_bytes=protected[pod.slice],
-            oom_score=_highest_score(pod, limits[pod.pod.key], total_bytes),
+            protected_bytes=max(kind[pod.slice] for kind in kinds),
+            oom_score=max(
+                (
+                    oom_score(each, limits[pod.pod.key], total_bytes)
+                    for each in pod.containers
+                    if each.kind is not ContainerKind.INIT
+                ),
+                default=0,
+            ),
             eviction_rank=ranks.get(pod.pod.key),
         )
         for pod in desired.pods
@@ -92,12 +100,6 @@ def _limit(name: UnitName, units: Mapping[UnitName, DesiredUnit], capacity_bytes
     own = limit_of(units[name].properties, MEMORY_MAX)
     above = _limit(units[name].parent, units, capacity_bytes)
     return above if own is None else min(own, above)
-
-
-def _protections(units: Sequence[DesiredUnit]) -> dict[UnitName, int]:
-    """Return the effective protection of each unit: the larger one of the two kinds."""
-    kinds = [_protections_of(name, units) for name in PROTECTIONS]
-    return {unit.name: max(kind[unit.name] for kind in kinds) for unit in units}
 
 
 def _protections_of(name: str, units: Sequence[DesiredUnit]) -> dict[UnitName, int]:
@@ -129,11 +131,6 @@ def effective_protection(stated_bytes: int, siblings_bytes: int, parent_bytes: i
     if siblings_bytes <= parent_bytes:
         return stated_bytes
     return stated_bytes * parent_bytes // siblings_bytes
-
-
-def _highest_score(pod: PodDecision, limit_bytes: int, total_bytes: int) -> int:
-    running = (each for each in pod.containers if each.kind is not ContainerKind.INIT)
-    return max((oom_score(each, limit_bytes, total_bytes) for each in running), default=0)
 
 
 def oom_score(container: ContainerDecision, pod_limit_bytes: int, total_bytes: int) -> int:

@@ -41,7 +41,16 @@ def pending_pods(state: WantedState) -> tuple[PendingPod, ...]:
     candidates = {each.pod.key: each for each in state.candidates}
     applied = {pod.key for pod in state.applied}
     found: dict[str, PendingPod] = {}
-    for each in (*_evicted(state), *_refused(state), *_not_applied(state)):
+    refused = (
+        PendingPod(
+            pod=each.pod,
+            reason=each.reason,
+            message=each.message,
+            hint=_hint(each.reason, state.flag),
+        )
+        for each in state.refused
+    )
+    for each in (*_evicted(state), *refused, *_not_applied(state)):
         if each.pod not in found:
             decision = candidates.get(each.pod)
             found[each.pod] = replace(
@@ -66,16 +75,6 @@ def _evicted(state: WantedState) -> Iterator[PendingPod]:
             yield PendingPod(pod=mark.pod, reason=EVICTED, message=mark.message, hint=hint)
 
 
-def _refused(state: WantedState) -> Iterator[PendingPod]:
-    for each in state.refused:
-        yield PendingPod(
-            pod=each.pod,
-            reason=each.reason,
-            message=each.message,
-            hint=_hint(each.reason, state.flag),
-        )
-
-
 def _hint(reason: str, flag: str) -> str:
     """Return the remedy for a reason; the messages of other reasons contain their own."""
     if reason in list(Condition):
@@ -90,9 +89,8 @@ def _not_applied(state: WantedState) -> Iterator[PendingPod]:
     applied = {pod.key for pod in state.applied}
     for decision in state.candidates:
         pod = decision.pod
-        message = "its changed manifest is not applied"
-        if pod.key not in applied:
-            message = "it is not applied yet"
+        is_changed = pod.key in applied
+        message = "its changed manifest is not applied" if is_changed else "it is not applied yet"
         source = state.sources.get(pod.uid)
         hint = ""
         if source is not None:

@@ -87,7 +87,9 @@ def settings_of(unit: InspectedUnit) -> PresentSettings:
         and value != PROPERTIES[name].unset
         and isinstance(value, int | str)
     }
-    texts = {name: _format_property(name, value) for name, value in found.items()}
+    texts = {
+        name: f"{PROPERTIES[name].key}={format_value(name, value)}" for name, value in found.items()
+    }
     taken = {
         kind: PresentSetting(value=int(found[kind]), text=texts[kind])
         for kind in SettingKind
@@ -101,10 +103,6 @@ def settings_of(unit: InspectedUnit) -> PresentSettings:
         if key != OOM_SCORE_ADJ
     ]
     return PresentSettings(taken=taken, further=tuple(sorted(others)))
-
-
-def _format_property(name: str, value: int | str) -> str:
-    return f"{PROPERTIES[name].key}={format_value(name, value)}"
 
 
 def import_container(
@@ -171,9 +169,8 @@ def import_pod(
     found = next((each for each in choices if _fits(each, level, config)), choices[0])
     for name, limit in limits.items():
         found = _scale_down(found, name, _milli(limit))
-    cpu = _cpu_request(level, limits.get(CPU), config, at_least=_sum(CPU, found))
     requests = {
-        CPU: cpu,
+        CPU: _cpu_request(level, limits.get(CPU), config, at_least=_sum(CPU, found)),
         MEMORY: _memory_request(level, limits.get(MEMORY), config),
     }
     sums = {name: _sum(name, found) for name in requests}
@@ -210,11 +207,9 @@ def _scale_down(
             step = _STEP_MILLI[resource]
             milli = _milli(amount) * limit // whole // step * step
             source = f"{amount.source}: {amount.text}, scaled down to the pod's limit"
-            fitting = StatedAmount(text=format_amount(resource, milli), source=source)
-            requests = {**each.requests, resource: fitting}
-            scaled.append(replace(each, requests=requests))
-        else:
-            scaled.append(each)
+            fitting = StatedAmount(format_amount(resource, milli), source)
+            each = replace(each, requests={**each.requests, resource: fitting})  # noqa: PLW2901
+        scaled.append(each)
     return tuple(scaled)
 
 

@@ -112,7 +112,7 @@ def by_provider(capacity: Amounts, pods: int) -> dict[str, Reservation]:
     cpus, memory = capacity[CPU] // 1000, memory_bytes(capacity) or 0
     kept = {name: each.formula(cpus, memory, pods) for name, each in PROVIDERS.items()}
     return {
-        name: Reservation(cpu_milli=each.cpu_milli, memory_bytes=-(-each.memory_bytes // MI) * MI)
+        name: each._replace(memory_bytes=-(-each.memory_bytes // MI) * MI)
         for name, each in kept.items()
     }
 
@@ -132,9 +132,8 @@ def system_reservation(node: Node, used_bytes: int | None) -> Reservation:
 def explain_system(used_bytes: int | None) -> str:
     """Return the formula of `system_reservation` and its source as one sentence."""
     if used_bytes is None:
-        return (
-            "100m of CPU; 5% of the memory, 128Mi to 1Gi, because the use of the slices is unknown"
-        )
+        use = "because the use of the slices is unknown"
+        return f"100m of CPU; 5% of the memory, 128Mi to 1Gi, {use}"
     return (
         "100m of CPU; 1.5 times the memory that system.slice and user.slice use now,"
         f" {about_bytes(used_bytes)}, in steps of 64Mi"

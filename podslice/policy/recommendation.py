@@ -14,7 +14,7 @@ from typing import NamedTuple
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind
 from podslice.model.properties import MEMORY_MAX
-from podslice.model.resources import CPU, MEMORY, Amounts
+from podslice.model.resources import CPU, MEMORY, Amounts, Resources
 from podslice.model.unit import UnitName, limit_of
 from podslice.model.usage_history import DecayingHistogram, PodHistory, UsageHistory, WaitTimes
 from podslice.policy.aggregate import default_pod
@@ -142,7 +142,8 @@ def recommend(
     history = without_old(history, now_sec)
     cpu, memory = history.cpu, peaks_of(history.memory)
     cpu_share, memory_share = _wait_shares(history.waits)
-    for_memory = _memory_veto(history, memory_share)
+    for_memory = Veto.PRESSURE if memory_share >= _MEMORY_WAIT_SHARE else None
+    for_memory = Veto.OOM_KILLS if history.oom_kills else for_memory
     for_cpu = Veto.PRESSURE if cpu_share >= _CPU_WAIT_SHARE else None
     confidence = confidence_days(history)
     request = _advise(MEMORY, memory, _REQUEST, confidence, requests.get(MEMORY), for_memory)
@@ -256,12 +257,6 @@ def _rounded(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _memory_veto(history: UsageHistory, wait_share: float) -> Veto | None:
-    if history.oom_kills:
-        return Veto.OOM_KILLS
-    return Veto.PRESSURE if wait_share >= _MEMORY_WAIT_SHARE else None
-
-
 def _wait_shares(waits: WaitTimes) -> tuple[float, float]:
     """Return the shares of the observed time in which a task waited for a CPU and for memory."""
     if waits.observed_sec <= 0:
@@ -313,9 +308,10 @@ def recommend_pod(
     key: str, history: PodHistory, now_sec: int, *, decision: PodDecision | None = None
 ) -> PodRecommendation:
     """Return the recommended amounts; of a pod that is not applied, without the present ones."""
-    stated = default_pod(decision.pod).of_kind(*_LASTING) if decision else ()
+    lasting = (ContainerKind.APP, ContainerKind.SIDECAR)
+    stated = default_pod(decision.pod).of_kind(*lasting) if decision else ()
     resources = {each.name: each.resources for each in stated}
-    names = resources or history.containers
+    unknown = Resources()
     return PodRecommendation(
         key=key,
         amounts=recommend_whole(history.pod, now_sec, decision),
@@ -325,11 +321,11 @@ def recommend_pod(
                 amounts=recommend(
                     history.containers[name],
                     now_sec,
-                    requests=resources[name].requests if name in resources else {},
-                    limits=resources[name].limits if name in resources else {},
+                    requests=resources.get(name, unknown).requests,
+                    limits=resources.get(name, unknown).limits,
                 ),
             )
-            for name in names
+            for name in resources or history.containers
             if name in history.containers
         ),
         decision=decision,
@@ -342,17 +338,10 @@ def recommend_whole(
     """Return the recommended amounts of a pod without its containers."""
     if decision is None:
         return recommend(history, now_sec, requests={}, limits={})
-    limits = _memory_limit(decision)
-    return recommend(history, now_sec, requests=decision.requests, limits=limits)
-
-
-def _memory_limit(decision: PodDecision) -> Amounts:
-    """Return the memory limit of the pod's slice, which has none if one of its containers has none."""
+    # the slice has no memory limit if one of its containers has none
     limit = limit_of(decision.properties, MEMORY_MAX)
-    return {} if limit is None else {MEMORY: 1000 * limit}
-
-
-_LASTING = (ContainerKind.APP, ContainerKind.SIDECAR)
+    limits = {} if limit is None else {MEMORY: 1000 * limit}
+    return recommend(history, now_sec, requests=decision.requests, limits=limits)
 
 
 def _total(advice: Iterable[Advice | None]) -> int | None:

@@ -49,7 +49,9 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
     if Tree(cgroup_root=config.cgroup_root).pod(uid, qos) != unit.name:
         return None
     limits = _stated(unit, {CPU: CPU_QUOTA, MEMORY: MEMORY_MAX})
-    tasks = _tasks(unit, config)
+    # a limit of process ids that the configuration sets is not the pod's own
+    is_nodes = unit.properties.get(TASKS_MAX) == config.pod_max_pids
+    tasks = {} if is_nodes else _stated(unit, {PIDS: TASKS_MAX})
     # state zeros, else limits would count as requests
     requests = {CPU: _milli_from_weight(unit, config.cpu_weight_mapping), MEMORY: 0}
     requests |= _stated(unit, {MEMORY: MEMORY_MIN}) | _stated(unit, {MEMORY: MEMORY_LOW})
@@ -68,12 +70,6 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
         if qos is Qos.BESTEFFORT
         else Resources(requests=requests, limits={**limits, **tasks}),
     )
-
-
-def _tasks(unit: ObservedUnit, config: Config) -> dict[str, int]:
-    """Return the pod's own limit of process ids; one that the configuration sets is not its own."""
-    limits = _stated(unit, {PIDS: TASKS_MAX})
-    return {} if unit.properties.get(TASKS_MAX) == config.pod_max_pids else limits
 
 
 def _annotated(unit: ObservedUnit, config: Config) -> dict[str, int | str]:

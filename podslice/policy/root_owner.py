@@ -131,9 +131,8 @@ def _created_by_libcontainer(
     }
     # the names of all pods cost more than all else here
     recorded = {tree.pod(pod.uid, qos) for pod in pods for qos in Qos} if slices else ()
-    return sorted(
-        (name for name, slice_ in slices.items() if slice_ not in recorded), key=_by_depth
-    )
+    made = [name for name, slice_ in slices.items() if slice_ not in recorded]
+    return sorted(made, key=lambda name: (not name.endswith(_SLICE), name.count("-"), name))
 
 
 def _slice_by_libcontainer(unit: ObservedUnit) -> str:
@@ -142,10 +141,6 @@ def _slice_by_libcontainer(unit: ObservedUnit) -> str:
         return unit.name if unit.description == LIBCONTAINER + unit.name else ""
     is_container = unit.name.startswith(_CRI_PREFIXES) and unit.name.endswith(_SCOPE)
     return str(unit.properties.get("Slice", "")) if is_container else ""
-
-
-def _by_depth(name: UnitName) -> tuple[bool, int, UnitName]:
-    return not name.endswith(_SLICE), name.count("-"), name
 
 
 def _reason(root: UnitName, running: Sequence[Kubelet], made: Sequence[UnitName]) -> str:

@@ -53,10 +53,9 @@ def with_stated(properties: Properties, stated: StatedProperties) -> Properties:
             continue
         before = by_name.get(name)
         is_more = name == TASKS_MAX and before is not None and int(before.value) < int(value)
-        if is_more or (name == CPU_QUOTA_PERIOD and before is None):
-            continue
-        why = describe_annotation(name, value)
-        by_name[name] = PropertyValue(name=name, value=value, why=why)
+        if not (is_more or (name == CPU_QUOTA_PERIOD and before is None)):
+            why = describe_annotation(name, value)
+            by_name[name] = PropertyValue(name=name, value=value, why=why)
     return tuple(by_name[name] for name in sorted(by_name))
 
 

@@ -63,7 +63,11 @@ def tier_properties(
     )
     if config.qos_reserved.get(MEMORY) is not None:
         target, why = _tier_memory(qos, pods, available_bytes, config.qos_reserved[MEMORY])
-        limit = _held(max(target, page_size), why, used_bytes)
+        target = max(target, page_size)
+        if used_bytes is not None and used_bytes > target:
+            why += f" = {format_bytes(target)}, kept at the current usage until usage falls"
+            target = -(-used_bytes // _CAP_STEP_BYTES) * _CAP_STEP_BYTES
+        limit = PropertyValue(name=MEMORY_MAX, value=target, why=why)
         properties += [limit, *_throttle(qos, pods, int(limit.value), config, page_size)]
     if qos in config.oomd_tiers:
         properties += _oomd(config)
@@ -97,22 +101,20 @@ def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> Pro
         for pod in pods
         if pod.qos is qos and CPU_WEIGHT in pod.pod.properties
     }
-    others = tuple(pod for pod in pods if pod.pod.key not in stated)
-    found = _weight_of_requests(qos, others, config)
+    if qos is Qos.BESTEFFORT:
+        found = weight(MIN_SHARES, f"the BestEffort tier → {MIN_SHARES} shares", config)
+    else:
+        others = (pod for pod in pods if pod.pod.key not in stated)
+        cpu_milli = requested(others, CPU, qos)
+        shares = shares_from_milli(cpu_milli)
+        shown = format_amount(CPU, cpu_milli)
+        why = f"requests.cpu of Burstable pods {shown} → {shares} shares"
+        found = weight(shares, why, config)
     if not stated:
         return found
     of_pods = sum(stated.values())
     why = f"{found.why} + podslice.io/cpu-weight of {len(stated)} pods {of_pods}"
     return replace(found, value=min(int(found.value) + of_pods, MAX_WEIGHT), why=why)
-
-
-def _weight_of_requests(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> PropertyValue:
-    if qos is Qos.BESTEFFORT:
-        return weight(MIN_SHARES, f"the BestEffort tier → {MIN_SHARES} shares", config)
-    cpu_milli = requested(pods, CPU, qos)
-    shares = shares_from_milli(cpu_milli)
-    why = f"requests.cpu of Burstable pods {format_amount(CPU, cpu_milli)} → {shares} shares"
-    return weight(shares, why, config)
 
 
 def protection(pods: Iterable[PodDecision], why: str) -> Iterator[PropertyValue]:
@@ -156,15 +158,6 @@ def _tier_memory(
     if hugepages:
         why += f" - their huge pages {format_bytes(hugepages)}, which count as memory here"
     return available_bytes - reserved - hugepages, why
-
-
-def _held(target: int, why: str, used_bytes: int | None) -> PropertyValue:
-    """Return a limit that is not below the current usage."""
-    if used_bytes is not None and used_bytes > target:
-        capped = -(-used_bytes // _CAP_STEP_BYTES) * _CAP_STEP_BYTES
-        why += f" = {format_bytes(target)}, kept at the current usage until usage falls"
-        target = capped
-    return PropertyValue(name=MEMORY_MAX, value=target, why=why)
 
 
 def _throttle(

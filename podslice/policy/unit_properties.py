@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -191,12 +191,13 @@ def container_properties(
     requests, limits = container.resources.requests, container.resources.limits
     properties = [_container_weight(pod, container, config)]
     properties += memory_request(requests, _own("requests", MEMORY, requests), qos, config)
-    for resource, limit_of in _limits(config):
-        if limits.get(resource):
-            properties += limit_of(limits, _own("limits", resource, limits))
-        elif config.rules is Rules.KUBERNETES and pod.resources.limits.get(resource):
-            at_pod = pod.resources.limits
-            properties += limit_of(at_pod, f"the pod's {_own('limits', resource, at_pod)}")
+    for resource in (CPU, MEMORY):
+        applies, whose = limits, ""
+        if not limits.get(resource) and config.rules is Rules.KUBERNETES:
+            applies, whose = pod.resources.limits, "the pod's "
+        why = f"{whose}{_own('limits', resource, applies)}"
+        is_cpu = resource == CPU
+        properties += cpu_limit(applies, why, config) if is_cpu else memory_limit(applies, why)
     return settle(properties)
 
 
@@ -222,12 +223,6 @@ def overhead_properties(pod: Pod, qos: Qos, config: Config) -> tuple[PropertyVal
         cpu_weight(overhead, _own("overhead", CPU, overhead), config, container=True),
         *memory_request(overhead, _own("overhead", MEMORY, overhead), qos, config),
     )
-
-
-def _limits(
-    config: Config,
-) -> tuple[tuple[str, Callable[[Amounts, str], Iterator[PropertyValue]]], ...]:
-    return (CPU, lambda limits, why: cpu_limit(limits, why, config)), (MEMORY, memory_limit)
 
 
 def _own(part: str, resource: str, amounts: Amounts) -> str:
@@ -490,8 +485,11 @@ def oom_score_adj(pod: Pod, container: Container, qos: Qos, node_memory_bytes: i
         return BESTEFFORT_ADJ
     request = memory_bytes(container.resources.requests) or 0
     if container.kind is ContainerKind.SIDECAR:
-        request = max(request, _least_request(pod))
-    request += _surplus_each(pod)
+        apps = (each.resources.requests for each in pod.of_kind(ContainerKind.APP))
+        request = max(request, min((memory_bytes(each) or 0 for each in apps), default=0))
+    if at_pod_level := memory_bytes(pod.resources.requests):
+        surplus = at_pod_level - (memory_bytes(aggregate(pod).requests) or 0)
+        request += max(surplus, 0) // max(len(pod.containers), 1)
     adjustment = 1000 - 1000 * request // max(node_memory_bytes, 1)
     return min(max(adjustment, 1000 + GUARANTEED_ADJ), BESTEFFORT_ADJ - 1)
 
@@ -504,21 +502,3 @@ def kills_whole_container(config: Config) -> bool:
     (memory.oom.group=1 then).
     """
     return config.oom_policy is not OomPolicy.PROCESS
-
-
-def _least_request(pod: Pod) -> int:
-    """Return the least memory request among the ordinary containers."""
-    requests = [
-        memory_bytes(container.resources.requests) or 0
-        for container in pod.of_kind(ContainerKind.APP)
-    ]
-    return min(requests, default=0)
-
-
-def _surplus_each(pod: Pod) -> int:
-    """Return each container's part of the pod level's surplus over the containers' requests."""
-    at_pod_level = memory_bytes(pod.resources.requests)
-    if not at_pod_level:
-        return 0
-    surplus = at_pod_level - (memory_bytes(aggregate(pod).requests) or 0)
-    return max(surplus, 0) // max(len(pod.containers), 1)

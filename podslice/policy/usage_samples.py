@@ -6,7 +6,6 @@ Histograms have exponential buckets, in which a sample loses half of its weight 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from podslice.model.usage_history import DecayingHistogram, MemoryPeaks, UsageHistory, WaitTimes
@@ -130,12 +129,9 @@ def _shift(histogram: DecayingHistogram, at_sec: int, half_life_sec: int) -> Dec
     """Return the same histogram with the reference at a multiple of the half-life about `at_sec`."""
     reference = (2 * at_sec + half_life_sec) // (2 * half_life_sec) * half_life_sec
     factor = 2.0 ** ((histogram.reference_sec - reference) / half_life_sec)
-    return DecayingHistogram.of(_scale(histogram.weights, factor), reference)
-
-
-def _scale(weights: Mapping[int, float], factor: float) -> dict[int, float]:
-    scaled = {bucket: weight * factor for bucket, weight in weights.items()}
-    return {bucket: weight for bucket, weight in scaled.items() if weight > 0}
+    scaled = {bucket: weight * factor for bucket, weight in histogram.weights.items()}
+    kept = {bucket: weight for bucket, weight in scaled.items() if weight > 0}
+    return DecayingHistogram.of(kept, reference)
 
 
 KEPT_SEC = HALF_LIFE_SEC * HALF_LIVES_KEPT
@@ -207,7 +203,8 @@ def add_waits(
 ) -> UsageHistory:
     """Return the history with the time that tasks waited within the last `observed_sec`."""
     before = history.waits
-    factor = _decay(at_sec - before.at_sec)
+    # the clock may have been set back
+    factor = math.exp2(-max(at_sec - before.at_sec, 0) / HALF_LIFE_SEC)
     waits = WaitTimes(
         at_sec=at_sec,
         observed_sec=before.observed_sec * factor + observed_sec,
@@ -257,8 +254,3 @@ def _window_at(memory: MemoryPeaks, at_sec: int) -> MemoryPeaks:
     passed = (at_sec - begin) // WINDOW_SEC + 1
     end = begin + passed * WINDOW_SEC
     return MemoryPeaks(finished=peaks_of(memory), window_end_sec=end)
-
-
-def _decay(seconds: int) -> float:
-    # the clock may have been set back
-    return math.exp2(-max(seconds, 0) / HALF_LIFE_SEC)

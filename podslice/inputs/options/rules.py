@@ -40,12 +40,9 @@ def validate_config(
     """
     found = (
         *_check_enforced(config),
-        *_check_zeros(config),
-        *_check_roots(config),
+        *_check_reservations(config),
         *_check_eviction(config),
         *_check_tiers(config),
-        *_check_oomd(config),
-        *_check_topology(config),
         *_check_cpus(config),
         *_check_alignment(config),
         *_check_exclusive(config, is_user=is_user),
@@ -55,11 +52,10 @@ def validate_config(
     return tuple(problem for problem in found if not {*problem.keys} & {*unread})
 
 
-def _problem(
-    key: str, message: str, hint: str = "", *, other_keys: tuple[str, ...] = ()
-) -> Problem:
-    """Return a problem of an option, which depends on other options as well."""
-    return Problem(where=key, message=message, hint=hint, keys=(key, *other_keys))
+def _problem(options: str, message: str, hint: str = "") -> Problem:
+    """Return a problem of the first of some options, which depends on the others as well."""
+    keys = tuple(options.split())
+    return Problem(where=keys[0], message=message, hint=hint, keys=keys)
 
 
 def _check_enforced(config: Config) -> Iterator[Problem]:
@@ -67,36 +63,26 @@ def _check_enforced(config: Config) -> Iterator[Problem]:
     option = "enforce-node-allocatable"
     if enforced and not config.cgroups_per_qos:
         yield _problem(
-            option,
+            f"{option} cgroups-per-qos",
             "nothing can be enforced without cgroups-per-qos",
             "set it to an empty string, or leave cgroups-per-qos at true",
-            other_keys=("cgroups-per-qos",),
         )
-    for kind, cgroup, key, example in (
-        (
-            Enforce.KUBE_RESERVED,
-            config.kube_reserved_cgroup,
-            "kube-reserved-cgroup",
-            f"/{KUBE_RESERVED_SLICE}",
-        ),
-        (
-            Enforce.SYSTEM_RESERVED,
-            config.system_reserved_cgroup,
-            "system-reserved-cgroup",
-            f"/{SYSTEM_RESERVED_SLICE}",
-        ),
+    for kind, cgroup, example in (
+        (Enforce.KUBE_RESERVED, config.kube_reserved_cgroup, KUBE_RESERVED_SLICE),
+        (Enforce.SYSTEM_RESERVED, config.system_reserved_cgroup, SYSTEM_RESERVED_SLICE),
     ):
+        key = f"{kind}-cgroup"
         compressible = Enforce(f"{kind}-compressible")
         if {kind, compressible} <= enforced:
             yield _problem(option, f"{kind} and {compressible} exclude each other", "name one")
         if enforced & {kind, compressible} and not cgroup:
             name = kind if kind in enforced else compressible
-            hint = f"set {key} to {example}, for example"
-            yield _problem(option, f"{name} requires {key}", hint, other_keys=(key,))
+            hint = f"set {key} to /{example}, for example"
+            yield _problem(f"{option} {key}", f"{name} requires {key}", hint)
 
 
-def _check_zeros(config: Config) -> Iterator[Problem]:
-    """Check that no enforced limit is zero: it would stop the daemons."""
+def _check_reservations(config: Config) -> Iterator[Problem]:
+    """Check that no enforced limit is zero, which would stop the daemons, and none is of the root."""
     for kind, reserved in (
         (Enforce.KUBE_RESERVED, config.kube_reserved),
         (Enforce.SYSTEM_RESERVED, config.system_reserved),
@@ -104,14 +90,11 @@ def _check_zeros(config: Config) -> Iterator[Problem]:
         for resource in (MEMORY, PIDS):
             if kind in config.enforce_node_allocatable and reserved.get(resource) == 0:
                 yield _problem(
-                    kind,
+                    f"{kind} enforce-node-allocatable",
                     f"{resource}=0 can't be enforced: no process could run",
                     f"leave {resource} out, or enforce {kind}-compressible",
-                    other_keys=("enforce-node-allocatable",),
                 )
 
-
-def _check_roots(config: Config) -> Iterator[Problem]:
     for key, cgroup in (
         ("kube-reserved-cgroup", config.kube_reserved_cgroup),
         ("system-reserved-cgroup", config.system_reserved_cgroup),
@@ -125,83 +108,70 @@ def _check_eviction(config: Config) -> Iterator[Problem]:
     for signal, soft in sorted(config.eviction_soft.items()):
         if signal not in config.eviction_soft_grace_period_usec:
             yield _problem(
-                "eviction-soft",
+                "eviction-soft eviction-soft-grace-period",
                 f"{signal} has no grace period",
                 f"add {signal}=1m30s to eviction-soft-grace-period, for example",
-                other_keys=("eviction-soft-grace-period",),
             )
         hard = config.eviction_hard.get(signal)
         if hard is not None and _is_below(soft, hard):
             yield _problem(
-                "eviction-soft",
+                "eviction-soft eviction-hard",
                 f"{signal} is below its hard threshold",
                 "a soft threshold must be higher",
-                other_keys=("eviction-hard",),
             )
     for signal in sorted(
         config.eviction_soft_grace_period_usec.keys() - config.eviction_soft.keys()
     ):
         yield _problem(
-            "eviction-soft-grace-period",
+            "eviction-soft-grace-period eviction-soft",
             f"{signal} has no soft threshold",
             "add it to eviction-soft, or leave it out here",
-            other_keys=("eviction-soft",),
         )
 
 
 def _check_tiers(config: Config) -> Iterator[Problem]:
-    """Check that tiers with a threshold have a limit, and what else is about a tier has a threshold."""
+    """Check that tiers with a threshold have a limit, and that what depends on tiers has some."""
     if config.eviction_tier and config.qos_reserved.get(MEMORY) is None:
         yield _problem(
-            "eviction-tier",
+            "eviction-tier qos-reserved",
             "the tiers have no memory limit",
             "set qos-reserved to memory=50%, for example",
-            other_keys=("qos-reserved",),
         )
     if config.eviction_tier and not config.cgroups_per_qos:
         yield _problem(
-            "eviction-tier",
+            "eviction-tier cgroups-per-qos",
             "there are no tiers without cgroups-per-qos",
             "leave it out, or leave cgroups-per-qos at true",
-            other_keys=("cgroups-per-qos",),
         )
     for qos, signal in TIER_SIGNALS.items():
         if signal in config.eviction_minimum_reclaim and qos not in config.eviction_tier:
             yield _problem(
-                "eviction-minimum-reclaim",
+                "eviction-minimum-reclaim eviction-tier",
                 f"{signal} has no threshold",
                 f"add {qos.lower()} to eviction-tier, or leave it out here",
-                other_keys=("eviction-tier",),
             )
 
-
-def _check_oomd(config: Config) -> Iterator[Problem]:
     if config.oomd_memory_pressure_limit_percent is not None and not config.oomd_tiers:
         yield _problem(
-            "oomd-memory-pressure-limit",
+            "oomd-memory-pressure-limit oomd-tiers",
             "oomd-tiers is empty",
             "add a tier to oomd-tiers, or leave this out",
-            other_keys=("oomd-tiers",),
-        )
-
-
-def _check_topology(config: Config) -> Iterator[Problem]:
-    topology = config.cpu_topology
-    if topology is not None and config.capacity.get(CPU) != len(topology.cpus) * 1000:
-        yield _problem(
-            "capacity",
-            f"cpu is not the number of CPUs of cpu-topology, {len(topology.cpus)}",
-            "leave cpu out",
-            other_keys=("cpu-topology",),
         )
 
 
 def _check_cpus(config: Config) -> Iterator[Problem]:
-    """Check the CPU manager: some CPU remains for pods that share.
+    """Check the CPU manager: some CPU remains for pods that share; and a stated topology.
 
     Source: Kubernetes, pkg/kubelet/cm/cpumanager/cpu_manager.go, NewManager;
     cmd/kubelet/app/server.go, --reserved-cpus, which overrides the amounts without an error.
     """
+    topology = config.cpu_topology
+    if topology is not None and config.capacity.get(CPU) != len(topology.cpus) * 1000:
+        yield _problem(
+            "capacity cpu-topology",
+            f"cpu is not the number of CPUs of cpu-topology, {len(topology.cpus)}",
+            "leave cpu out",
+        )
     stated = [
         key
         for key, reserved in (
@@ -213,25 +183,22 @@ def _check_cpus(config: Config) -> Iterator[Problem]:
     if config.reserved_cpus:
         for key in stated:
             yield _problem(
-                key,
+                f"{key} reserved-cpus",
                 "cpu and reserved-cpus exclude each other",
                 "leave cpu out: reserved-cpus is what system daemons have",
-                other_keys=("reserved-cpus",),
             )
     if config.cpu_manager_policy is CpuManagerPolicy.STATIC:
         if not (config.reserved_cpus or stated):
             yield _problem(
-                "cpu-manager-policy",
+                "cpu-manager-policy reserved-cpus kube-reserved system-reserved",
                 "static requires reserved CPUs",
                 "set reserved-cpus to 0, for example",
-                other_keys=("reserved-cpus", "kube-reserved", "system-reserved"),
             )
     elif config.cpu_manager_policy_options:
         yield _problem(
-            "cpu-manager-policy-options",
+            "cpu-manager-policy-options cpu-manager-policy",
             "they are options of the policy static",
             "set cpu-manager-policy to static, or leave them out",
-            other_keys=("cpu-manager-policy",),
         )
     exclusive = (CpuManagerOption.DISTRIBUTE_NUMA, CpuManagerOption.ALIGN_UNCORE)
     if config.cpu_manager_policy_options.issuperset(exclusive):
@@ -251,17 +218,15 @@ def _check_alignment(config: Config) -> Iterator[Problem]:
     if config.topology_manager_policy is not TopologyManagerPolicy.NONE:
         if config.cpu_manager_policy is not CpuManagerPolicy.STATIC:
             yield _problem(
-                "topology-manager-policy",
+                "topology-manager-policy cpu-manager-policy",
                 f"{config.topology_manager_policy} has no CPUs to place",
                 "set cpu-manager-policy to static, or this to none",
-                other_keys=("cpu-manager-policy",),
             )
     elif config.topology_manager_scope is not TopologyManagerScope.CONTAINER:
         yield _problem(
-            "topology-manager-scope",
+            "topology-manager-scope topology-manager-policy",
             "the policy none has no scope",
             "set topology-manager-policy to best-effort, or leave this out",
-            other_keys=("topology-manager-policy",),
         )
 
 
@@ -272,10 +237,9 @@ def _check_exclusive(config: Config, *, is_user: bool) -> Iterator[Problem]:
     key = "exclusive-for"
     if config.cpu_manager_policy is not CpuManagerPolicy.STATIC:
         yield _problem(
-            key,
+            f"{key} cpu-manager-policy",
             "host requires a CPU manager",
             "set cpu-manager-policy to static, or leave this out",
-            other_keys=("cpu-manager-policy",),
         )
     if is_user:
         message = f"a user manager does not have {' and '.join(HOST_SLICES)}"
@@ -284,10 +248,9 @@ def _check_exclusive(config: Config, *, is_user: bool) -> Iterator[Problem]:
     for name in HOST_SLICES:
         if group.startswith(f"/{name}/"):
             yield _problem(
-                key,
+                f"{key} cgroup-root",
                 f"the pods are in {name}",
                 "set it to pods, or choose another cgroup-root",
-                other_keys=("cgroup-root",),
             )
 
 
@@ -302,26 +265,23 @@ def _check_partition(config: Config, *, is_user: bool) -> Iterator[Problem]:
     key = "cpuset-partition"
     if config.cpu_manager_policy is not CpuManagerPolicy.STATIC:
         yield _problem(
-            key,
+            f"{key} cpu-manager-policy",
             "isolated requires a CPU manager",
             "set cpu-manager-policy to static, or leave this out",
-            other_keys=("cpu-manager-policy",),
         )
     elif CpuManagerOption.STRICT not in config.cpu_manager_policy_options:
         yield _problem(
-            key,
+            f"{key} cpu-manager-policy-options",
             "isolated leaves the host the reserved CPUs only, so that pods may not use them",
             f"add {CpuManagerOption.STRICT}=true to cpu-manager-policy-options, or leave this out",
-            other_keys=("cpu-manager-policy-options",),
         )
     if is_user:
         yield _problem(key, "a user manager cannot divide the host's CPUs", "leave it out")
     elif parent_slice(Tree(cgroup_root=config.cgroup_root).root) != TOP_SLICE:
         yield _problem(
-            key,
+            f"{key} cgroup-root",
             "the slice of all pods is below another one",
             "leave it out, or set cgroup-root to /",
-            other_keys=("cgroup-root",),
         )
 
 
@@ -331,10 +291,9 @@ def _check_pods_from(config: Config) -> Iterator[Problem]:
         return
     if not config.allow_kubelet_slices:
         yield _problem(
-            "pods-from",
+            "pods-from allow-kubelet-slices",
             "the slices of a kubelet may not be changed",
             "set allow-kubelet-slices to true, see podslice-kubelet(7)",
-            other_keys=("allow-kubelet-slices",),
         )
     for key, is_stated in (
         ("manifests", config.manifests not in {(), DEFAULT_MANIFESTS}),
@@ -347,7 +306,7 @@ def _check_pods_from(config: Config) -> Iterator[Problem]:
         if is_stated:
             message = "it has no meaning for the pods of a kubelet"
             hint = "leave it out, or set pods-from to manifests"
-            yield _problem(key, message, hint, other_keys=("pods-from",))
+            yield _problem(f"{key} pods-from", message, hint)
 
 
 def _is_below(soft: Threshold, hard: Threshold) -> bool:

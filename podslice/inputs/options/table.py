@@ -11,7 +11,7 @@ from typing import NamedTuple
 from podslice.inputs.options.values import (
     Reader,
     choose,
-    read_accounting,
+    optional,
     read_boolean,
     read_capacity,
     read_cgroup,
@@ -33,7 +33,6 @@ from podslice.inputs.options.values import (
     read_reservation,
     read_root,
     read_seconds,
-    read_swap_behavior,
     read_sync_period,
     read_thresholds,
     read_tier_thresholds,
@@ -51,6 +50,7 @@ from podslice.model.config import (
     OomPolicy,
     PodsFrom,
     Rules,
+    SwapBehavior,
     TopologyManagerPolicy,
     TopologyManagerScope,
     WeightMapping,
@@ -104,7 +104,7 @@ OPTIONS = (
     ConfigOption("cpu-topology", "sockets=NUMBER,…|FILE", read_topology,
                  "CPUs of another machine to plan for: their numbers, or a JSON file; empty for"
                  " this host's."),
-    ConfigOption("memory-hugetlb-accounting", "true|false", read_accounting,
+    ConfigOption("memory-hugetlb-accounting", "true|false", optional(read_boolean),
                  "Whether the node counts huge pages as memory; empty to detect it on this host."),
     ConfigOption("kube-reserved", "RESOURCE=QUANTITY,…", read_reservation,
                  "Reserve these resources for container runtimes and podslice."),
@@ -174,10 +174,11 @@ OPTIONS = (
             "Conversion of CPU requests to CPUWeight."),
     _choice("memory-protection", MemoryProtection,
             "Property that protects memory requests: MemoryLow, MemoryMin, by QoS class, or none."),
-    ConfigOption("memory-throttling-factor", "FACTOR", read_factor,
+    ConfigOption("memory-throttling-factor", "FACTOR", optional(read_factor),
                  "Throttle containers from this part of their memory above the request, such as"
                  " 0.9.", own_field="memory_throttling_factor_milli"),
-    ConfigOption("memory-swap-behavior", "unlimited|NoSwap|LimitedSwap", read_swap_behavior,
+    # Source: Kubernetes, pkg/kubelet/types/constants.go, SwapBehavior.
+    ConfigOption("memory-swap-behavior", "unlimited|NoSwap|LimitedSwap", optional(choose(SwapBehavior)),
                  "Swap of containers; empty for unlimited, or NoSwap by the rules kubernetes."),
     ConfigOption("pod-max-pids", "NUMBER", read_pids,
                  "Maximum number of process ids of each pod; -1 for no limit."),
@@ -185,7 +186,7 @@ OPTIONS = (
                  "Reject pods that do not fit."),
     ConfigOption("oomd-tiers", "burstable,besteffort", read_tiers,
                  "Tiers in which systemd-oomd may kill processes; empty for none."),
-    ConfigOption("oomd-memory-pressure-limit", "PERCENT%", read_pressure_limit,
+    ConfigOption("oomd-memory-pressure-limit", "PERCENT%", optional(read_pressure_limit),
                  "Memory pressure from which systemd-oomd kills in these tiers; empty for its"
                  " default.", own_field="oomd_memory_pressure_limit_percent"),
     _choice("oom-policy", OomPolicy,

@@ -19,14 +19,7 @@ from podslice.errors import InputError, Problem, invalid, quote
 from podslice.inputs.readers import nearest, read_amount, read_exact
 from podslice.inputs.scalars import Boolean, Number, Odd, describe
 from podslice.inputs.source import read_bytes
-from podslice.model.config import (
-    TIER_SIGNALS,
-    CpuManagerOption,
-    Enforce,
-    SwapBehavior,
-    Threshold,
-    Validate,
-)
+from podslice.model.config import TIER_SIGNALS, CpuManagerOption, Enforce, Threshold, Validate
 from podslice.model.cpu_list import CPUS_MAX, parse_cpus
 from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
 from podslice.model.pod import UID_MAX, Qos
@@ -72,15 +65,8 @@ N = TypeVar("N")
 _ENTRY = re.compile(r"\s*([^=<>]*?)\s*([=<>]=?)\s*(.*?)\s*", re.DOTALL)
 _PERCENT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)%", re.ASCII)
 _FACTOR = re.compile(r"([01])(?:\.([0-9]{1,3}))?", re.ASCII)
-_USEC = {
-    "us": 1,
-    "µs": 1,
-    "μs": 1,
-    "ms": 1_000,
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "h": 3_600_000_000,
-}
+_USEC = {"us": 1, "µs": 1, "μs": 1, "ms": 1_000, "s": 1_000_000}
+_USEC |= {"m": 60_000_000, "h": 3_600_000_000}
 # `1m30s`, `1.5h`, and a part of these
 _DURATION_PART = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?(us|µs|μs|ms|s|m|h)", re.ASCII)
 _DURATION = re.compile(f"(?:{_DURATION_PART.pattern}){{1,8}}", re.ASCII)
@@ -98,9 +84,9 @@ def read_boolean(value: object) -> bool:
     raise invalid(f"must be true or false, not {describe(value)}")
 
 
-def read_accounting(value: object) -> bool | None:
-    """Return the boolean of `true` or `false`; None of an empty string: as this host does."""
-    return None if value == "" else read_boolean(value)
+def optional(read: Callable[[object], N]) -> Callable[[object], N | None]:
+    """Return a reader that reads None of an empty string: the default of the host or the rules."""
+    return lambda value: None if value == "" else read(value)
 
 
 def choose(kinds: type[E]) -> Callable[[object], E]:
@@ -118,28 +104,17 @@ def choose(kinds: type[E]) -> Callable[[object], E]:
     return read
 
 
-def read_factor(value: object) -> int | None:
-    """Return the thousandths of `0.9`; None of an empty string.
+def read_factor(value: object) -> int:
+    """Return the thousandths of `0.9`.
 
     Source: Kubernetes, pkg/kubelet/apis/config/validation/validation.go, memoryThrottlingFactor:
     above 0, and at most 1.
     """
-    text = str(value)
-    if text == "":
-        return None
-    found = _FACTOR.fullmatch(text)
+    found = _FACTOR.fullmatch(str(value))
     milli = int(found[1] + (found[2] or "").ljust(3, "0")) if found else 0
     if not 0 < milli <= 1000:
         raise invalid(f"must be a number above 0 and at most 1, not {describe(value)}", "write 0.9")
     return milli
-
-
-def read_swap_behavior(value: object) -> SwapBehavior | None:
-    """Return the behavior; None of an empty string: the default of the rules.
-
-    Source: Kubernetes, pkg/kubelet/types/constants.go, SwapBehavior.
-    """
-    return None if value == "" else choose(SwapBehavior)(value)
 
 
 def read_driver(value: object) -> None:
@@ -182,18 +157,29 @@ def read_enforce(value: object) -> frozenset[Enforce]:
     """
     stated = read_list(value, "names", example="pods,kube-reserved")
     known = {str(kind): kind for kind in Enforce}
-    hint = f"write {', '.join(known)} or none"
-    problems = [
-        Problem(keys=(name,), message=f"{quote(name)} can't be enforced", hint=hint)
-        for name in stated
-        if name not in known and name != "none"
-    ]
+    more = []
     if "none" in stated and len(set(stated)) > 1:
         message = "'none' excludes other names"
-        problems.append(Problem(keys=("none",), message=message, hint="write only 'none'"))
-    if problems:
-        raise InputError(problems)
+        more.append(Problem(keys=("none",), message=message, hint="write only 'none'"))
+    hint = f"write {', '.join(known)} or none"
+    _reject(stated, lambda name: name not in {*known, "none"}, "{} can't be enforced", hint, more)
     return frozenset(known[name] for name in stated if name != "none")
+
+
+def _reject(
+    stated: Iterable[str],
+    is_wrong: Callable[[str], bool],
+    message: str,
+    hint: str,
+    more: Iterable[Problem] = (),
+) -> None:
+    """Raise an error if entries of a list are wrong, with a problem for each of them."""
+    problems = [
+        Problem(keys=(each,), message=message.format(quote(each)), hint=hint)
+        for each in filter(is_wrong, stated)
+    ]
+    if problems := [*problems, *more]:
+        raise InputError(problems)
 
 
 def read_list(value: object, what: str, *, example: str) -> list[str]:
@@ -431,7 +417,13 @@ def _read(value: object, below: str, whose: str) -> str:
     stem = _stem(path)
     _check_length(path, f"{stem}{below}" if stem else below.lstrip("-"), whose)
     if path.rstrip("/").endswith(_SLICE):
-        _check_slice(path.rstrip("/"), UnitName(f"{stem}{_SLICE}"))
+        name = UnitName(f"{stem}{_SLICE}")
+        if not is_unit_name(name):
+            raise invalid(f"{quote(name)} is not a valid slice name")
+        right = control_group_of(name)
+        if path.rstrip("/") != right:
+            message = f"{quote(path.rstrip('/'))} is not where systemd puts {quote(name)}"
+            raise invalid(message, f"write {quote(right)}")
     return path
 
 
@@ -461,16 +453,6 @@ def _check_length(path: str, stem: str, whose: str) -> None:
         raise invalid(f"{quote(path)} has too many levels", "write a path with fewer levels")
 
 
-def _check_slice(path: str, name: UnitName) -> None:
-    if not is_unit_name(name):
-        raise invalid(f"{quote(name)} is not a valid slice name")
-    right = control_group_of(name)
-    if path != right:
-        raise invalid(
-            f"{quote(path)} is not where systemd puts {quote(name)}", f"write {quote(right)}"
-        )
-
-
 _PARTS = ("sockets", "numa", "cores", "threads")
 _NUMBERS = ("cpu", "core", "socket", "numa", "uncore")
 _REQUIRED = _NUMBERS[:2]
@@ -484,14 +466,12 @@ def read_cpus(value: object) -> frozenset[int]:
 
     Source: Kubernetes, cmd/kubelet/app/options/options.go, --reserved-cpus.
     """
+    message = f"must be a list of CPUs, not {describe(value)}"
     if not is_text(value):
-        raise invalid(
-            f"must be a list of CPUs, not {describe(value)}", "write '0-1,8', for example"
-        )
+        raise invalid(message, "write '0-1,8', for example")
     try:
         return frozenset(parse_cpus(str(value)))
     except ValueError as error:
-        message = f"must be a list of CPUs, not {describe(value)}"
         raise invalid(message, "write 0-1,8, for example") from error
 
 
@@ -618,13 +598,7 @@ def read_tiers(value: object) -> frozenset[Qos]:
     """Return the tiers of `burstable,besteffort`, or of an empty string."""
     stated = read_list(value, "tiers", example="besteffort")
     hint = f"write {' or '.join(_TIERS)}"
-    problems = [
-        Problem(keys=(name,), message=f"unknown tier {quote(name)}", hint=hint)
-        for name in stated
-        if name not in _TIERS
-    ]
-    if problems:
-        raise InputError(problems)
+    _reject(stated, lambda name: name not in _TIERS, "unknown tier {}", hint)
     return frozenset(_TIERS[name] for name in stated)
 
 
@@ -646,10 +620,8 @@ def read_tier_thresholds(value: object) -> dict[Qos, Threshold]:
     return {_TIERS[name]: each for name, each in found.items() if each is not None}
 
 
-def read_pressure_limit(value: object) -> int | None:
-    """Return the whole percentage of `60%`; None of an empty string leaves it to oomd.conf(5)."""
-    if value == "":
-        return None
+def read_pressure_limit(value: object) -> int:
+    """Return the whole percentage of `60%`."""
     match = _WHOLE_PERCENT.fullmatch(value) if isinstance(value, str) else None
     if match is None or not 1 <= int(match[1]) <= 100:
         raise invalid(f"must be a percentage, not {describe(value)}", "write 1% to 100%")
@@ -660,21 +632,19 @@ def read_directories(value: object) -> tuple[str, ...]:
     """Return the directories of `/etc/podslice/manifests,/srv/manifests`, or of a list."""
     stated = read_list(value, "directories", example="/etc/podslice/manifests")
     hint = "write /etc/podslice/manifests, for example"
-    problems = [
-        Problem(keys=(path,), message=f"{quote(path)} is not an absolute path", hint=hint)
-        for path in stated
-        if not path.startswith("/") or "\0" in path
-    ]
-    if problems:
-        raise InputError(problems)
+    _reject(stated, lambda path: not _is_absolute(path), "{} is not an absolute path", hint)
     return tuple(dict.fromkeys(str(PurePosixPath(path)) for path in stated))
+
+
+def _is_absolute(path: str) -> bool:
+    return path.startswith("/") and "\0" not in path
 
 
 def read_directory(value: object) -> str:
     """Return the absolute path of a directory, or an empty string."""
     if value == "":
         return ""
-    if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
+    if not isinstance(value, str) or not _is_absolute(value):
         hint = "write /var/lib/podslice/usage, for example"
         raise invalid(f"must be an absolute path, not {describe(value)}", hint)
     return str(PurePosixPath(value))

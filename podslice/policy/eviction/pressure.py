@@ -149,11 +149,8 @@ def next_poll_usec(
     Memory may be allocated at 4 GiB per second; a soft threshold is less urgent. Other resources
     change more slowly, and are polled more often within 5 % of a threshold.
     """
-    waits = [
-        _wait_usec(each, observations[each.signal])
-        for each in thresholds
-        if each.signal in observations
-    ]
+    seen = (each for each in thresholds if each.signal in observations)
+    waits = (_wait_usec(each, observations[each.signal]) for each in seen)
     return min(waits, default=_POLL_MAX_USEC)
 
 

@@ -5,14 +5,14 @@ Pure: the caller passes the observations and the time, and stops the pods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from podslice.model.config import TIER_SIGNALS, Config, Enforce, Threshold
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod, Qos
-from podslice.model.quantity import format_bytes
-from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PIDS, format_amount
+from podslice.model.quantity import format_bytes, format_milli
+from podslice.model.resources import EPHEMERAL_STORAGE, MEMORY, PIDS, format_amount
 from podslice.policy.allocatable import threshold_amount
 
 CRITICAL_PRIORITY = 2_000_000_000
@@ -84,39 +84,27 @@ def eviction_thresholds(config: Config) -> tuple[EvictionThreshold, ...]:
     addAllocatableThresholds; Kubelet pod level resource management, "Evaluate supporting evictions
     local to QoS cgroup sandboxes".
     """
+    reclaim, grace_usec = config.eviction_minimum_reclaim, config.eviction_soft_grace_period_usec
     hard = [
-        EvictionThreshold(
-            signal=signal, value=value, minimum_reclaim=config.eviction_minimum_reclaim.get(signal)
-        )
+        EvictionThreshold(signal, value, reclaim.get(signal))
         for signal, value in sorted(config.eviction_hard.items())
     ]
     soft = [
         EvictionThreshold(
-            signal=signal,
-            value=value,
-            minimum_reclaim=config.eviction_minimum_reclaim.get(signal),
-            grace_usec=config.eviction_soft_grace_period_usec.get(signal, 0),
-            is_hard=False,
+            signal, value, reclaim.get(signal), grace_usec.get(signal, 0), is_hard=False
         )
         for signal, value in sorted(config.eviction_soft.items())
     ]
     of_pods = [
-        EvictionThreshold(
-            signal="allocatableMemory.available",
-            value=each.value,
-            minimum_reclaim=each.minimum_reclaim,
-        )
+        each._replace(signal="allocatableMemory.available")
         for each in hard
         if each.signal == "memory.available" and Enforce.PODS in config.enforce_node_allocatable
     ]
-    return (*hard, *of_pods, *_tier_thresholds(config), *soft)
-
-
-def _tier_thresholds(config: Config) -> Iterator[EvictionThreshold]:
-    for qos, value in sorted(config.eviction_tier.items()):
-        signal = TIER_SIGNALS[qos]
-        minimum_reclaim = config.eviction_minimum_reclaim.get(signal)
-        yield EvictionThreshold(signal=signal, value=value, minimum_reclaim=minimum_reclaim)
+    of_tiers = [
+        EvictionThreshold(TIER_SIGNALS[qos], value, reclaim.get(TIER_SIGNALS[qos]))
+        for qos, value in sorted(config.eviction_tier.items())
+    ]
+    return (*hard, *of_pods, *of_tiers, *soft)
 
 
 def thresholds_met(
@@ -239,10 +227,11 @@ _USED: Mapping[str, Callable[[PodUsage], int]] = {
 
 def _reason(resource: str, pod: PodDecision, used: int) -> str:
     """Describe the numbers behind a rank."""
-    text = f"priority {pod.pod.priority}, uses {format_amount(_shown_as(resource), used)}"
-    if resource in (MEMORY, EPHEMERAL_STORAGE):
-        text += f" of {resource}, requests {format_amount(resource, _request(resource, pod))}"
-    return text if resource in (MEMORY, EPHEMERAL_STORAGE) else f"{text} {resource}"
+    text = f"priority {pod.pod.priority}, uses"
+    if resource not in (MEMORY, EPHEMERAL_STORAGE):
+        return f"{text} {format_milli(used)} {resource}"
+    uses, requests = (format_amount(resource, each) for each in (used, _request(resource, pod)))
+    return f"{text} {uses} of {resource}, requests {requests}"
 
 
 def format_signal(signal: str, milli: int) -> str:
@@ -250,8 +239,3 @@ def format_signal(signal: str, milli: int) -> str:
     if RESOURCE_OF_SIGNAL[signal] not in (MEMORY, EPHEMERAL_STORAGE):
         return str(milli // 1000)
     return format_bytes(milli // 1000 // 1024 * 1024)
-
-
-def _shown_as(resource: str) -> str:
-    """Return the resource whose format applies: counts are plain numbers, as CPU is."""
-    return resource if resource in (MEMORY, EPHEMERAL_STORAGE) else CPU

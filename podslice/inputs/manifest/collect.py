@@ -203,7 +203,11 @@ class Collector:
         namespace = self._choose_namespace(metadata, problems, at)
         template = self._read_template(value, workload, problems, path)
         count = _read_count(value, workload, problems, path) if workload.count else None
-        self._charge(template, 1 if count is None else count)
+        # charged before the pods are created
+        pods = 1 if count is None else count
+        self.budget.charge(BudgetItem.PODS, pods)
+        self.budget.charge(BudgetItem.CONTAINERS, pods * len(template.containers))
+        self.budget.charge(BudgetItem.VOLUMES, pods * len(template.volumes))
         names = _name_pods(metadata, count, problems, at)
         if self.validate is not None and any(
             is_reserved(f"{namespace}/{each}") for each in names[:1]
@@ -215,17 +219,8 @@ class Collector:
         self.budget.charge(BudgetItem.PROBLEMS, len(found) - charged)
         if not names:
             self.problems += found
-        self._drafts.append(
-            _Draft(
-                names=names,
-                namespace=namespace,
-                uid=uid,
-                template=template,
-                where=problems.where,
-                path=path,
-                problems=found,
-            )
-        )
+        draft = _Draft(names, namespace, uid, template, problems.where, path, problems=found)
+        self._drafts.append(draft)
 
     def all_problems(self) -> Iterator[Problem]:
         """Yield the problems of all documents, before their pods are created."""
@@ -265,12 +260,6 @@ class Collector:
                 check_claim_names(value["spec"], problems, extend_path(above, "spec"))
         at = extend_path(path, "metadata")
         return read_annotations(holder.get("metadata"), template, problems, at)
-
-    def _charge(self, template: Template, pods: int) -> None:
-        """Charge the pods of a template before they are created."""
-        self.budget.charge(BudgetItem.PODS, pods)
-        self.budget.charge(BudgetItem.CONTAINERS, pods * len(template.containers))
-        self.budget.charge(BudgetItem.VOLUMES, pods * len(template.volumes))
 
     def _choose_namespace(self, metadata: Metadata, problems: Problems, path: str) -> str:
         """Return the namespace of the manifest, or else that of the command line.

@@ -16,20 +16,14 @@ _RESOURCE_RE = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{
 
 def check_label(name: str, what: str) -> Problem | None:
     """Return the problem of a name that must be a DNS label (RFC 1123); None if it is valid."""
-    if LABEL.matches(name):
-        return None
     rule = f"lower case letters, digits and '-', at most {LABEL_MAX} characters"
-    message = f"{quote(name)} is not a valid {what} name: {rule}"
-    return Problem(message=message, hint=_suggest(name, LABEL_MAX))
+    return None if LABEL.matches(name) else _invalid(name, what, rule, LABEL_MAX)
 
 
 def check_subdomain(name: str, what: str) -> Problem | None:
     """Return the problem of a name that must be a DNS subdomain (RFC 1123); None if it is valid."""
-    if SUBDOMAIN.matches(name):
-        return None
     rule = f"lower case letters, digits, '-' and '.', at most {SUBDOMAIN_MAX} characters"
-    message = f"{quote(name)} is not a valid {what} name: {rule}"
-    return Problem(message=message, hint=_suggest(name, SUBDOMAIN_MAX))
+    return None if SUBDOMAIN.matches(name) else _invalid(name, what, rule, SUBDOMAIN_MAX)
 
 
 def keep(name: str) -> str:
@@ -63,10 +57,11 @@ def is_resource_name(name: str) -> bool:
     return bool(_RESOURCE_RE.fullmatch(name))
 
 
-def _suggest(name: str, longest: int) -> str:
-    """Return a hint with the most similar valid name."""
+def _invalid(name: str, what: str, rule: str, longest: int) -> Problem:
+    """Return the problem of a name, with the most similar valid one as hint."""
     text = _similar(name, longest)
-    return f"write '{text}'" if text else ""
+    message = f"{quote(name)} is not a valid {what} name: {rule}"
+    return Problem(message=message, hint=f"write '{text}'" if text else "")
 
 
 def _similar(name: str, longest: int) -> str:

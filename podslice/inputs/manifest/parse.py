@@ -71,7 +71,7 @@ def read_documents(data: bytes, name: str, budget: Budget) -> Iterator[Document]
     """
     text = _decode(data)
     documents = _read(text, name, budget)
-    if not may_have_surrogates(text):
+    if _ESCAPE.search(text) is None:
         yield from documents
         return
     for document in documents:
@@ -150,7 +150,8 @@ class _Feed:
 
 def _read_yaml(text: str, budget: Budget) -> Iterator[Document]:
     try:
-        yield from _build(_Feed(text), budget)
+        feed = _Feed(text)
+        yield from feed.follow(Builder(YAML_LOADER(feed), budget)).documents()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = printable(error.problem or error.context or "not valid YAML")
@@ -177,10 +178,6 @@ def _is_template(text: str, index: int) -> bool:
     return any(map(_ACTION.match, lines))
 
 
-def _build(feed: _Feed, budget: Budget) -> Iterator[Document]:
-    yield from feed.follow(Builder(YAML_LOADER(feed), budget)).documents()
-
-
 def _hint(message: str) -> str:
     return next((hint for part, hint in _HINTS.items() if part in message), "")
 
@@ -199,12 +196,8 @@ def _read_json(text: str, budget: Budget, *, strict: bool) -> Iterator[Document]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r"\\[uU](?:0000)?[dD][89a-fA-F]")
+"""What a text of JSON or YAML has where a value may have an unpaired surrogate."""
 _REPLACEMENT = "\ufffd"
-
-
-def may_have_surrogates(text: str) -> bool:
-    """Return whether a text of JSON or YAML may have values with unpaired surrogates."""
-    return _ESCAPE.search(text) is not None
 
 
 def replace_surrogates(value: object) -> tuple[object, tuple[Problem, ...]]:
@@ -268,7 +261,13 @@ def read_json(text: str, budget: Budget) -> Iterator[Document]:
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         items = dict(pairs)
         if len(items) != len(pairs):
-            _add_duplicates(pairs, problems)
+            seen: set[str] = set()
+            for key, _ in pairs:
+                if key in seen:
+                    message = f"duplicate key {quote(key)}"
+                    problems.append(Problem(message=message, hint="remove one"))
+                    check_number(problems)
+                seen.add(key)
         return items
 
     decoder = json.JSONDecoder(
@@ -296,8 +295,10 @@ def _decode_value(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, i
         message = f"{error.msg[:1].lower()}{error.msg[1:]}"
         raise json.JSONDecodeError(message, text, error.pos) from error
     except ArithmeticError as error:
-        constant = str(error)
-        message, found = f"{constant} is not allowed", _find_constant(text, at, constant)
+        # the first constant outside strings: the decoder does not pass its position
+        name = str(error)
+        places = (match.start() for match in _TOKEN.finditer(text, at) if match[0] == name)
+        message, found = f"{name} is not allowed", next(places, at)
         raise json.JSONDecodeError(message, text, found) from error
     except RecursionError as error:
         raise invalid("nested too deep") from error
@@ -324,26 +325,6 @@ def _has_text_above(value: object, limit: int) -> bool:
     return False
 
 
-def _add_duplicates(pairs: list[tuple[str, Any]], problems: list[Problem]) -> None:
-    """Add the problems of duplicate keys.
-
-    Raises:
-        InputError: there are too many problems.
-    """
-    seen: set[str] = set()
-    for key, _ in pairs:
-        if key in seen:
-            problems.append(Problem(message=f"duplicate key {quote(key)}", hint="remove one"))
-            check_number(problems)
-        seen.add(key)
-
-
 def _reject_constant(name: str) -> NoReturn:
-    """Reject `NaN` and the like; the decoder does not pass their position."""
+    """Reject `NaN` and the like."""
     raise ArithmeticError(name)
-
-
-def _find_constant(text: str, at: int, name: str) -> int:
-    """Return the position of the first constant outside strings."""
-    found = (match.start() for match in _TOKEN.finditer(text, at) if match[0] == name)
-    return next(found, at)

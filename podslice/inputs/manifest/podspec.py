@@ -88,19 +88,17 @@ def read_spec(value: object, problems: Problems, path: str) -> Template:
     at = extend_path(path, "containers")
     if not fields.containers and not problems.has_error(path, at):
         problems.error(at, "a pod needs at least one container")
-    containers = (
-        *_read_containers(
-            fields.containers, raw.get("containers") or (), problems, f"{path}.containers"
-        ),
-        *_read_containers(
-            fields.init_containers,
-            raw.get("initContainers") or (),
-            problems,
-            f"{path}.initContainers",
-        ),
+    containers = tuple(
+        container
+        for name, entries in (
+            ("containers", fields.containers),
+            ("initContainers", fields.init_containers),
+        )
+        for container in _read_containers(entries, raw.get(name) or (), problems, f"{path}.{name}")
     )
     _check_unique(containers, problems)
-    grace, own = fields.grace_period_sec, _read_own_level(fields, raw, problems, path)
+    grace, at = fields.grace_period_sec, f"{path}.resources"
+    own = _read_resources(fields.resources, raw.get("resources"), problems, at, _OF_POD)
     return Template(
         where=path,
         containers=containers,
@@ -145,24 +143,19 @@ def _read_container(
         problems.add(f"{path}.name", check_label(name, "container"))
     elif raw.get("name") is None:
         problems.error(f"{path}.name", "a container needs a name")
+    kind = ContainerKind.APP
+    if "initContainers[" in path:
+        # Source: Kubernetes, "Sidecar Containers": init containers with `restartPolicy: Always`.
+        is_sidecar = entry.restart_policy == "Always"
+        kind = ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT
     return Container(
         name=keep(name or ""),
-        kind=_kind(entry, path),
+        kind=kind,
         resources=_read_resources(
             entry.resources, raw.get("resources"), problems, f"{path}.resources"
         ),
         where=path,
     )
-
-
-def _kind(entry: ContainerFields, path: str) -> ContainerKind:
-    """Return the kind of a container.
-
-    Source: Kubernetes, "Sidecar Containers": init containers with `restartPolicy: Always`.
-    """
-    if "initContainers[" not in path:
-        return ContainerKind.APP
-    return ContainerKind.SIDECAR if entry.restart_policy == "Always" else ContainerKind.INIT
 
 
 def _check_unique(containers: tuple[Container, ...], problems: Problems) -> None:
@@ -185,13 +178,6 @@ def read_pod_level(value: object, problems: Problems, path: str) -> Resources:
     return _read_resources(fields, raw, problems, path, _OF_POD)
 
 
-def _read_own_level(
-    fields: PodFields, raw: Mapping[str, Any], problems: Problems, path: str
-) -> Resources:
-    stated, at = raw.get("resources"), f"{path}.resources"
-    return _read_resources(fields.resources, stated, problems, at, _OF_POD)
-
-
 def _read_resources(
     fields: ResourceFields | None,
     raw: Mapping[str, Any] | None,
@@ -201,14 +187,11 @@ def _read_resources(
 ) -> Resources:
     if fields is None or raw is None:
         return _NO_RESOURCES
-    return Resources(
-        requests=_read_amounts(
-            fields.requests, raw.get("requests") or {}, problems, f"{path}.requests", known
-        ),
-        limits=_read_amounts(
-            fields.limits, raw.get("limits") or {}, problems, f"{path}.limits", known
-        ),
+    requests, limits = (
+        _read_amounts(stated, raw.get(part) or {}, problems, f"{path}.{part}", known)
+        for part, stated in (("requests", fields.requests), ("limits", fields.limits))
     )
+    return Resources(requests=requests, limits=limits)
 
 
 def _read_amounts(
@@ -231,22 +214,15 @@ def _read_amounts(
     for name, milli in fields.items():
         if not is_resource_name(name):
             problems.error(extend_path(path, name), f"{quote(name)} is not a valid resource name")
-        elif not _is_known(name, known):
+        # a standard resource, one of a vendor, or `pid` of a pod. Source: Kubernetes,
+        # pkg/apis/core/validation/validation.go, validateContainerResourceName.
+        elif not ("/" in name or is_hugepages(name) or name in known):
             problems.unknown(extend_path(path, name), *_describe_unknown(name, known, fields))
         elif milli is not None:
             amounts[name] = milli
         elif raw[name] is None:
             problems.warn(extend_path(path, name), "the value is null and is ignored")
     return amounts
-
-
-def _is_known(resource: str, known: frozenset[str]) -> bool:
-    """Return whether a resource is a standard one, one of a vendor, or `pid` of a pod.
-
-    Source: Kubernetes, pkg/apis/core/validation/validation.go, validateContainerResourceName: "must
-    be a standard resource for containers" without a prefix.
-    """
-    return "/" in resource or is_hugepages(resource) or resource in known
 
 
 def _describe_unknown(

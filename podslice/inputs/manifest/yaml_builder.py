@@ -112,9 +112,9 @@ class Builder:
         self._nodes_max = self.budget.left(BudgetItem.VALUES)
         handlers: dict[type[Event], Callable[[Any], None]] = {
             ScalarEvent: self._scalar,
-            MappingStartEvent: self._start_mapping,
+            MappingStartEvent: lambda event: self._start(event, {}, _NEXT, _MAP_TAGS),
             MappingEndEvent: self._end,
-            SequenceStartEvent: self._start_list,
+            SequenceStartEvent: lambda event: self._start(event, [], _LIST, _LIST_TAGS),
             SequenceEndEvent: self._end,
             AliasEvent: self._alias,
             DocumentStartEvent: self._start_document,
@@ -150,7 +150,10 @@ class Builder:
             self._open(event, _MERGE if text == "<<" and event.implicit[0] else text)
             return
         if event.tag is not None:
-            value = self._tagged(event)
+            read = _TAGS.get(event.tag)
+            value = None if read is None else read(text)
+            if read is None:
+                self._reject_tag(event)
         elif event.implicit[0]:
             value = self._plain.get(text, _UNSEEN)
             if value is _UNSEEN:
@@ -181,12 +184,6 @@ class Builder:
         else:
             self._items.setdefault(key, value)
             self._key = _NEXT
-
-    def _start_mapping(self, event: MappingStartEvent) -> None:
-        self._start(event, {}, _NEXT, _MAP_TAGS)
-
-    def _start_list(self, event: SequenceStartEvent) -> None:
-        self._start(event, [], _LIST, _LIST_TAGS)
 
     def _start(
         self,
@@ -247,13 +244,6 @@ class Builder:
             for key, value in part.items():
                 items.setdefault(key, value)
         return items
-
-    def _tagged(self, event: ScalarEvent) -> Scalar:
-        read = _TAGS.get(event.tag or "")
-        if read is None:
-            self._reject_tag(event)
-            return None
-        return read(event.value)
 
     def _reject_tag(self, event: ScalarEvent | MappingStartEvent | SequenceStartEvent) -> None:
         tag = (event.tag or "").replace(_CORE, "!!")

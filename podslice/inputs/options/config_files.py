@@ -177,17 +177,13 @@ def _build(stated: Mapping[str, _Stated], problems: list[Problem]) -> tuple[Conf
             if each.option.field is not None:
                 fields[each.option.field] = value
     config = _with_cpus(Config(**fields))
-    if "memory_throttling_factor_milli" not in fields:
-        config = replace(config, memory_throttling_factor_milli=_default_factor(config))
-    return config, frozenset(failed)
-
-
-def _default_factor(config: Config) -> int | None:
-    """Return the throttling factor of the kubelet with MemoryQoS, where the rules are its own."""
     is_tiered = config.memory_protection is MemoryProtection.TIERED
-    if config.rules is not Rules.KUBERNETES or not is_tiered:
-        return None
-    return VERSION_RULES[config.kubernetes_version].throttling_factor_milli
+    is_kubelets = config.rules is Rules.KUBERNETES and is_tiered
+    if "memory_throttling_factor_milli" not in fields and is_kubelets:
+        # as the kubelet with MemoryQoS
+        factor = VERSION_RULES[config.kubernetes_version].throttling_factor_milli
+        config = replace(config, memory_throttling_factor_milli=factor)
+    return config, frozenset(failed)
 
 
 def _with_cpus(config: Config) -> Config:
@@ -204,17 +200,13 @@ def _directories(root: Path) -> list[Path]:
 
 def _find_files(root: Path, texts: Mapping[Path, bytes | None]) -> list[Path]:
     """Return the main file, and the drop-ins by name."""
-    files = zip(
-        CONFIG_DIRECTORIES, (each / CONFIG_NAME for each in _directories(root)), strict=True
+    candidates = [each / CONFIG_NAME for each in _directories(root)]
+    files = (
+        path
+        for directory, path in zip(CONFIG_DIRECTORIES, candidates, strict=True)
+        if (texts[path] is not None if path in texts else _exists(directory, path))
     )
-    main = next(
-        (
-            path
-            for directory, path in files
-            if (texts[path] is not None if path in texts else _exists(directory, path))
-        ),
-        None,
-    )
+    main = next(files, None)
     drop_ins: dict[str, Path] = {}
     for directory in (each / f"{CONFIG_NAME}.d" for each in reversed(_directories(root))):
         added = (path for path in texts if path.parent == directory)
@@ -247,31 +239,24 @@ def _read_file(path: Path, given: bytes | None, problems: list[Problem]) -> dict
             return {}
         data = read_bytes(path, limit_bytes=TOML_BYTES_MAX) if given is None else given
         text = data.decode("utf-8-sig")
-        _check_dots(text, where)
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.count(".") > TOML_DOTS_MAX and not line.startswith("#"):
+                raise invalid(f"more than {TOML_DOTS_MAX} dots", where=f"{where}: line {number}")
         return tomllib.loads(text, parse_float=Number)
-    except FileNotFoundError:
-        problems.append(Problem(where=where, message="no such file or directory"))
     except InputError as error:
         problems += error.problems
-    except OSError as error:  # a name that is too long, or a link that was removed
+    except OSError as error:  # no such file, a name that is too long, or a link that was removed
         problems.append(Problem(where=where, message=(error.strerror or "").lower()))
     except RecursionError:
         problems.append(Problem(where=where, message="nested too deep"))
     except UnicodeDecodeError:
-        problems.append(
-            Problem(where=where, message="the encoding is not UTF-8", hint="save the file as UTF-8")
-        )
+        hint = "save the file as UTF-8"
+        problems.append(Problem(where=where, message="the encoding is not UTF-8", hint=hint))
     except tomllib.TOMLDecodeError as error:
         problems.append(_syntax_problem(where, str(error)))
     except ValueError:
         problems.append(Problem(where=where, message="a number has thousands of digits"))
     return {}
-
-
-def _check_dots(text: str, where: str) -> None:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.count(".") > TOML_DOTS_MAX and not line.startswith("#"):
-            raise invalid(f"more than {TOML_DOTS_MAX} dots", where=f"{where}: line {number}")
 
 
 def _syntax_problem(where: str, message: str) -> Problem:

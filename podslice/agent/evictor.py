@@ -20,25 +20,23 @@ from podslice.model.node import Allocation
 from podslice.model.node_state import Condition, Eviction
 from podslice.model.resources import MEMORY
 from podslice.policy.allocatable import threshold_amount
-from podslice.policy.eviction.pressure import (
-    CONDITION_OF_SIGNAL,
-    Pressures,
-    Verdict,
-    choose,
-    judge,
-    next_poll_usec,
-    pod_grace_sec,
-)
 from podslice.policy.eviction.thresholds import (
+    CONDITION_OF_SIGNAL,
     RESOURCE_OF_SIGNAL,
     TIER_OF_SIGNAL,
     EvictionCandidate,
     EvictionThreshold,
     PodUsage,
+    Pressures,
     SignalObservation,
+    Verdict,
+    choose,
     concerns,
     eviction_thresholds,
     format_signal,
+    judge,
+    next_poll_usec,
+    pod_grace_sec,
 )
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import control_group, tier_groups

@@ -12,14 +12,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, combinations
 from typing import NamedTuple
 
-from podslice.model.config import TopologyManagerPolicy
+from podslice.model.config import Config, CpuManagerPolicy, TopologyManagerPolicy
 from podslice.model.cpu_list import format_cpus
 from podslice.model.cpu_topology import Cpus, CpuTopology
+from podslice.model.pod import Pod, Qos
+from podslice.model.resources import CPU, Resources
+from podslice.policy.aggregate import default_pod
 
 NOT_ENOUGH = "NotEnoughCPUs"
 SMT_ALIGNMENT = "SMTAlignmentError"
@@ -96,10 +99,10 @@ def usable_cpus(topology: CpuTopology, free: Cpus, options: CpuOptions) -> Cpus:
 
 def _lacking(count: int, free: Cpus, options: CpuOptions) -> CpuRefusal:
     what = "in whole free cores" if options.full_cores else "free"
+    listed = f" ({format_cpus(free)})" if free else ""
     return CpuRefusal(
         reason=SMT_ALIGNMENT if options.full_cores else NOT_ENOUGH,
-        message=f"requested CPUs: {count}; {what}: {len(free)}"
-        f"{f' ({format_cpus(free)})' if free else ''}",
+        message=f"requested CPUs: {count}; {what}: {len(free)}{listed}",
     )
 
 
@@ -261,10 +264,8 @@ class _Chosen:
 
     @staticmethod
     def _fullest_first(places: Mapping[int, Cpus], free: Cpus) -> list[int]:
-        def free_cpus(place: int) -> tuple[int, int]:
-            return len(places[place] & free), place
-
-        return sorted((place for place in places if places[place] & free), key=free_cpus)
+        used = (place for place in places if places[place] & free)
+        return sorted(used, key=lambda place: (len(places[place] & free), place))
 
 
 def _cores_of(topology: CpuTopology, cpus: Cpus) -> list[int]:
@@ -277,7 +278,11 @@ def _whole_cores(topology: CpuTopology, cores: list[int], count: int) -> Cpus:
     Raises:
         _Refused: no subset of the cores has this number.
     """
-    sums = _sums(topology, cores)
+    # for each place, which numbers of CPUs the cores from there on have, as a set of bits
+    sums = [1]
+    for core in reversed(cores):
+        sums.append(sums[-1] | sums[-1] << len(topology.cores[core]))
+    sums.reverse()
     if not sums[0] >> count & 1:
         raise _Refused
     taken: Cpus = frozenset()
@@ -286,14 +291,6 @@ def _whole_cores(topology: CpuTopology, cores: list[int], count: int) -> Cpus:
         if rest >= 0 and sums[place + 1] >> rest & 1:
             taken |= topology.cores[core]
     return taken
-
-
-def _sums(topology: CpuTopology, cores: list[int]) -> list[int]:
-    """Return for each place which numbers of CPUs the cores from there on have, as a set of bits."""
-    sums = [1]
-    for core in reversed(cores):
-        sums.append(sums[-1] | sums[-1] << len(topology.cores[core]))
-    return sums[::-1]
 
 
 TOPOLOGY_AFFINITY = "TopologyAffinityError"
@@ -396,3 +393,62 @@ def _describe_free(topology: CpuTopology, free: Cpus) -> Iterator[str]:
 
 def _union(parts: Iterable[Cpus]) -> Cpus:
     return frozenset().union(*parts)
+
+
+_WHOLE_MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuClaim:
+    """The numbers of CPUs that a pod gets for itself."""
+
+    pod: int = 0
+    """Those of the pod level; 0 where it states no whole number."""
+    containers: Mapping[str, int] = field(default_factory=dict)
+    """By name; at least 1. With a pod level they are a part of its CPUs."""
+
+    def __bool__(self) -> bool:
+        """Return whether it claims any."""
+        return bool(self.pod or self.containers)
+
+
+def claim_cpus(pod: Pod, qos: Qos) -> CpuClaim:
+    """Return the CPUs that a pod gets for itself.
+
+    Only a Guaranteed pod gets any: for each container with a whole number of CPUs as request and
+    limit, and as a pod if its pod level has that.
+
+    Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, guaranteedCPUs; KEP-5526.
+    """
+    if qos is not Qos.GUARANTEED:
+        return CpuClaim()
+    pod = default_pod(pod)
+    containers = {each.name: count for each in pod.containers if (count := _whole(each.resources))}
+    return CpuClaim(pod=_whole(pod.resources), containers=containers)
+
+
+def _whole(stated: Resources) -> int:
+    request = stated.requests.get(CPU, 0)
+    is_whole = request % _WHOLE_MILLI == 0 and request == stated.limits.get(CPU)
+    return request // _WHOLE_MILLI if is_whole else 0
+
+
+def exclusive(pod: Pod, qos: Qos, config: Config) -> CpuClaim:
+    """Return the CPUs that a pod has for itself by the configured policy."""
+    if config.cpu_manager_policy is CpuManagerPolicy.NONE:
+        return CpuClaim()
+    return claim_cpus(pod, qos)
+
+
+def without_own_cpus(config: Config) -> Config:
+    """Return the configuration for a pod that cannot have the CPUs which it claims."""
+    return replace(config, cpu_manager_policy=CpuManagerPolicy.NONE)
+
+
+def with_quota(config: Config, *, applies: bool) -> Config:
+    """Return the configuration for a pod or container; no quota throttles one with its own CPUs.
+
+    Source: Kubernetes, pkg/features/kube_features.go, DisableCPUQuotaWithExclusiveCPUs: on by
+    default since 1.33.
+    """
+    return config if applies else replace(config, cpu_cfs_quota=False)

@@ -31,8 +31,7 @@ from podslice.model.unit import (
     parent_slice,
 )
 from podslice.policy.allocatable import reserved_for_system
-from podslice.policy.cpu_assignment import CpuOptions, assign_cpus
-from podslice.policy.cpu_claim import without_own_cpus
+from podslice.policy.cpu_assignment import CpuOptions, assign_cpus, without_own_cpus
 from podslice.policy.cpu_pools import (
     NO_POOLS,
     AllowedCpus,

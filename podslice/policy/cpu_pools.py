@@ -17,12 +17,13 @@ from podslice.model.properties import PARTITION_ISOLATED
 from podslice.model.unit import UnitName
 from podslice.policy.cpu_assignment import (
     NOT_ENOUGH,
+    CpuClaim,
     CpuOptions,
     CpuRefusal,
     align_cpus,
+    claim_cpus,
     numa_nodes_of,
 )
-from podslice.policy.cpu_claim import CpuClaim, claim_cpus
 
 _NONE: Cpus = frozenset()
 

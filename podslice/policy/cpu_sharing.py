@@ -46,7 +46,7 @@ def share_cpu(groups: Sequence[CpuGroup], cpu_count: int) -> dict[str, float]:
     """
     leaves = tuple(_leaves(groups, (), frozenset(range(cpu_count))))
     unions = _unions({leaf.cpus for leaf in leaves})
-    left = {name: milli / 1000 for name, milli in _quotas(groups)}
+    left = dict(_quotas(groups))
     used = dict.fromkeys(chain.from_iterable(leaf.path for leaf in leaves), 0.0)
     running = {leaf.path[-1]: leaf for leaf in leaves if leaf.threads}
     active = set(chain.from_iterable(leaf.path for leaf in running.values()))
@@ -90,11 +90,11 @@ def _leaves(
             yield _Leaf(path=path, threads=threads, cpus=allowed)
 
 
-def _quotas(groups: Iterable[CpuGroup]) -> Iterator[tuple[str, int]]:
-    """Yield the groups with a quota."""
+def _quotas(groups: Iterable[CpuGroup]) -> Iterator[tuple[str, float]]:
+    """Yield the groups with a quota, in CPUs."""
     for group in groups:
         if group.quota_milli is not None:
-            yield group.name, group.quota_milli
+            yield group.name, group.quota_milli / 1000
         yield from _quotas(group.children)
 
 
@@ -256,26 +256,20 @@ def cpu_tree(
         assumed: the threads of pods and slices.
     """
     slices = {UnitName(group.name): _assume(group, group.name, assumed) for group in host}
-    for unit in _busy_units(desired):
-        slices[unit.name] = _group_of(unit, slices.get(unit.name), assumed)
-    parents = {unit.name: unit.parent for unit in desired.units}
-    below: dict[UnitName, dict[UnitName, None]] = {}
-    for name in slices:
-        _insert(name, below, parents)
-    return tuple(_join(_TOP, slices, below))
-
-
-def _busy_units(desired: Desired) -> Iterator[DesiredUnit]:
-    """Yield the slices, and the scopes of containers that run beside each other."""
-    others = {
+    idle = {
         container.scope
         for pod in desired.pods
         for container in pod.scopes
         if container.kind in _NOT_BUSY
     }
     for unit in desired.lasting:
-        if unit.kind in (UnitKind.SLICE, UnitKind.SCOPE) and unit.name not in others:
-            yield unit
+        if unit.kind in (UnitKind.SLICE, UnitKind.SCOPE) and unit.name not in idle:
+            slices[unit.name] = _group_of(unit, slices.get(unit.name), assumed)
+    parents = {unit.name: unit.parent for unit in desired.units}
+    below: dict[UnitName, dict[UnitName, None]] = {}
+    for name in slices:
+        _insert(name, below, parents)
+    return tuple(_join(_TOP, slices, below))
 
 
 def _group_of(unit: DesiredUnit, present: CpuGroup | None, assumed: Assumptions) -> CpuGroup:

@@ -35,7 +35,7 @@ from podslice.model.unit import (
 )
 from podslice.policy.aggregate import default_pod, defaults_limits, effective
 from podslice.policy.allocatable import allocate, node_cpus
-from podslice.policy.cpu_claim import CpuClaim, exclusive, with_quota
+from podslice.policy.cpu_assignment import CpuClaim, exclusive, with_quota
 from podslice.policy.hugepages import (
     HugePages,
     container_hugepages,

@@ -9,7 +9,7 @@ from podslice.model.config import Config, Enforce, ExclusiveFor, MemoryProtectio
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.naming import TIERS, Tree, slice_of_cgroup
 from podslice.model.node import Allocation, Node
-from podslice.model.pod import NO_PROGRESS, InitProgress, Pod, Qos
+from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress, Pod, Qos
 from podslice.model.properties import MEMORY_MAX, TASKS_MAX
 from podslice.model.resources import (
     CPU,
@@ -41,7 +41,6 @@ from podslice.policy.cpu_manager import (
 )
 from podslice.policy.cpu_pools import NO_POOLS, CpuPools
 from podslice.policy.decide import decide
-from podslice.policy.init_phase import is_initializing
 from podslice.policy.tiers import protection, tier_properties
 from podslice.policy.unit_properties import cpu_weight, memory_limit, memory_request, settle
 
@@ -297,3 +296,31 @@ def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredU
             properties += _at_least(1, TASKS_MAX, stated, PIDS, f"{full} pid")
         name = slice_of_cgroup(cgroup)
         yield _slice(name, f"{full.value} daemons", settle(properties), owned=False)
+
+
+def is_initializing(pod: Pod, progress: InitProgress, rules: Rules) -> bool:
+    """Return whether the pod is in its init phase, which Kubernetes' rules do not have.
+
+    Source: Pod-Level Resource Limits, "Init Containers".
+    """
+    return rules is Rules.PROPOSAL and not progress.over and bool(pending(pod, progress))
+
+
+def pending(pod: Pod, progress: InitProgress) -> tuple[str, ...]:
+    """Return the init containers that have not exited with 0, in the order in which they run."""
+    return tuple(
+        [
+            each.name
+            for each in pod.containers
+            if each.kind is ContainerKind.INIT and each.name not in progress.done
+        ]
+    )
+
+
+def finish(pod: Pod, progress: InitProgress, container: str) -> InitProgress:
+    """Return the progress after an init container exits with 0; the last one ends the phase.
+
+    The phase does not begin again if a later manifest adds init containers.
+    """
+    further = progress._replace(done=progress.done | {container})
+    return further._replace(over=further.over or not pending(pod, further))

@@ -8,7 +8,7 @@ from podslice.errors import HostError, InputError, Problem
 from podslice.model.config import Rules
 from podslice.model.desired import PodDecision
 from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress
-from podslice.policy.init_phase import finish
+from podslice.policy.desire import finish
 from podslice.processes.target import find_pod
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import settle

@@ -14,7 +14,7 @@ from podslice.model.node_state import StuckPod
 from podslice.model.pod import NO_PROGRESS, Pod, Qos
 from podslice.model.unit import control_group_of
 from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
-from podslice.policy.init_phase import pending
+from podslice.policy.desire import pending
 from podslice.reconcile.act import Before, OnResult, act, nothing
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment, Request

@@ -42,22 +42,19 @@ from podslice.policy.compare import compare_rules
 from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_from_shares
 from podslice.policy.cpu_sharing import share_cpu
 from podslice.policy.decide import decide
-from podslice.policy.desire import desire
-from podslice.policy.eviction.pressure import (
+from podslice.policy.desire import desire, finish, is_initializing, pending
+from podslice.policy.eviction.thresholds import (
     Pressures,
+    by_urgency,
     choose,
+    eviction_thresholds,
     judge,
     next_poll_usec,
-    pod_grace_sec,
-)
-from podslice.policy.eviction.thresholds import (
-    by_urgency,
-    eviction_thresholds,
     past_grace,
+    pod_grace_sec,
     rank,
     thresholds_met,
 )
-from podslice.policy.init_phase import finish, is_initializing, pending
 from podslice.policy.memory_sharing import share_memory
 from podslice.policy.qos import classify
 from podslice.policy.tiers import tier_properties

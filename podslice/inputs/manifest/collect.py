@@ -23,7 +23,7 @@ from podslice.inputs.manifest.names import check_subdomain, keep
 from podslice.inputs.manifest.podspec import Template, read_annotations, read_metadata, read_spec
 from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.manifest.schema import Metadata
-from podslice.inputs.manifest.text_checks import check_claim_names, check_texts
+from podslice.inputs.manifest.text_checks import check_texts
 from podslice.inputs.manifest.unknown_fields import check_fields
 from podslice.inputs.manifest.yaml_builder import Document
 from podslice.inputs.readers import nearest, read_int
@@ -257,7 +257,8 @@ class Collector:
         if self.validate is not None and isinstance(spec, dict):
             check_texts(spec, problems, at)
             if value["kind"] == "StatefulSet":
-                check_claim_names(value["spec"], problems, extend_path(above, "spec"))
+                at_claims = extend_path(above, "spec")
+                check_texts(value["spec"], problems, at_claims, of_claims=True)
         at = extend_path(path, "metadata")
         return read_annotations(holder.get("metadata"), template, problems, at)
 

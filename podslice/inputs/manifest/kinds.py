@@ -48,47 +48,15 @@ API_VERSIONS = {
 }
 """The kinds whose fields are known, and the version that Kubernetes has each in."""
 
-IGNORED_KINDS = frozenset(
-    {
-        "APIService",
-        "Certificate",
-        "CertificateSigningRequest",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "ConfigMap",
-        "CSIDriver",
-        "CustomResourceDefinition",
-        "Endpoints",
-        "EndpointSlice",
-        "Event",
-        "Gateway",
-        "HorizontalPodAutoscaler",
-        "HTTPRoute",
-        "Ingress",
-        "IngressClass",
-        "Lease",
-        "LimitRange",
-        "MutatingWebhookConfiguration",
-        "Namespace",
-        "NetworkPolicy",
-        "Node",
-        "PersistentVolume",
-        "PersistentVolumeClaim",
-        "PodDisruptionBudget",
-        "PriorityClass",
-        "ResourceQuota",
-        "Role",
-        "RoleBinding",
-        "RuntimeClass",
-        "Secret",
-        "Service",
-        "ServiceAccount",
-        "StorageClass",
-        "ValidatingWebhookConfiguration",
-        "VerticalPodAutoscaler",
-        "VolumeAttachment",
-    }
-)
+_IGNORED = """
+APIService Certificate CertificateSigningRequest ClusterRole ClusterRoleBinding ConfigMap
+CSIDriver CustomResourceDefinition Endpoints EndpointSlice Event Gateway HorizontalPodAutoscaler
+HTTPRoute Ingress IngressClass Lease LimitRange MutatingWebhookConfiguration Namespace
+NetworkPolicy Node PersistentVolume PersistentVolumeClaim PodDisruptionBudget PriorityClass
+ResourceQuota Role RoleBinding RuntimeClass Secret Service ServiceAccount StorageClass
+ValidatingWebhookConfiguration VerticalPodAutoscaler VolumeAttachment
+"""
+IGNORED_KINDS = frozenset(_IGNORED.split())
 """Kinds that often accompany pods and mean nothing to a node."""
 
 PRIORITY_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}

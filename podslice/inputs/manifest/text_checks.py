@@ -73,14 +73,11 @@ _POD.fields["initContainers"] = _POD.fields["containers"]
 _STATEFUL_SET = _grow({key: row for key, row in POD_TEXTS.items() if key.startswith(_CLAIMS)})
 
 
-def check_texts(spec: Mapping[str, Any], problems: Problems, path: str) -> None:
-    """Report the texts and ports in the `spec` of a pod that are not valid."""
-    _check(_POD, spec, problems, path)
-
-
-def check_claim_names(spec: Mapping[str, Any], problems: Problems, path: str) -> None:
-    """Report the names of the claims of a StatefulSet that are not valid."""
-    _check(_STATEFUL_SET, spec, problems, path)
+def check_texts(
+    spec: Mapping[str, Any], problems: Problems, path: str, *, of_claims: bool = False
+) -> None:
+    """Report the texts and ports of a pod's `spec` that are not valid, or of a StatefulSet's claims."""
+    _check(_STATEFUL_SET if of_claims else _POD, spec, problems, path)
 
 
 def _check(

@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from podslice.errors import quote
-from podslice.inputs.manifest.workload_data import DataObject, DataObjects
 from podslice.inputs.manifest.workload_fields import Refusals
 from podslice.inputs.manifest.workload_models import (
     CapabilityFields,
@@ -31,6 +30,7 @@ from podslice.inputs.manifest.workload_models import (
     SELinuxFields,
     ValueFrom,
 )
+from podslice.inputs.manifest.workload_volumes import DataObject, DataObjects
 from podslice.model.grammar import ARGUMENT, VARIABLE
 from podslice.model.pod import ContainerKind, Pod
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_hugepages

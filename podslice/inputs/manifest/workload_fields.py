@@ -1,4 +1,4 @@
-"""Fields of a pod that nothing keeps, and the report of each: none is dropped silently.
+"""Fields of a pod and of its owner that nothing keeps, and the report of each: none is dropped silently.
 
 A field is read, or without meaning on a single host, or refused with its place and the reason. The
 caller may ignore refused fields by name; they are then warnings.
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel
 
 from podslice.errors import Problem, quote, warning
+from podslice.inputs.manifest.kinds import WORKLOADS
 from podslice.inputs.scalars import Boolean, extend_path
 
 _INDEX = re.compile(r"\[[^]]*\]")
@@ -175,3 +176,69 @@ def unused(ignored: frozenset[str], used: set[str]) -> list[Problem]:
         Problem(where="--ignore", message=f"no field {quote(each)} was refused", hint="remove it")
         for each in sorted(ignored - used)
     ]
+
+
+# of updates, and of the connection with other objects of a cluster
+_ROLLOUT = _names(
+    "selector template replicas strategy updateStrategy minReadySeconds revisionHistoryLimit"
+    " progressDeadlineSeconds"
+)
+_OF_OWNERS = {
+    "Deployment": _ROLLOUT,
+    "ReplicaSet": _ROLLOUT,
+    "ReplicationController": _ROLLOUT,
+    "DaemonSet": _ROLLOUT,
+    "StatefulSet": _ROLLOUT
+    | _names(
+        "serviceName podManagementPolicy persistentVolumeClaimRetentionPolicy volumeClaimTemplates"
+    ),
+    "Job": _names("template selector manualSelector parallelism ttlSecondsAfterFinished"),
+    "CronJob": _names(
+        "jobTemplate successfulJobsHistoryLimit failedJobsHistoryLimit startingDeadlineSeconds"
+    ),
+}
+"""Kind → the fields of its `spec` that are read elsewhere, or mean nothing on a single host."""
+
+_OWNER_REASONS = {
+    "schedule": ("a quadlet starts at boot", "write a timer that starts the pod's service"),
+    "backoffLimit": ("systemd does not count the restarts of a pod", ""),
+    "completions": ("a pod runs once", ""),
+}
+_OWNER_NOT_KEPT = ("it belongs to a controller of a cluster", "")
+
+
+def refuse_of_owner(kind: str, document: object, kind_path: str, refusals: Refusals) -> None:
+    """Refuse the fields of an object's `spec` that change what its pods do.
+
+    Args:
+        kind: its kind.
+        document: the object.
+        kind_path: its path in the document, for a list.
+        refusals: gets them.
+
+    Source: Kubernetes v1.36, staging/src/k8s.io/api: apps/v1 and batch/v1.
+    """
+    known, spec = (
+        _OF_OWNERS.get(kind),
+        document.get("spec") if isinstance(document, Mapping) else None,
+    )
+    if known is None or not isinstance(spec, Mapping):
+        return
+    job = spec.get("jobTemplate")
+    if isinstance(job, Mapping):
+        refuse_of_owner("Job", job, extend_path(kind_path, "spec", "jobTemplate"), refusals)
+    for name, value in spec.items():
+        path = extend_path(kind_path, "spec", str(name))
+        if name not in known and is_stated(value) and path not in refusals.unknown:
+            refusals.refuse(path, *_OWNER_REASONS.get(str(name), _OWNER_NOT_KEPT))
+
+
+def owner_path(spec_where: str) -> str:
+    """Return the path of the object with a pod's spec: `items[3]`, or nothing."""
+    suffixes = sorted({".".join((*each.template, "spec")) for each in WORKLOADS.values()}, key=len)
+    for suffix in reversed(suffixes):
+        if spec_where == suffix:
+            return ""
+        if spec_where.endswith(f"].{suffix}"):
+            return spec_where.removesuffix(f".{suffix}")
+    return ""

@@ -15,15 +15,18 @@ from podslice.inputs.manifest.workload_containers import (
     EnvironmentReader,
     SecurityReader,
 )
-from podslice.inputs.manifest.workload_data import DataObjects, read_objects
-from podslice.inputs.manifest.workload_fields import Refusals, unused
+from podslice.inputs.manifest.workload_fields import Refusals, owner_path, refuse_of_owner, unused
 from podslice.inputs.manifest.workload_models import (
     DnsFields,
     PodSecurityFields,
     WorkloadFields,
 )
-from podslice.inputs.manifest.workload_owners import owner_path, refuse_of_owner
-from podslice.inputs.manifest.workload_volumes import VolumeReader, read_claims
+from podslice.inputs.manifest.workload_volumes import (
+    DataObjects,
+    VolumeReader,
+    read_claims,
+    read_objects,
+)
 from podslice.model.pod import Pod
 from podslice.model.workload import Claim, ContainerWorkload, Dns, PodWorkload, Restart, Volume
 
@@ -65,7 +68,7 @@ def read_workloads(
         unknown = frozenset(each.path for each in found_unknown)
         known = frozenset(each.where for each in pod.problems)
         refusals = Refusals(where=pod.where, ignored=ignored, unknown=unknown, known=known)
-        refuse_of_owner(holder, owner, refusals)
+        refuse_of_owner(kind, holder, owner, refusals)
         claims = read_claims(pod, holder, owner, refusals)
         beside = f"{pod.spec_where.removesuffix('spec')}metadata"
         metadata = _find(documents.get(pod.where), beside)

@@ -3,7 +3,7 @@
 import pytest
 
 from podslice.model.pod import ContainerKind, InitProgress
-from podslice.policy.init_phase import finish
+from podslice.policy.desire import finish
 from tests.unit.builders import container, pod
 
 

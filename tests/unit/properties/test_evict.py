@@ -13,21 +13,19 @@ from hypothesis import strategies as st
 
 from podslice.model.config import Config
 from podslice.policy.allocatable import threshold_amount
-from podslice.policy.eviction.pressure import (
-    CONDITION_OF_SIGNAL,
-    Pressures,
-    choose,
-    judge,
-    next_poll_usec,
-)
 from podslice.policy.eviction.thresholds import (
+    CONDITION_OF_SIGNAL,
     CRITICAL_PRIORITY,
     RESOURCE_OF_SIGNAL,
     TIER_OF_SIGNAL,
     PodUsage,
+    Pressures,
     SignalObservation,
     by_urgency,
+    choose,
     eviction_thresholds,
+    judge,
+    next_poll_usec,
     past_grace,
     rank,
     thresholds_met,

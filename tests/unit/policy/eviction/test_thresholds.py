@@ -4,9 +4,9 @@ from podslice.model.config import Config, Threshold
 from podslice.model.node import Node
 from podslice.model.resources import Resources
 from podslice.policy.decide import decide
-from podslice.policy.eviction.pressure import choose
 from podslice.policy.eviction.thresholds import (
     PodUsage,
+    choose,
     eviction_thresholds,
     format_signal,
     rank,

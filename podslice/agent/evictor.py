@@ -20,7 +20,7 @@ from podslice.model.node import Allocation
 from podslice.model.node_state import Condition, Eviction
 from podslice.model.resources import MEMORY
 from podslice.policy.allocatable import threshold_amount
-from podslice.policy.eviction.thresholds import (
+from podslice.policy.eviction import (
     CONDITION_OF_SIGNAL,
     RESOURCE_OF_SIGNAL,
     TIER_OF_SIGNAL,

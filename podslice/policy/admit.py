@@ -8,7 +8,7 @@ from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import Condition
 from podslice.model.pod import Qos
 from podslice.model.resources import Amounts, format_amount, total
-from podslice.policy.eviction.thresholds import is_critical
+from podslice.policy.eviction import is_critical
 
 
 def admit(

@@ -62,7 +62,12 @@ def cpu_manager(node: Node, config: Config) -> CpuManager | None:
     if topology is None:
         return None
     chosen = config.cpu_manager_policy_options
-    reserved = config.reserved_cpus & topology.all or _reserve(topology, config)
+    reserved = config.reserved_cpus & topology.all
+    if not reserved:
+        amount = total((config.kube_reserved, reserved_for_system(config))).get(CPU, 0)
+        count = min(int(-(-amount // 1000)), len(topology.all))
+        found = assign_cpus(topology, count, free=topology.all, options=CpuOptions())
+        reserved = found if isinstance(found, frozenset) else topology.all
     return CpuManager(
         topology=topology,
         reserved=reserved,
@@ -85,13 +90,6 @@ def node_topology(node: Node, config: Config) -> CpuTopology | None:
         return config.cpu_topology or node.topology
     cores = max(-(-config.capacity[CPU] // 1000), 1)
     return regular_topology(sockets=1, numa=1, cores=cores, threads=1)
-
-
-def _reserve(topology: CpuTopology, config: Config) -> Cpus:
-    reserved = total((config.kube_reserved, reserved_for_system(config))).get(CPU, 0)
-    count = min(int(-(-reserved // 1000)), len(topology.all))
-    found = assign_cpus(topology, count, free=topology.all, options=CpuOptions())
-    return found if isinstance(found, frozenset) else topology.all
 
 
 def assign(

@@ -20,7 +20,7 @@ from podslice.model.naming import (
 )
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
-from podslice.model.properties import CPU_QUOTA, CPU_QUOTA_PERIOD, MEMORY_MAX, StatedProperties
+from podslice.model.properties import CPU_QUOTA, CPU_QUOTA_PERIOD, MEMORY_MAX
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, memory_bytes
 from podslice.model.unit import (
@@ -81,6 +81,9 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
     capacity = {**node.capacity, **config.capacity}
     problems = validate(defaulted, pod, config, page_size=node.page_size_bytes, capacity=capacity)
     problems += _validate_names(pod, slice_)
+    # one that was reported when reading the manifest is not repeated
+    reported = {(each.where, each.severity, each.message) for each in pod.problems}
+    new = (each for each in problems if (each.where, each.severity, each.message) not in reported)
     hugepages = pod_hugepages(counted, node.hugepage_sizes)
     claim = exclusive(pod, qos, config)
     by = with_period(with_quota(config, applies=not claim), pod.properties)
@@ -105,7 +108,7 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
         hugepages=hugepages,
         hugepages_in_memory_bytes=in_memory,
         notes=tuple(_notes(defaulted, qos, hugepages, config)),
-        problems=_join_problems(pod.problems, problems),
+        problems=tuple(dict.fromkeys((*pod.problems, *new))),
         has_own_cpus=bool(claim),
         elsewhere=tree.elsewhere(pod.uid, qos),
     )
@@ -189,7 +192,10 @@ def _decide_container(
 ) -> ContainerDecision:
     hugepages = container_hugepages(pod, container, config.rules, node.hugepage_sizes)
     in_memory = most_bytes(pod, hugepages) if counts_as_memory(node, config) else 0
-    stated = _with_period_of(pod, container)
+    stated = container.properties
+    if CPU_QUOTA_PERIOD in pod.properties:
+        # with another period than its pod it would be throttled as without one of the pod's
+        stated = {CPU_QUOTA_PERIOD: pod.properties[CPU_QUOTA_PERIOD], **stated}
     by = with_period(with_quota(config, applies=container.name not in claim.containers), stated)
     properties = settle(
         (
@@ -207,16 +213,6 @@ def _decide_container(
         oom_group=kills_whole_container(config),
         hugepages=hugepages,
     )
-
-
-def _with_period_of(pod: Pod, container: Container) -> StatedProperties:
-    """Return what a container states, with the quota period of its pod unless it states one.
-
-    With another period than its pod a container would be throttled as without one of the pod's.
-    """
-    if CPU_QUOTA_PERIOD not in pod.properties:
-        return container.properties
-    return {CPU_QUOTA_PERIOD: pod.properties[CPU_QUOTA_PERIOD], **container.properties}
 
 
 def _decide_overhead(pod: Pod, qos: Qos, node: Node, config: Config) -> ContainerDecision:
@@ -286,13 +282,6 @@ def _validate_names(pod: Pod, slice_: UnitName) -> Iterator[Problem]:
         except ValueError as error:
             hint = "shorten the uid or the volume's name; '-' counts as four"
             yield Problem(where=where, message=str(error), hint=hint)
-
-
-def _join_problems(read: tuple[Problem, ...], found: list[Problem]) -> tuple[Problem, ...]:
-    """Return every problem; one that was reported when reading the manifest is not repeated."""
-    reported = {(each.where, each.severity, each.message) for each in read}
-    new = (each for each in found if (each.where, each.severity, each.message) not in reported)
-    return tuple(dict.fromkeys((*read, *new)))
 
 
 def decide_each(pods: Iterable[Pod], node: Node, config: Config) -> Iterator[PodDecision]:

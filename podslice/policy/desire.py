@@ -299,7 +299,9 @@ def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredU
 
 
 def is_initializing(pod: Pod, progress: InitProgress, rules: Rules) -> bool:
-    """Return whether the pod is in its init phase, which Kubernetes' rules do not have.
+    """Return whether the pod is in its init phase, in which its own limits do not apply.
+
+    The phase ends when all init containers have succeeded; Kubernetes' rules do not have one.
 
     Source: Pod-Level Resource Limits, "Init Containers".
     """

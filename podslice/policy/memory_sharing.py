@@ -10,7 +10,7 @@ from podslice.model.pod import ContainerKind
 from podslice.model.properties import MEMORY_MAX, PROTECTIONS
 from podslice.model.resources import memory_bytes
 from podslice.model.unit import DesiredUnit, UnitName, limit_of
-from podslice.policy.eviction.thresholds import PodUsage, candidates
+from podslice.policy.eviction import PodUsage, candidates
 
 
 class PodMemory(NamedTuple):

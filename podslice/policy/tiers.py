@@ -15,7 +15,7 @@ from podslice.model.resources import CPU, MEMORY, format_amount, memory_bytes
 from podslice.model.unit import PropertyValue
 from podslice.policy.allocatable import threshold_amount
 from podslice.policy.convert import MAX_WEIGHT, MIN_SHARES, shares_from_milli
-from podslice.policy.eviction.thresholds import is_critical
+from podslice.policy.eviction import is_critical
 from podslice.policy.unit_properties import settle, weight
 
 _CAP_STEP_BYTES = 2**20

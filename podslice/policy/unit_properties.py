@@ -55,7 +55,7 @@ from podslice.policy.convert import (
     unbounded_weight,
     weight_from_shares,
 )
-from podslice.policy.eviction.thresholds import is_critical
+from podslice.policy.eviction import is_critical
 
 _PIDS_LEAST, _PIDS_MOST = 128, 16_384
 """The range of the limit in Kubernetes.

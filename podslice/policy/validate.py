@@ -70,8 +70,7 @@ def validate(
     overhead = f"{pod.spec_where}.overhead"
     found += _validate_memory(pod.overhead, overhead, page_size)
     found += _validate_fraction(pod.overhead, EPHEMERAL_STORAGE, overhead)
-    found += _validate_helpers(pod)
-    found += _validate_volumes(pod, page_size)
+    found += _validate_parts(pod, page_size)
     if pod.where:
         found = [replace(each, where=f"{pod.where}: {each.where}") for each in found]
     return found
@@ -103,8 +102,8 @@ def _validate_resources(
     yield from _validate_typos(stated, where, page_size, capacity)
 
 
-def _validate_helpers(pod: Pod) -> Iterator[Problem]:
-    """Return the problem of a container in the scope of the pod's helpers."""
+def _validate_parts(pod: Pod, page_size: int) -> Iterator[Problem]:
+    """Return the problems of a container in the scope of the pod's helpers, and of small volumes."""
     for container in pod.containers:
         if pod.overhead and container.name == OVERHEAD:
             yield Problem(
@@ -113,8 +112,6 @@ def _validate_helpers(pod: Pod) -> Iterator[Problem]:
                 hint="give the container another name",
             )
 
-
-def _validate_volumes(pod: Pod, page_size: int) -> Iterator[Problem]:
     for volume in pod.volumes:
         if volume.size_bytes and volume.size_bytes < page_size:
             yield Problem(

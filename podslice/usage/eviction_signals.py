@@ -18,7 +18,7 @@ from podslice.kernel.host import (
 )
 from podslice.model.node import Allocation
 from podslice.model.resources import MEMORY
-from podslice.policy.eviction.thresholds import PodUsage, SignalObservation
+from podslice.policy.eviction import PodUsage, SignalObservation
 
 
 def observe_signals(

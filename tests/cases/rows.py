@@ -19,7 +19,7 @@ from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, Qos
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import Resources, format_amount
-from podslice.policy.eviction.thresholds import EvictionThreshold, PodUsage, SignalObservation
+from podslice.policy.eviction import EvictionThreshold, PodUsage, SignalObservation
 
 HERE = Path(__file__).parent
 

@@ -43,7 +43,7 @@ from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_
 from podslice.policy.cpu_sharing import share_cpu
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire, finish, is_initializing, pending
-from podslice.policy.eviction.thresholds import (
+from podslice.policy.eviction import (
     Pressures,
     by_urgency,
     choose,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from podslice.errors import InputError, Problem, invalid, quote
-from podslice.inputs.kubelet.kubelet_files import read_document
+from podslice.inputs.kubelet.kubelet_files import mapping_of, read_document
 from podslice.inputs.options.config_files import make_config, restore
 from podslice.inputs.options.values import read_boolean
 from podslice.inputs.readers import read_int
@@ -69,10 +69,10 @@ def read_settings(
     fields, is_served = _read_document(data, where)
     problems: list[Problem] = []
     config = _read_config(fields, where, problems)
-    gates = _mapping(fields, "featureGates")
+    gates = mapping_of(fields, "featureGates")
     pids = _read(fields, "podPidsLimit", read_int, where, problems)
     kills_one = _read(fields, "singleProcessOOMKill", read_boolean, where, problems)
-    swap = _mapping(fields, "memorySwap").get("swapBehavior")
+    swap = mapping_of(fields, "memorySwap").get("swapBehavior")
     if problems:
         raise InputError(problems)
     return KubeletSettings(
@@ -95,7 +95,7 @@ def read_settings(
         ignored_thresholds=tuple(
             sorted(
                 signal
-                for signal, value in _mapping(fields, "evictionHard").items()
+                for signal, value in mapping_of(fields, "evictionHard").items()
                 if value in _IGNORED and signal in _OF_CONTROL_GROUPS
             )
         ),
@@ -165,11 +165,6 @@ def _merged(fields: Mapping[str, Any], key: str) -> object:
         }
         return {**defaults, **value}
     return value
-
-
-def _mapping(fields: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = fields.get(key)
-    return found if isinstance(found, dict) else {}
 
 
 def _read(

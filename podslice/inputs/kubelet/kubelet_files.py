@@ -49,6 +49,12 @@ def read_authority(path: Path, option: str) -> str:
     return text
 
 
+def mapping_of(fields: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the mapping in a field; one of another type counts as not stated."""
+    found = fields.get(key)
+    return found if isinstance(found, dict) else {}
+
+
 def read_document(data: bytes, where: str) -> object:
     """Return the only document of a text; None if there is not exactly one.
 
@@ -105,8 +111,7 @@ def _named(
     entries = document.get(key)
     for each in entries if isinstance(entries, list) else ():
         if isinstance(each, dict) and name is not None and each.get("name") == name:
-            found = each.get(part)
-            return found if isinstance(found, dict) else {}
+            return mapping_of(each, part)
     shown = quote(name) if isinstance(name, str) else "none"
     hint = "set current-context, and the context's cluster and user"
     raise invalid(f"there is no {part} named {shown}", hint, where=f"{where}: {key}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from podslice.errors import InputError, Problem, Severity, invalid, quote
 from podslice.inputs.budget import Budget, Exhausted
+from podslice.inputs.kubelet.kubelet_files import mapping_of
 from podslice.inputs.limits import OBJECT_BYTES_MAX
 from podslice.inputs.manifest.load import LoadedPods, load_pods, load_text
 from podslice.inputs.scalars import extend_path
@@ -138,7 +139,7 @@ def _of_several_nodes(
     stated: Sequence[tuple[Pod, Mapping[str, Any]]],
 ) -> Iterator[Problem]:
     """Yield the problem of a list with the pods of more than one node."""
-    stated_names = (_mapping(value, "spec").get("nodeName") for _, value in stated)
+    stated_names = (mapping_of(value, "spec").get("nodeName") for _, value in stated)
     names = sorted({each for each in stated_names if isinstance(each, str) and each})
     if len(names) > 1:
         shown = ", ".join(map(quote, names[:_NODES_SHOWN]))
@@ -161,7 +162,7 @@ def _stated(loaded: LoadedPods) -> list[tuple[Pod, Mapping[str, Any]]]:
 
 
 def _has_uid(value: Mapping[str, Any]) -> bool:
-    return bool(_mapping(value, "metadata").get("uid"))
+    return bool(mapping_of(value, "metadata").get("uid"))
 
 
 def _items(value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -175,24 +176,19 @@ def _items(value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield from _items(item, extend_path(extend_path(path, "items"), index))
 
 
-def _mapping(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = value.get(key)
-    return found if isinstance(found, dict) else {}
-
-
 def _entries(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     found = value.get(key)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def _read_pod(pod: Pod, stated: Mapping[str, Any]) -> KubeletPod:
-    status, metadata = _mapping(stated, "status"), _mapping(stated, "metadata")
+    status, metadata = mapping_of(stated, "status"), mapping_of(stated, "metadata")
     phase = status.get("phase")
     conditions = _entries(status, "conditions")
     return KubeletPod(
         pod=pod,
-        has_own_level=bool(pod.resources) and not _mapping(stated, "spec").get("resources"),
-        has_runtime_class=bool(_mapping(stated, "spec").get("runtimeClassName")),
+        has_own_level=bool(pod.resources) and not mapping_of(stated, "spec").get("resources"),
+        has_runtime_class=bool(mapping_of(stated, "spec").get("runtimeClassName")),
         qos=_CLASSES.get(str(status.get("qosClass"))),
         is_running=phase in {None, "Running"} and not metadata.get("deletionTimestamp"),
         is_terminal=phase in _TERMINAL,
@@ -206,7 +202,7 @@ def _read_pod(pod: Pod, stated: Mapping[str, Any]) -> KubeletPod:
 
 def _mirrored_uid(stated: Mapping[str, Any]) -> str | None:
     """Return the uid of the static pod that a pod shows; None if it shows none."""
-    found = _mapping(_mapping(stated, "metadata"), "annotations").get(_MIRROR)
+    found = mapping_of(mapping_of(stated, "metadata"), "annotations").get(_MIRROR)
     return found if isinstance(found, str) and is_uid(found) else None
 
 
@@ -216,7 +212,7 @@ def _scopes(status: Mapping[str, Any]) -> Iterator[tuple[str, UnitName]]:
         for each in _entries(status, key):
             scheme, _, id_ = str(each.get("containerID", "")).partition("://")
             name = UnitName(f"{_PREFIXES.get(scheme, scheme)}-{id_}.scope")
-            is_running = "running" in _mapping(each, "state")
+            is_running = "running" in mapping_of(each, "state")
             if is_running and scheme in _PREFIXES and is_unit_name(name):
                 yield str(each.get("name", "")), name
 

@@ -10,7 +10,7 @@ from podslice.model.event import Kind
 from podslice.model.node_state import Condition
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import allocate
-from podslice.policy.eviction.thresholds import SignalObservation, eviction_thresholds
+from podslice.policy.eviction import SignalObservation, eviction_thresholds
 from podslice.policy.recommendation import only_amounts, recommend
 from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats, VolumeStats
 from tests.cases.usage_rows import to_history

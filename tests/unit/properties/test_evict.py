@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from podslice.model.config import Config
 from podslice.policy.allocatable import threshold_amount
-from podslice.policy.eviction.thresholds import (
+from podslice.policy.eviction import (
     CONDITION_OF_SIGNAL,
     CRITICAL_PRIORITY,
     RESOURCE_OF_SIGNAL,

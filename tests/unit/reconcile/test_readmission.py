@@ -9,7 +9,7 @@ import pytest
 from podslice.errors import InputError
 from podslice.kernel.proc import read_process
 from podslice.model.node_state import AgentState, Condition, Eviction
-from podslice.policy.eviction.thresholds import CRITICAL_PRIORITY
+from podslice.policy.eviction import CRITICAL_PRIORITY
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete

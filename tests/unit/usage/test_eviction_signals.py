@@ -4,7 +4,7 @@ import pytest
 
 from podslice.kernel.cgroup import CgroupFs, Sample
 from podslice.model.node import Allocation
-from podslice.policy.eviction.thresholds import PodUsage, SignalObservation
+from podslice.policy.eviction import PodUsage, SignalObservation
 from podslice.usage.eviction_signals import observe_signals, pod_usage
 from tests.unit.builders import amounts, make_files
 

@@ -4,7 +4,7 @@ from podslice.model.config import Config, Threshold
 from podslice.model.node import Node
 from podslice.model.resources import Resources
 from podslice.policy.decide import decide
-from podslice.policy.eviction.thresholds import (
+from podslice.policy.eviction import (
     PodUsage,
     choose,
     eviction_thresholds,

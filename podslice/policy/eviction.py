@@ -1,6 +1,6 @@
-"""Eviction thresholds, and the order in which pods are evicted.
+"""Eviction: thresholds, the pressure on the node, and the order in which pods are evicted.
 
-Pure: the caller passes the observations and the time, and stops the pods.
+Pure: the caller passes the observations and the time of a monotonic clock, and stops the pods.
 """
 
 from __future__ import annotations
@@ -123,22 +123,16 @@ def thresholds_met(
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, thresholdsMet, and eviction_manager.go,
     synchronize.
     """
-    met_before = set(before)
-    return tuple(
-        each
-        for each in thresholds
-        if each.signal in observations
-        and _is_met(each, observations[each.signal], recovering=each in met_before)
-    )
-
-
-def _is_met(
-    threshold: EvictionThreshold, observation: SignalObservation, *, recovering: bool
-) -> bool:
-    wanted = threshold_amount(threshold.value, observation.capacity)
-    if recovering and threshold.minimum_reclaim is not None:
-        wanted += threshold_amount(threshold.minimum_reclaim, observation.capacity)
-    return observation.available < wanted
+    met_before, found = set(before), []
+    for each in thresholds:
+        if (observation := observations.get(each.signal)) is None:
+            continue
+        wanted = threshold_amount(each.value, observation.capacity)
+        if each in met_before and each.minimum_reclaim is not None:
+            wanted += threshold_amount(each.minimum_reclaim, observation.capacity)
+        if observation.available < wanted:
+            found.append(each)
+    return tuple(found)
 
 
 def past_grace(
@@ -343,16 +337,13 @@ def candidates(
     Never a critical pod, nor a Guaranteed one for memory that it requested, nor a pod that uses
     nothing of the resource, nor for a tier a pod of another one.
     """
+    is_memory = RESOURCE_OF_SIGNAL[signal] == MEMORY
     for candidate in rank(signal, (pod for pod in pods if concerns(signal, pod)), usage):
-        if _is_eligible(signal, candidate.decision, usage):
+        pod = candidate.decision
+        is_requested = is_memory and pod.qos is Qos.GUARANTEED
+        used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
+        if used > (pod.requests[MEMORY] if is_requested else 0):
             yield candidate
-
-
-def _is_eligible(signal: str, pod: PodDecision, usage: Mapping[str, PodUsage]) -> bool:
-    used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
-    if RESOURCE_OF_SIGNAL[signal] == MEMORY and pod.qos is Qos.GUARANTEED:
-        return used > pod.requests[MEMORY]
-    return used > 0
 
 
 def next_poll_usec(

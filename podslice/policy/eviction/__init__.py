@@ -1,1 +1,0 @@
-"""Eviction: thresholds, pressure, and the order in which pods are evicted."""

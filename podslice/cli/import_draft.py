@@ -12,8 +12,7 @@ from podslice.model.config import Config
 from podslice.model.grammar import LABEL_MAX
 from podslice.model.properties import CPU_WEIGHT, OOM_SCORE_ADJ
 from podslice.policy.convert import MAX_WEIGHT
-from podslice.policy.present_settings import PresentSettings, SettingKind, import_pod
-from podslice.policy.proposal import StatedAmount
+from podslice.policy.present_settings import PresentSettings, SettingKind, StatedAmount, import_pod
 
 _DEFAULT_NAME = "main"
 DEFAULT_WEIGHT = 100

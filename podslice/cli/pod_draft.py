@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from podslice.errors import Problem
     from podslice.model.config import Config
     from podslice.model.desired import PodDecision
-    from podslice.policy.proposal import PresentUse
+    from podslice.policy.present_settings import PresentUse
 
 _YOUNG_SEC = 600
 """Before that the use of a program is not yet typical."""

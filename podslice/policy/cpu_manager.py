@@ -1,9 +1,13 @@
-"""The CPU manager of a node: which CPUs it gives to pods, and to which pods."""
+"""The CPU manager of a node: which CPUs each pod has, its own ones or the pool that all others share.
+
+No file records an assignment: the CPUs that a unit has are its own as long as they can be.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from podslice.errors import Problem
 from podslice.model.config import (
@@ -12,6 +16,7 @@ from podslice.model.config import (
     CpuManagerPolicy,
     CpusetPartition,
     ExclusiveFor,
+    TopologyManagerPolicy,
     TopologyManagerScope,
 )
 from podslice.model.cpu_list import format_cpus, parse_cpus
@@ -19,8 +24,14 @@ from podslice.model.cpu_topology import Cpus, CpuTopology, regular_topology
 from podslice.model.desired import ContainerDecision, Desired, PodDecision, Refusal
 from podslice.model.naming import HOST_SLICES, Tree
 from podslice.model.node import Node
-from podslice.model.pod import Qos
-from podslice.model.properties import ALLOWED_CPUS, ALLOWED_MEMORY_NODES, PARTITION, PARTITION_ROOT
+from podslice.model.pod import ContainerKind, Qos
+from podslice.model.properties import (
+    ALLOWED_CPUS,
+    ALLOWED_MEMORY_NODES,
+    PARTITION,
+    PARTITION_ISOLATED,
+    PARTITION_ROOT,
+)
 from podslice.model.resources import CPU, total
 from podslice.model.unit import (
     DesiredUnit,
@@ -31,17 +42,430 @@ from podslice.model.unit import (
     parent_slice,
 )
 from podslice.policy.allocatable import reserved_for_system
-from podslice.policy.cpu_assignment import CpuOptions, assign_cpus, without_own_cpus
-from podslice.policy.cpu_pools import (
-    NO_POOLS,
-    AllowedCpus,
-    CpuManager,
-    CpuPools,
-    HeldCpus,
-    allowed_cpus,
-    pool_cpus,
+from podslice.policy.cpu_assignment import (
+    NOT_ENOUGH,
+    CpuClaim,
+    CpuOptions,
+    CpuRefusal,
+    align_cpus,
+    assign_cpus,
+    claim_cpus,
+    numa_nodes_of,
+    without_own_cpus,
 )
 from podslice.policy.decide import decide, units_of
+
+_NONE: Cpus = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuManager:
+    """The CPUs of a node, and how they are given to pods."""
+
+    topology: CpuTopology
+    reserved: Cpus
+    """The CPUs that no pod has for itself."""
+    options: CpuOptions = field(default_factory=CpuOptions)
+    is_strict: bool = False
+    """`strict-cpu-reservation`: other pods do not run on the reserved CPUs either."""
+    alignment: TopologyManagerPolicy = TopologyManagerPolicy.NONE
+    """The NUMA nodes of a pod's or container's own CPUs; its memory follows them."""
+    aligns_pods: bool = False
+    """Whether all containers of a pod are on the same NUMA nodes."""
+    for_host: bool = False
+    """`exclusive-for` host: `system.slice` and `user.slice` do not run on the CPUs of pods."""
+    isolates: bool = False
+    """`cpuset-partition` isolated: the kernel keeps the host off the CPUs of all pods."""
+
+    @property
+    def is_aligning(self) -> bool:
+        """Return whether NUMA nodes count."""
+        return self.alignment is not TopologyManagerPolicy.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodCpus:
+    """The CPUs that a pod has for itself."""
+
+    pod: Cpus
+    """All of them."""
+    containers: Mapping[str, Cpus]
+    """Those of the containers with CPUs of their own, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldCpus:
+    """The CPUs that units have now."""
+
+    units: Mapping[UnitName, Cpus] = field(default_factory=dict)
+    """Those of the slices of pods and of the containers that run; one without limits is absent."""
+    shared: Cpus = _NONE
+    """Those of the tiers."""
+
+
+class PodAssignment(NamedTuple):
+    """Divides CPUs among the containers of a pod."""
+
+    manager: CpuManager
+    pod: PodDecision
+    claim: CpuClaim
+
+    def keep(self, held: HeldCpus, free: Cpus) -> PodCpus | None:
+        """Return what the pod's units have; None if it is not what the pod claims.
+
+        A slice whose pod has containers without CPUs of their own has the shared ones, too.
+        """
+        own = held.units.get(self.pod.slice, _NONE)
+        if not self.claim.pod and self._sharing:
+            own -= held.shared
+        if len(own) != self._count or not own <= free:
+            return None
+        divided = self._divide(own, held.units, self._inside)
+        return None if isinstance(divided, CpuRefusal) else PodCpus(pod=own, containers=divided)
+
+    def assign(self, free: Cpus) -> PodCpus | CpuRefusal:
+        """Return CPUs among the free ones, or why there are none."""
+        policy = self.manager.alignment
+        if self.claim.pod or self.manager.aligns_pods:
+            found = self._take(self._count, free, policy)
+            if isinstance(found, CpuRefusal):
+                return found
+            free, policy = found, self._inside
+        divided = self._divide(free, {}, policy)
+        if isinstance(divided, CpuRefusal):
+            return divided
+        own = free if self.claim.pod else _union(divided.values())
+        return PodCpus(pod=own, containers=divided)
+
+    @property
+    def _count(self) -> int:
+        """Return the number of CPUs of the whole pod: init containers use those of later ones."""
+        # Source: Kubernetes, policy_static.go, podGuaranteedCPUs; KEP-753, "Resources calculation
+        # for scheduling and pod admission".
+        alone = lasting = 0
+        for each in self._claiming:
+            count = self.claim.containers[each.name]
+            if each.kind is ContainerKind.INIT:
+                alone = max(alone, lasting + count)
+            else:
+                lasting += count
+        return self.claim.pod or max(alone, lasting)
+
+    @property
+    def _claiming(self) -> Sequence[ContainerDecision]:
+        """Return the containers with exclusive CPUs in the order in which they start."""
+        claiming = [each for each in self.pod.containers if each.name in self.claim.containers]
+        return sorted(claiming, key=lambda each: each.kind is ContainerKind.APP)
+
+    @property
+    def _sharing(self) -> tuple[ContainerDecision, ...]:
+        """Return what has no CPUs of its own."""
+        return tuple(each for each in self.pod.scopes if each.name not in self.claim.containers)
+
+    @property
+    def _inside(self) -> TopologyManagerPolicy:
+        """Return the policy for the containers of a pod whose CPUs were accepted."""
+        is_aligning = self.manager.is_aligning
+        return TopologyManagerPolicy.BEST_EFFORT if is_aligning else TopologyManagerPolicy.NONE
+
+    def _take(
+        self, count: int, free: Cpus, policy: TopologyManagerPolicy, reused: Cpus = _NONE
+    ) -> Cpus | CpuRefusal:
+        topology, options = self.manager.topology, self.manager.options
+        return align_cpus(topology, count, free=free, options=options, policy=policy, reused=reused)
+
+    def _divide(
+        self, free: Cpus, held: Mapping[UnitName, Cpus], policy: TopologyManagerPolicy
+    ) -> Mapping[str, Cpus] | CpuRefusal:
+        """Return the CPUs of each container with CPUs of its own; they keep those that are held.
+
+        Containers get CPUs in the order in which they start. An init container leaves its CPUs to
+        those that start after it.
+        """
+        # Source: Kubernetes, policy_static.go, updateCPUsToReuse, allocateCPUs, AllocatePod.
+        kept = dict(self._keep_containers(held, free))
+        divided: dict[str, Cpus] = {}
+        lasting = used = _NONE
+        for each in self._claiming:
+            is_init = each.kind is ContainerKind.INIT
+            found: Cpus | CpuRefusal | None = kept.pop(each.name, None)
+            if found is None:
+                usable = free - lasting if is_init else free - lasting - _union(kept.values())
+                count = self.claim.containers[each.name]
+                found = self._take(count, usable, policy, reused=used & usable)
+            if isinstance(found, CpuRefusal):
+                return found
+            used |= found
+            if not is_init:
+                divided[each.name] = found
+                lasting |= found
+        is_sharing = any(each.kind is not ContainerKind.INIT for each in self._sharing)
+        if self.claim.pod and is_sharing and not free - lasting:
+            message = (
+                "its containers request all CPUs of the pod level, and others need a part of it"
+            )
+            return CpuRefusal(reason=NOT_ENOUGH, message=message)
+        return self._add_inits(divided, free if self.claim.pod else used)
+
+    def _add_inits(
+        self, lasting: Mapping[str, Cpus], usable: Cpus
+    ) -> Mapping[str, Cpus] | CpuRefusal:
+        """Return the CPUs of all containers: init containers have some of the pod's CPUs.
+
+        They depend on nothing else, so that they are the same the next time. Some usable CPUs are
+        left over if init containers and later ones chose different CPUs: the kubelet then gives the
+        pod more than it requests.
+        """
+        # Source: kubernetes#112228, "Static CPU Manager can fail with UnexpectedAdmissionError".
+        own = _union(lasting.values())
+        more = self._take(max(self._count - len(own), 0), usable - own, self._inside)
+        if isinstance(more, CpuRefusal):
+            return more
+        divided = dict(lasting)
+        free = own | more
+        for each in self._claiming:
+            if each.kind is ContainerKind.INIT:
+                found = self._take(self.claim.containers[each.name], free, self._inside)
+                if isinstance(found, CpuRefusal):
+                    return found
+                divided[each.name] = found
+            else:
+                free -= lasting[each.name]
+        return divided
+
+    def _keep_containers(
+        self, held: Mapping[UnitName, Cpus], free: Cpus
+    ) -> Iterator[tuple[str, Cpus]]:
+        """Yield the containers that run with CPUs which they can keep, whatever others need."""
+        for each in self._claiming:
+            now = held.get(each.scope, _NONE)
+            is_lasting = each.kind is not ContainerKind.INIT
+            if is_lasting and len(now) == self.claim.containers[each.name] and now <= free:
+                free -= now
+                yield each.name, now
+
+
+class AllowedCpus(NamedTuple):
+    """The CPUs that a unit may use."""
+
+    cpus: Cpus
+    why: str
+    memory_nodes: frozenset[int] = frozenset()
+    """The NUMA nodes of its memory; empty for all."""
+    partition: str = ""
+    """The kind of its partition in the kernel; empty if it is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuPools:
+    """The CPUs of all pods."""
+
+    shared: Cpus
+    """Those of the pods and containers without CPUs of their own."""
+    host: Cpus = _NONE
+    """Those of `system.slice` and `user.slice`; none if they have all."""
+    partition: Cpus = _NONE
+    """Those of all pods, where these are a partition of the kernel; none if they are not."""
+    pods: Mapping[str, PodCpus]
+    """By key."""
+    numa_nodes: Mapping[int, Cpus] = field(default_factory=dict)
+    """The NUMA nodes where memory follows a pod's own CPUs; none without a topology manager."""
+    refused: tuple[Refusal, ...] = ()
+    lacking: tuple[Refusal, ...] = ()
+    """The pods in force that cannot have the CPUs which they claim: they use the shared ones."""
+    available: Cpus | None = None
+    """The shared CPUs that are not reserved; None without a CPU manager."""
+
+
+NO_POOLS = CpuPools(shared=_NONE, pods={})
+"""Without a CPU manager all pods have all CPUs."""
+
+
+def pool_cpus(
+    manager: CpuManager,
+    in_force: Sequence[PodDecision],
+    candidates: Sequence[PodDecision],
+    held: HeldCpus,
+) -> CpuPools:
+    """Assign CPUs to the pods in force, then to the candidates by priority, then in their order.
+
+    A candidate replaces the pod of its name; one that is refused leaves it as it is. What one
+    candidate releases is available to all. A pod keeps what it holds.
+
+    Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, Allocate, RemoveContainer.
+    """
+    pools = _Pools(manager, held)
+    for pod in in_force:
+        pools.keep(pod)
+    for pod in sorted(in_force, key=_priority):
+        pools.supply(pod)
+    before = {pod.pod.key for pod in in_force}
+    refused = _replace_all(pools, sorted(candidates, key=_priority), before)
+    return CpuPools(
+        shared=pools.shared,
+        host=pools.host,
+        partition=pools.partition,
+        pods=pools.pods,
+        numa_nodes=manager.topology.numa_nodes if manager.is_aligning else {},
+        refused=_refusals(refused),
+        lacking=_refusals(pools.lacking),
+        available=pools.shared - manager.reserved,
+    )
+
+
+def _replace_all(
+    pools: _Pools, waiting: list[PodDecision], before: Container[str]
+) -> Mapping[str, CpuRefusal]:
+    """Replace pods until no candidate has released CPUs; return why the others are refused."""
+    refused: dict[str, CpuRefusal] = {}
+    has_more = True
+    while has_more:
+        tried, waiting, has_more = waiting, [], False
+        for pod in tried:
+            why = pools.replace(pod)
+            if why is None:
+                has_more = has_more or pod.pod.key in before
+                refused.pop(pod.pod.key, None)
+            else:
+                waiting.append(pod)
+                refused[pod.pod.key] = why
+    return refused
+
+
+def allowed_cpus(pools: CpuPools, pod: PodDecision) -> Mapping[UnitName, AllowedCpus]:
+    """Return the CPUs of a pod's slice and of its containers, where these differ from the slice's.
+
+    A pod in a tier has those of its tier. The slice of a pod is limited as well, since processes can
+    be in it without being in a container; the kubelet limits containers only.
+    """
+    own = pools.pods.get(pod.pod.key)
+    shared = AllowedCpus(cpus=pools.shared, why="the CPUs that no pod has for itself")
+    if own is None:
+        return {pod.slice: shared} if pod.qos is Qos.GUARANTEED else {}
+    without = ", without system.slice and user.slice" if pools.host else ""
+    allowed: dict[UnitName, AllowedCpus] = {}
+    if claim_cpus(pod.pod, pod.qos).pod:
+        why = f"the pod's own{without}: its level requests whole CPUs"
+        allowed[pod.slice] = _isolated(_own(pools, own.pod, why), pools)
+        # the containers with CPUs of their own that run together
+        lasting = (each.name for each in pod.containers if each.kind is not ContainerKind.INIT)
+        rest = own.pod - _union(own.containers.get(name, _NONE) for name in lasting)
+        shared = AllowedCpus(cpus=rest or own.pod, why="the rest of the pod's own CPUs")
+    elif len(own.containers) == len(pod.scopes):
+        why = f"the pod's own{without}: all containers request whole CPUs"
+        allowed[pod.slice] = _isolated(_own(pools, own.pod, why), pools)
+    else:
+        why = "the pod's own, and those that no pod has for itself"
+        allowed[pod.slice] = AllowedCpus(cpus=own.pod | pools.shared, why=why)
+    for each in pod.scopes:
+        cpus = own.containers.get(each.name)
+        if cpus is not None:
+            why = f"its own{without}: it requests whole CPUs"
+            allowed[each.scope] = _own(pools, cpus, why)
+        elif shared.cpus != allowed[pod.slice].cpus:
+            allowed[each.scope] = shared
+    return allowed
+
+
+def _own(pools: CpuPools, cpus: Cpus, why: str) -> AllowedCpus:
+    """Return CPUs of one's own with their memory, which is not limited if they are on all nodes."""
+    nodes = numa_nodes_of(pools.numa_nodes, cpus)
+    is_limit = nodes != pools.numa_nodes.keys()
+    return AllowedCpus(cpus=cpus, why=why, memory_nodes=nodes if is_limit else frozenset())
+
+
+def _isolated(own: AllowedCpus, pools: CpuPools) -> AllowedCpus:
+    return own._replace(partition=PARTITION_ISOLATED if pools.partition else "")
+
+
+def _priority(pod: PodDecision) -> int:
+    return -pod.pod.priority
+
+
+def _refusals(refused: Mapping[str, CpuRefusal]) -> tuple[Refusal, ...]:
+    return tuple(Refusal(key, why.reason, why.message) for key, why in sorted(refused.items()))
+
+
+class _Pools:
+    """The CPUs of the pods so far."""
+
+    def __init__(self, manager: CpuManager, held: HeldCpus) -> None:
+        self._manager = manager
+        self._held = held
+        self.pods: dict[str, PodCpus] = {}
+        self.lacking: dict[str, CpuRefusal] = {}
+
+    @property
+    def _exclusive(self) -> Cpus:
+        return _union(each.pod for each in self.pods.values())
+
+    @property
+    def _free(self) -> Cpus:
+        return self._manager.topology.all - self._manager.reserved - self._exclusive
+
+    @property
+    def shared(self) -> Cpus:
+        """Return the CPUs that no pod has for itself."""
+        kept = self._manager.reserved if self._manager.is_strict else _NONE
+        return self._manager.topology.all - kept - self._exclusive
+
+    @property
+    def host(self) -> Cpus:
+        """Return the CPUs of the host's own slices; system daemons may use the reserved ones."""
+        limits = self._manager.for_host and bool(self.pods)
+        return self._manager.topology.all - self._exclusive if limits else _NONE
+
+    @property
+    def partition(self) -> Cpus:
+        """Return the CPUs of all pods if some have CPUs of their own that are to be isolated."""
+        isolates = self._manager.isolates and bool(self.pods)
+        return self._manager.topology.all - self._manager.reserved if isolates else _NONE
+
+    def keep(self, pod: PodDecision) -> None:
+        """Give a pod what its units have now, if it is what the pod claims and no other pod has it."""
+        claim = claim_cpus(pod.pod, pod.qos)
+        if not claim:
+            return
+        assignment = PodAssignment(self._manager, pod, claim)
+        if (kept := assignment.keep(self._held, self._free)) is not None:
+            self.pods[pod.pod.key] = kept
+
+    def supply(self, pod: PodDecision) -> None:
+        """Assign CPUs to a pod in force that has none."""
+        if pod.pod.key not in self.pods and (why := self._assign(pod)):
+            self.lacking[pod.pod.key] = why
+
+    def replace(self, pod: PodDecision) -> CpuRefusal | None:
+        """Assign CPUs to a candidate in place of the pod of its name, or return why not."""
+        key = pod.pod.key
+        released, lacked = self.pods.pop(key, None), self.lacking.pop(key, None)
+        self.keep(pod)
+        why = None if key in self.pods else self._assign(pod)
+        if why is not None:
+            if released is not None:
+                self.pods[key] = released
+            if lacked is not None:
+                self.lacking[key] = lacked
+        return why
+
+    def _assign(self, pod: PodDecision) -> CpuRefusal | None:
+        claim = claim_cpus(pod.pod, pod.qos)
+        if not claim:
+            return None
+        assignment = PodAssignment(manager=self._manager, pod=pod, claim=claim)
+        found = assignment.assign(self._free)
+        if isinstance(found, CpuRefusal):
+            return found
+        if found.pod >= self.shared:
+            message = f"requested CPUs: {len(found.pod)}; none would remain for other pods"
+            return CpuRefusal(reason=NOT_ENOUGH, message=message)
+        self.pods[pod.pod.key] = found
+        return None
+
+
+def _union(parts: Iterable[Cpus]) -> Cpus:
+    return _NONE.union(*parts)
+
 
 _NAMES = frozenset({ALLOWED_CPUS, ALLOWED_MEMORY_NODES, PARTITION})
 _WHY_NODES = "the NUMA nodes of its own CPUs"

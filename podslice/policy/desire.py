@@ -32,6 +32,8 @@ from podslice.model.unit import (
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
 from podslice.policy.cpu_manager import (
+    NO_POOLS,
+    CpuPools,
     assign,
     fit_quota,
     host_units,
@@ -39,7 +41,6 @@ from podslice.policy.cpu_manager import (
     with_partition,
     with_shared,
 )
-from podslice.policy.cpu_pools import NO_POOLS, CpuPools
 from podslice.policy.decide import decide
 from podslice.policy.tiers import protection, tier_properties
 from podslice.policy.unit_properties import cpu_weight, memory_limit, memory_request, settle

@@ -10,7 +10,7 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import descendants, process_name, read_process, read_process_use
 from podslice.kernel.text import read_value, split_words
 from podslice.model.unit import ObservedUnit
-from podslice.policy.proposal import PresentUse
+from podslice.policy.present_settings import PresentUse
 
 _TICKS_PER_SEC = os.sysconf("SC_CLK_TCK")
 

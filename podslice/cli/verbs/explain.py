@@ -26,8 +26,8 @@ from podslice.model.node import Node
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.compare import compare_rules
 from podslice.policy.cpu_manager import lack_cpus
+from podslice.policy.decide import unmounted
 from podslice.policy.desire import desire
-from podslice.policy.volumes import unmounted
 
 if TYPE_CHECKING:
     from podslice.inputs.manifest.load import LoadedPods

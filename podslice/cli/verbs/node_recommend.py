@@ -24,7 +24,7 @@ from podslice.model.quantity import about_bytes, format_milli
 from podslice.model.resources import CPU, MEMORY, format_amount, rounded_up
 from podslice.model.usage_history import PodHistory
 from podslice.policy.allocatable import reserved_for_system
-from podslice.policy.proposal import format_age
+from podslice.policy.present_settings import format_age
 from podslice.policy.providers import by_provider
 from podslice.policy.recommendation import (
     SliceUsage,

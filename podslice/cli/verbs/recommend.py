@@ -35,7 +35,7 @@ from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amo
 from podslice.model.usage_history import PodHistory
 from podslice.policy.aggregate import aggregate, default_pod
 from podslice.policy.decide import decide
-from podslice.policy.proposal import StatedAmount
+from podslice.policy.present_settings import StatedAmount
 from podslice.policy.recommendation import PodRecommendation, recommend_pod
 from podslice.policy.usage_samples import is_expired
 from podslice.usage.prometheus_history import PrometheusApi

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from podslice.cli.views.documents import Document
     from podslice.model.desired import PodDecision
     from podslice.model.manager import Manager
-    from podslice.policy.present_settings import PresentSettings
-    from podslice.policy.proposal import PresentUse
+    from podslice.policy.present_settings import PresentSettings, PresentUse
 
 
 class Mover(StrEnum):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from podslice.model.properties import CPU_WEIGHT, annotation_key
 from podslice.model.quantity import format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY
-from podslice.policy.proposal import (
+from podslice.policy.present_settings import (
     NOT_RESERVED,
     StatedAmount,
     at_least,
@@ -21,7 +21,7 @@ from podslice.policy.proposal import (
 )
 
 if TYPE_CHECKING:
-    from podslice.policy.proposal import PresentUse, ProposedAmounts
+    from podslice.policy.present_settings import PresentUse, ProposedAmounts
 
 _COLUMN_MAX = 34
 """Where comments start at most; after a longer line they follow at once."""

@@ -10,7 +10,7 @@ from podslice.cli.views.layout import Column, Shorten, fold, table
 from podslice.cli.views.style import Role, Styled
 from podslice.model.pod import Qos
 from podslice.model.resources import CPU, MEMORY, format_amount, format_amounts
-from podslice.policy.proposal import format_age
+from podslice.policy.present_settings import format_age
 from podslice.policy.recommendation import Veto
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, MemoryVolume
 from podslice.model.resources import Resources
 from podslice.model.unit import UnitKind
-from podslice.policy.decide import decide
+from podslice.policy.decide import decide, unmounted
 from podslice.policy.desire import desire
-from podslice.policy.volumes import unmounted
 from tests.unit.policy.desired_worlds import (
     BESTEFFORT,
     BURSTABLE,

@@ -17,12 +17,12 @@ from podslice.policy.decide import decide
 from podslice.policy.present_settings import (
     PresentSetting,
     PresentSettings,
+    PresentUse,
     SettingKind,
     import_container,
     import_pod,
     settings_of,
 )
-from podslice.policy.proposal import PresentUse
 from tests.unit.builders import config, node
 from tests.unit.properties.strategies import COMPUTE, resources, some
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.policy.proposal import (
+from podslice.policy.present_settings import (
     PresentUse,
     StatedAmount,
     at_least,

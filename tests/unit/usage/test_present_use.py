@@ -6,7 +6,7 @@ import pytest
 
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import ObservedUnit, UnitName
-from podslice.policy.proposal import PresentUse
+from podslice.policy.present_settings import PresentUse
 from podslice.usage.present_use import process_use, unit_use
 from tests.unit.builders import make_files
 

@@ -8,7 +8,7 @@ import yaml
 from podslice.cli import container_imports, unit_imports
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import UnitName
-from podslice.policy.proposal import PresentUse
+from podslice.policy.present_settings import PresentUse
 from podslice.processes import podman_inspect
 from podslice.usage import present_use
 from tests.unit.builders import make_files

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from podslice.cli.views.new_manifest import NewContainer, NewPod, format_lines, make_document
 from podslice.model.unit import ObservedUnit, UnitName
-from podslice.policy.proposal import PresentUse, StatedAmount
+from podslice.policy.present_settings import PresentUse, StatedAmount
 from podslice.usage import present_use
 
 WEB = """\

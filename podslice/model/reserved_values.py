@@ -51,21 +51,15 @@ class ReservedValues:
     @property
     def unconfirmed(self) -> Unconfirmed | None:
         """Return the values that are not confirmed; None if there are none."""
-        tried = [
-            (unit, name, held.trial)
-            for unit, values in self.units.items()
-            for name, held in values.items()
-            if held.trial is not None
-        ]
-        if not tried:
-            return None
         old: dict[UnitName, dict[str, int | str]] = {}
         new: dict[UnitName, dict[str, int | str]] = {}
-        for unit, name, trial in tried:
-            old.setdefault(unit, {})[name] = trial.old
-            if trial.new is not None:
-                new.setdefault(unit, {})[name] = trial.new
-        return Unconfirmed(old=old, new=new, until_usec=self.until_usec)
+        for unit, values in self.units.items():
+            for name, held in values.items():
+                if held.trial is not None:
+                    old.setdefault(unit, {})[name] = held.trial.old
+                    if held.trial.new is not None:
+                        new.setdefault(unit, {})[name] = held.trial.new
+        return Unconfirmed(old=old, new=new, until_usec=self.until_usec) if old else None
 
     def confirmed(self) -> ReservedValues:
         """Return the same with every trial confirmed."""

@@ -335,8 +335,11 @@ def align_cpus(
     nodes = topology.numa_nodes
     if len(nodes) > NUMA_NODES_MAX:
         return CpuRefusal(reason=TOPOLOGY_AFFINITY, message=describe_too_many(len(nodes)))
+    # how many NUMA nodes have this number of CPUs when all of them are free
+    sizes = sorted(map(len, nodes.values()), reverse=True)
+    least = bisect_left([*accumulate(sizes)], count) + 1
     accepted = {
-        TopologyManagerPolicy.RESTRICTED: _least_nodes(topology, count),
+        TopologyManagerPolicy.RESTRICTED: least,
         TopologyManagerPolicy.SINGLE_NUMA_NODE: 1,
     }.get(policy, len(nodes))
     required = numa_nodes_of(nodes, reused)
@@ -372,12 +375,6 @@ def _combinations(nodes: Iterable[int], number_max: int) -> Iterator[frozenset[i
     for number in range(1, number_max + 1):
         chosen = sorted(combinations(sorted(nodes), number), key=lambda each: each[::-1])
         yield from map(frozenset, chosen)
-
-
-def _least_nodes(topology: CpuTopology, count: int) -> int:
-    """Return how many NUMA nodes have this number of CPUs when all of them are free."""
-    sizes = sorted(map(len, topology.numa_nodes.values()), reverse=True)
-    return bisect_left([*accumulate(sizes)], count) + 1
 
 
 def _name_nodes(nodes: frozenset[int]) -> str:

@@ -5,6 +5,7 @@ Source: Kubernetes v1.36, staging/src/k8s.io/api: core/v1, apps/v1, batch/v1.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -56,7 +57,7 @@ NetworkPolicy Node PersistentVolume PersistentVolumeClaim PodDisruptionBudget Pr
 ResourceQuota Role RoleBinding RuntimeClass Secret Service ServiceAccount StorageClass
 ValidatingWebhookConfiguration VerticalPodAutoscaler VolumeAttachment
 """
-IGNORED_KINDS = frozenset(_IGNORED.split())
+IGNORED_KINDS = frozenset(re.findall(r"\w+", _IGNORED))
 """Kinds that often accompany pods and mean nothing to a node."""
 
 PRIORITY_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
-from podslice.errors import Problem, quote, warning
+from podslice.errors import Problem, warning
 from podslice.inputs.manifest.kinds import WORKLOADS
 from podslice.inputs.scalars import Boolean, extend_path
 
@@ -112,15 +112,12 @@ class Refusals:
             name = f".{_plain(place)}"
             if place in self.unknown or any(name.endswith(f".{each}") for each in _WITHOUT_MEANING):
                 continue
-            self.refuse(place, *_reason(name))
+            reasons = (_REASONS[each] for each in _REASONS if name.endswith(f".{each}"))
+            self.refuse(place, *next(reasons, _NOT_KEPT))
 
     def add(self, problems: Iterable[Problem]) -> None:
         """Add the problems of types; their places have no file."""
         self.found += [each.within(self.where) for each in problems]
-
-
-def _reason(name: str) -> tuple[str, str]:
-    return next((_REASONS[each] for each in _REASONS if name.endswith(f".{each}")), _NOT_KEPT)
 
 
 def _unread(fields: BaseModel, raw: object, path: str) -> Iterator[str]:
@@ -168,14 +165,6 @@ def _short(path: str) -> str:
     """Return the shortest name by which a field can be ignored; it is never that of another one."""
     *_, parent, name = ["", *_plain(path).split(".")]
     return f"{parent}.{name}" if parent in ("postStart", "preStop", "emptyDir") else name
-
-
-def unused(ignored: frozenset[str], used: set[str]) -> list[Problem]:
-    """Return a problem for each field to ignore that no pod has refused."""
-    return [
-        Problem(where="--ignore", message=f"no field {quote(each)} was refused", hint="remove it")
-        for each in sorted(ignored - used)
-    ]
 
 
 # of updates, and of the connection with other objects of a cluster

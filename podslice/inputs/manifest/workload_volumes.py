@@ -264,15 +264,10 @@ def _sources(entry: VolumeSourceFields, path: str) -> Iterator[_Source]:
         yield _source("ConfigMap", entry.config_map, f"{path}.configMap")
     if entry.secret:
         yield _source("Secret", entry.secret, f"{path}.secret")
-    yield from _projected(entry.projected, f"{path}.projected")
-
-
-def _projected(fields: ProjectedFields | None, path: str) -> Iterator[_Source]:
-    """Yield the sources of a projected volume; a later file of the same path is valid."""
-    if fields is None:
-        return
+    # in a projected volume a later file of the same path is valid
+    fields = entry.projected or ProjectedFields()
     for index, each in enumerate(fields.sources or ()):
-        at = f"{path}.sources[{index}]"
+        at = f"{path}.projected.sources[{index}]"
         if each.config_map:
             yield _source("ConfigMap", each.config_map, f"{at}.configMap", fields.default_mode)
         if each.secret:

@@ -15,7 +15,7 @@ from podslice.inputs.manifest.workload_containers import (
     EnvironmentReader,
     SecurityReader,
 )
-from podslice.inputs.manifest.workload_fields import Refusals, owner_path, refuse_of_owner, unused
+from podslice.inputs.manifest.workload_fields import Refusals, owner_path, refuse_of_owner
 from podslice.inputs.manifest.workload_models import (
     DnsFields,
     PodSecurityFields,
@@ -75,7 +75,10 @@ def read_workloads(
         workloads[pod.key] = _read_spec(pod, spec, metadata, claims, refusals, objects)
         problems += refusals.found
         used |= refusals.used
-    problems += unused(ignored, used)
+    problems += [
+        Problem(where="--ignore", message=f"no field {quote(each)} was refused", hint="remove it")
+        for each in sorted(ignored - used)
+    ]
     return LoadedWorkloads(workloads=workloads, problems=tuple(dict.fromkeys(problems)))
 
 

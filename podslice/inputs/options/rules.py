@@ -54,7 +54,7 @@ def validate_config(
 
 def _problem(options: str, message: str, hint: str = "") -> Problem:
     """Return a problem of the first of some options, which depends on the others as well."""
-    keys = tuple(options.split())
+    keys = tuple(options.split(" "))
     return Problem(where=keys[0], message=message, hint=hint, keys=keys)
 
 

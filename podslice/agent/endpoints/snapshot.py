@@ -18,8 +18,6 @@ from podslice.model.node_state import Condition
 from podslice.model.pod_service import PodService
 from podslice.model.unit import Caps, Observed, PropertyValue
 from podslice.policy.eviction import EvictionThreshold, SignalObservation, eviction_thresholds
-from podslice.model.unit import PropertyValue
-from podslice.policy.eviction import EvictionThreshold, SignalObservation
 from podslice.policy.recommendation import RecommendedAmounts
 from podslice.reconcile.observe import control_group, tier_groups
 from podslice.usage.eviction_signals import observe_signals

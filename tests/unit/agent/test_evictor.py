@@ -14,7 +14,6 @@ from podslice.model.node_state import Condition
 from podslice.model.pod import Qos
 from podslice.policy.eviction import CRITICAL_PRIORITY
 from podslice.reconcile.assessment import Request
-from podslice.policy.eviction import CRITICAL_PRIORITY
 from podslice.reconcile.converge import apply
 from podslice.reconcile.guard import Guard
 from podslice.store import Store

@@ -12,10 +12,8 @@ from podslice.agent.usage_recorder import UsageRecorder
 from podslice.model.event import Kind
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import TransientUnit, UnitName, control_group_of
-from podslice.policy.recommendation import recommend_pod
-from podslice.policy.recommendation import only_amounts, used_amounts
-from podslice.reconcile.assessment import Request
 from podslice.policy.recommendation import only_amounts, recommend_pod, used_amounts
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
 from podslice.store.usage_files import UsageFiles
 from tests.fake_systemd import FakeSystemd

@@ -1,33 +1,36 @@
-"""The adopted services of pods, around an apply or a delete.
+"""The adopted services of pods: what changes around an apply or a delete, its lines and its JSON.
 
 A pod with a service that runs is not removed unless the service may be restarted outside of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from podslice.cli.placed_services import log_services
+from podslice.cli.manual_log import ManualLog
+from podslice.cli.output import OutputFormat, emit
+from podslice.cli.views import documents
+from podslice.cli.views.documents import Document
+from podslice.cli.views.layout import fold
+from podslice.cli.views.style import Display, Role
 from podslice.errors import HostError
+from podslice.model.desired import PodDecision
+from podslice.model.event import Kind
+from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX, podman_service
 from podslice.model.unit import UnitName
 from podslice.processes.service_adoption import (
+    PlacedService,
     ServiceAction,
     outdated_services,
     release,
     restart_due,
     update_services,
 )
+from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.world import LiveWorld
 from podslice.store.adopted_services import AdoptedService, by_pod, drop_in_path, read_adopted
-
-if TYPE_CHECKING:
-    from podslice.cli.manual_log import ManualLog
-    from podslice.model.desired import PodDecision
-    from podslice.processes.service_adoption import PlacedService, ServiceAction
-    from podslice.reconcile.assessment import Assessment
-    from podslice.reconcile.world import LiveWorld
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,3 +190,128 @@ class PodServices:
                 f" pod {slices[slice_]} it starts without limits; see: systemctl{world.manager.flag}"
                 f" cat {unit.name}"
             )
+
+
+def log_services(log: ManualLog, services: Sequence[PlacedService]) -> None:
+    """Log the drop-ins that were written or removed."""
+    for each in services:
+        service = each.service
+        if each.action is ServiceAction.WRITTEN:
+            kind, did = Kind.SERVICE_ADOPTED, "wrote"
+        elif each.action is ServiceAction.REMOVED:
+            kind, did = Kind.SERVICE_RELEASED, "removed"
+        else:
+            continue
+        text = f"{did} {each.path}: {service.unit} starts in {each.slice}"
+        log.report(kind, text, pod=service.pod, unit=service.unit)
+
+
+def emit_services(
+    services: Sequence[PlacedService],
+    manager: Manager,
+    output: OutputFormat,
+    *,
+    with_text: bool = False,
+) -> int:
+    """Print services, `with_text` with their drop-ins, and return the exit code."""
+    emit(
+        output,
+        document=lambda: documents.document(services=documents.listed(services, service_document)),
+        lines=lambda display: service_lines(services, manager.flag, display, with_text=with_text),
+        names=lambda: [each.service.unit for each in services],
+    )
+    return int(any(each.error for each in services))
+
+
+_HANGING = "    "
+
+
+def service_lines(
+    services: Iterable[PlacedService], flag: str, display: Display, *, with_text: bool = False
+) -> Iterator[str]:
+    """Yield what was done to services, and what is left to do; `with_text` with the drop-ins.
+
+    `flag` is the option of a user's service manager, after a space.
+    """
+    for each in services:
+        yield from fold(_change(each), display, hanging=_HANGING)
+        if with_text:
+            yield from (f"{_HANGING}{line}".rstrip() for line in each.service.text.split("\n")[:-1])
+        text, role = _state(each, flag)
+        if with_text and not text and not each.runs_in:
+            text = f"{each.service.unit} is not running"
+        for line in fold(text, display, hanging=_HANGING) if text else ():
+            yield display.paint(line, role)
+
+
+def planned_lines(planned: Iterable[PlannedDropIn], display: Display) -> Iterator[str]:
+    """Yield what would be done to the drop-ins of services."""
+    for each in planned:
+        service = each.service
+        place = f"{service.unit} would start in {service.slice}, pod {service.pod}"
+        if each.action is ServiceAction.REMOVED:
+            text, role = f"would remove {each.path}: pod {service.pod} is removed", Role.ERROR
+        else:
+            text, role = f"would write {each.path}: {place}", Role.WARNING
+        head = " ".join(text.split(" ", 2)[:2])
+        first, *others = fold(text, display, hanging=_HANGING)
+        yield display.paint(head, role) + first[len(head) :]
+        yield from others
+
+
+def planned_document(each: PlannedDropIn) -> Document:
+    """Return a drop-in that would be changed for programs."""
+    text = each.service.text if each.action is ServiceAction.WRITTEN else None
+    return _drop_in_document(each, text=text, slice_=each.service.slice)
+
+
+def _change(each: PlacedService) -> str:
+    service = each.service
+    place = f"{service.unit} starts in {each.slice}"
+    if each.action is ServiceAction.REMOVED:
+        return f"removed {each.path}: {place}"
+    place = f"{place}, pod {service.pod}, as container {service.container}"
+    if each.action is ServiceAction.NONE:
+        return f"{each.path} is as it should be: {place}"
+    return f"wrote {each.path}: {place}"
+
+
+def _state(each: PlacedService, flag: str) -> tuple[str, Role | None]:
+    """Return where a service runs, if that is not certain."""
+    unit = each.service.unit
+    again = f"systemctl{flag} restart {unit}"
+    if each.error:
+        return f"failed to restart {unit}: {each.error}; to try again: {again}", Role.ERROR
+    if each.is_due:
+        where = each.runs_in.removesuffix(f"/{unit}") or "/"
+        text = f"{unit} runs in {where} until it is restarted: {again}"
+        return text, Role.WARNING
+    if each.is_restarted:
+        return f"restarted {unit}", None
+    return "", None
+
+
+def service_document(each: PlacedService) -> Document:
+    """Return a service for programs."""
+    return {
+        **_drop_in_document(each, text=each.service.text, slice_=each.slice),
+        "control_group": each.runs_in or None,
+        "restart_due": each.is_due,
+        "restarted": each.is_restarted,
+        "error": each.error or None,
+    }
+
+
+def _drop_in_document(
+    each: PlacedService | PlannedDropIn, *, text: str | None, slice_: str
+) -> Document:
+    """Return a service with its drop-in, which was changed or would be."""
+    return {
+        "unit": each.service.unit,
+        "pod": each.service.pod,
+        "container": each.service.container,
+        "drop_in": each.path,
+        "text": text,
+        "action": each.action.value,
+        "slice": slice_,
+    }

@@ -12,7 +12,7 @@ from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
@@ -21,9 +21,6 @@ from podslice.cli.command_line import HELP, Argument, Option, OptionGroup, Verb
 from podslice.cli.options import COMMON_FLAGS
 from podslice.cli.verb_table import SUMMARIES
 from podslice.inputs.options.table import OPTIONS
-
-if TYPE_CHECKING:
-    from podslice.cli.command_line import Argument, Option, Verb
 
 _WORDS = re.compile(r"[a-z0-9_-]+(\|[a-z0-9_-]+)+")
 _SUMMARIES: dict[tuple[str, ...], str] = {

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from podslice.cli import host
+from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, Problem, Severity
 from podslice.inputs.options.config_files import make_config, restore
-from podslice.model.config import Origin, Source
+from podslice.model.config import Config, Origin, Source
 from podslice.store import Store
-
-if TYPE_CHECKING:
-    from podslice.cli.options import Planning
-    from podslice.model.config import Config
 
 _SUBSTITUTES = {
     Source.LAST_VALID: "this command uses the last valid configuration",

@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from podslice.cli import coroutines
 from podslice.cli.views.import_text import ImportSource, Mover
 from podslice.errors import HostError
+from podslice.model.manager import Manager
+from podslice.model.unit import UnitName
 from podslice.processes import podman_inspect
+from podslice.processes.podman_inspect import PodmanContainer
 from podslice.usage import present_use
-
-if TYPE_CHECKING:
-    from podslice.model.manager import Manager
-    from podslice.model.unit import UnitName
-    from podslice.processes.podman_inspect import PodmanContainer
-
 
 _OF_MEMBER = "It is in a podman pod, whose own options are not included: see podman pod inspect"
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from podslice.cli.arguments import only_pod_named
+from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.errors import HostError
 from podslice.kernel.host import read_cpu_topology, read_node
 from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.node import Node
+from podslice.model.pod import Pod
 from podslice.model.resources import CPU, MEMORY
 from podslice.store import Store
-
-if TYPE_CHECKING:
-    from podslice.cli.options import Planning
-    from podslice.model.pod import Pod
 
 
 def load_node(config: Config, *, lenient: bool = False, manager: Manager = SYSTEM) -> Node:

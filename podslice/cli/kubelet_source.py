@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from podslice.cli.kubelet_options import KubeletSource
 from podslice.cli.manifests import read_stdin
@@ -16,11 +15,7 @@ from podslice.inputs.kubelet.kubelet_files import read_authority, read_file, rea
 from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list
 from podslice.inputs.limits import BYTES_MAX
 from podslice.kubelet.kubelet_api import KubeletApi, parse_address
-from podslice.model.kubelet_node import KUBELET_VERSION, Credentials
-
-if TYPE_CHECKING:
-    from podslice.kubelet.kubelet_api import KubeletApi
-    from podslice.model.kubelet_node import KubeletPod, KubeletSettings
+from podslice.model.kubelet_node import KUBELET_VERSION, Credentials, KubeletPod, KubeletSettings
 
 CONFIG_FILE = Path("/var/lib/kubelet/config.yaml")
 """Where kubeadm and most distributions have the kubelet's configuration."""

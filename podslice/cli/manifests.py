@@ -5,27 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from podslice.cli.arguments import key_of, nearest_pod, pods_named
 from podslice.cli.host import load_node
+from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import InputError, PodsliceError, Problem, Severity, printable
 from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
 from podslice.inputs.manifest.kinds import WORKLOADS
-from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.manifest.load import LoadedPods, load_pods
 from podslice.inputs.source import read_stream
-from podslice.model.config import Validate
+from podslice.model.config import Config, Validate
+from podslice.model.desired import PodDecision
+from podslice.model.node import Node
 from podslice.policy.allocatable import check_host, validate_node
 from podslice.policy.decide import decide_each
-
-if TYPE_CHECKING:
-    from podslice.cli.options import Planning
-    from podslice.inputs.manifest.load import LoadedPods
-    from podslice.model.config import Config
-    from podslice.model.desired import PodDecision
-    from podslice.model.node import Node
 
 
 def load_manifests(sources: Sequence[str], namespace: str | None, validate: Validate) -> LoadedPods:

@@ -6,16 +6,21 @@ import os
 import pwd
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from podslice.errors import printable
 from podslice.kernel.proc import read_login_uid
 from podslice.model.event import Event, Kind
 from podslice.model.node_state import Account, Caller
 from podslice.plan import SetProperties, StopUnit
+from podslice.model.manager import Manager
+from podslice.model.node_state import Account, Caller, ManualChange
+from podslice.model.unit import UnitName
+from podslice.plan import Plan, SetProperties, StopUnit
 from podslice.reconcile import manual_changes
 from podslice.reconcile.report import (
     Outcome,
+    Report,
+    StepResult,
     describe_refusal,
     describe_result,
     describe_stuck,
@@ -23,18 +28,10 @@ from podslice.reconcile.report import (
     kind_of,
     pod_of,
 )
+from podslice.reconcile.step_events import kind_of
+from podslice.reconcile.report import pod_of
+from podslice.store import Store
 from podslice.systemd.journal import Journal
-
-if TYPE_CHECKING:
-    from podslice.model.manager import Manager
-    from podslice.model.node_state import ManualChange
-    from podslice.model.unit import UnitName
-    from podslice.plan import Plan
-    from podslice.reconcile.report import (
-        Report,
-        StepResult,
-    )
-    from podslice.store import Store
 
 _PATIENCE_SEC = 1
 """How long a verb waits for a busy journal."""

@@ -6,32 +6,44 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from podslice.cli import configuration
+from podslice.cli.arguments import PodFilter
 from podslice.cli.enabled_units import is_enabled
+from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.quadlet_presence import may_have_quadlets
 from podslice.cli.views import conditions, documents, pod_detail, status_documents, status_lines
+from podslice.cli.views.pod_detail import PodDetail
 from podslice.cli.views.pod_page import pod_page
 from podslice.cli.views.problem_lines import problem_line
-from podslice.cli.wanted import read_wanted
+from podslice.cli.views.style import Display
+from podslice.cli.wanted import WantedByManifests, read_wanted
 from podslice.errors import Severity, printable
+from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Containers
 from podslice.model.container_exit import ContainerHistory
 from podslice.model.desired import PodDecision
+from podslice.model.manager import Manager
 from podslice.model.naming import podman_service, service_name
-from podslice.model.reserved_values import TrialState
+from podslice.model.node_state import ContainerFailure
+from podslice.model.pod_service import PodService
+from podslice.model.reserved_values import PendingTrial, TrialState
 from podslice.model.unit import UnitName
-from podslice.plan import StopUnit
+from podslice.plan import Plan, StopUnit
 from podslice.policy.allocatable import validate_node
 from podslice.processes import runtimes
 from podslice.processes.location import observe_placed, observe_services, read_placement
 from podslice.processes.service_adoption import outdated_services
 from podslice.reconcile.assess import assess_findings, read_findings
 from podslice.reconcile.assessment import Request
+from podslice.processes.location import Placement, Stray, read_placement
+from podslice.processes.location import observe_placed, observe_services
+from podslice.processes.runtimes import RuntimeContainer
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.report import describe_skipped, describe_step, describe_unconfirmed
 from podslice.reconcile.rollback import pending
+from podslice.reconcile.world import LiveWorld
 from podslice.store import Store
 from podslice.store.adopted_services import drop_in_path, read_adopted
 from podslice.store.container_failures import ContainerFailures
@@ -48,35 +60,17 @@ from podslice.usage.health import (
     problematic_pods,
     problems_of,
 )
+from podslice.usage.unit_status import PodFacts, pod_facts
 from podslice.usage.unit_status import (
     ACTIVATING,
     EXITED,
     FAILED,
     NOT_STARTED,
     pod_facts,
+    UnitStatus,
     unit_statuses,
     with_services,
 )
-
-if TYPE_CHECKING:
-    from podslice.cli.arguments import PodFilter
-    from podslice.cli.options import Planning
-    from podslice.cli.views.pod_detail import PodDetail
-    from podslice.cli.views.style import Display
-    from podslice.cli.wanted import WantedByManifests
-    from podslice.kernel.cgroup import CgroupFs
-    from podslice.model.manager import Manager
-    from podslice.model.node_state import ContainerFailure
-    from podslice.model.pod_service import PodService
-    from podslice.model.reserved_values import PendingTrial
-    from podslice.model.unit import UnitName
-    from podslice.plan import Plan
-    from podslice.processes.location import Placement, Stray
-    from podslice.processes.runtimes import RuntimeContainer
-    from podslice.reconcile.assessment import Assessment
-    from podslice.reconcile.world import LiveWorld
-    from podslice.usage.health import HealthProblem
-    from podslice.usage.unit_status import PodFacts, UnitStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from podslice.cli.host import load_node
 from podslice.cli.output import note
 from podslice.cli.views.new_manifest import NewPod, make_document
+from podslice.errors import Problem
 from podslice.inputs.manifest.load import read_manifest
+from podslice.model.config import Config
+from podslice.model.desired import PodDecision
 from podslice.policy.decide import decide
-
-if TYPE_CHECKING:
-    from podslice.errors import Problem
-    from podslice.model.config import Config
-    from podslice.model.desired import PodDecision
-    from podslice.policy.present_settings import PresentUse
+from podslice.policy.present_settings import PresentUse
 
 _YOUNG_SEC = 600
 """Before that the use of a program is not yet typical."""

@@ -6,35 +6,31 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from podslice.cli import overview
 from podslice.cli.overview import Overview
 from podslice.cli.recorded_usage import RecordedUsage
 from podslice.cli.views import status_lines, usage_table
 from podslice.cli.views.pod_detail import ContainerDetail, PodDetail
+from podslice.cli.views.status_lines import UnitRow
 from podslice.errors import PodsliceError
 from podslice.model.desired import PodDecision
 from podslice.model.naming import service_name
 from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress, Pod
+from podslice.model.pod_service import PodService
+from podslice.model.unit import UnitName
 from podslice.processes import runtimes
+from podslice.processes.runtimes import RuntimeContainer
 from podslice.programs import NoAnswerError
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
 from podslice.systemd import journalctl
-from podslice.systemd.journalctl import LogQuery, Query
+from podslice.systemd.journalctl import Entry, LogQuery, Query
 from podslice.usage import stats
 from podslice.usage.health import HealthProblem
 from podslice.usage.stats import NodeStats
-from podslice.usage.unit_status import EXITED, FAILED, HOLDS_PROCESSES
-
-if TYPE_CHECKING:
-    from podslice.cli.views.status_lines import UnitRow
-    from podslice.model.pod_service import PodService
-    from podslice.model.unit import UnitName
-    from podslice.processes.runtimes import RuntimeContainer
-    from podslice.systemd.journalctl import Entry
-    from podslice.usage.unit_status import UnitStatus
+from podslice.usage.unit_status import EXITED, FAILED, HOLDS_PROCESSES, UnitStatus
 
 INTERVAL_SEC = 0.25
 """The time in which the use of CPUs is measured."""

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from podslice.errors import HostError
+from podslice.model.manager import Manager
 from podslice.model.naming import DATA, podman_pod
 from podslice.processes.quadlet_files import read_owner
-
-if TYPE_CHECKING:
-    from podslice.model.manager import Manager
 
 
 def pods_with_quadlets(keys: Iterable[str], manager: Manager) -> frozenset[str]:

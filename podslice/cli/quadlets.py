@@ -6,35 +6,30 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, FAILED, code_of
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, read_stdin
+from podslice.cli.options import Planning
 from podslice.cli.output import note, write
 from podslice.cli.own_program import PROGRAM, own_program
 from podslice.cli.start_at_boot import note_start_at_boot
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import HostError, InputError, Problem, printable
 from podslice.inputs.manifest.kinds import DATA_KINDS
-from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.manifest.workloads import read_workloads
+from podslice.inputs.manifest.load import LoadedPods, load_pods
+from podslice.inputs.manifest.workloads import LoadedWorkloads, read_workloads
 from podslice.model.config import Rules, Validate
+from podslice.model.desired import PodDecision
+from podslice.model.manager import Manager
 from podslice.policy.allocatable import validate_node
 from podslice.processes.quadlet_files import Directories, installed, write_quadlets
 from podslice.programs import NoAnswerError, run_program
 from podslice.quadlet.generate import generate
 from podslice.quadlet.probes import program_problem
-from podslice.quadlet.result import ARCHIVE_SUFFIX, Options, Quadlets, is_data, with_archive
-
-if TYPE_CHECKING:
-    from podslice.cli.options import Planning
-    from podslice.inputs.manifest.load import LoadedPods
-    from podslice.inputs.manifest.workloads import LoadedWorkloads
-    from podslice.model.desired import PodDecision
-    from podslice.model.manager import Manager
-    from podslice.quadlet.result import File, Quadlets
+from podslice.quadlet.result import ARCHIVE_SUFFIX, File, Options, Quadlets, is_data
 
 _VERSION_WAIT_SEC = 30.0
 _EXTRACT = "tar --extract --preserve-permissions --directory=/ --file=FILE"

@@ -5,18 +5,15 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from podslice.cli import host
+from podslice.cli.options import Planning
 from podslice.errors import HostError, invalid
+from podslice.model.manager import Manager
 from podslice.policy.recommendation import REQUEST_PERCENTILE, UsedAmounts, used_amounts
 from podslice.policy.usage_samples import is_expired
+from podslice.reconcile.world import LiveWorld
 from podslice.store.usage_files import UsageFiles
-
-if TYPE_CHECKING:
-    from podslice.cli.options import Planning
-    from podslice.model.manager import Manager
-    from podslice.reconcile.world import LiveWorld
 
 
 def recorded_files(planning: Planning) -> UsageFiles:

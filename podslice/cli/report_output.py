@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from podslice.cli import configuration
-from podslice.cli.output import emit
+from podslice.cli.adopted_services import PodServices, service_document, service_lines
+from podslice.cli.output import OutputFormat, emit
+from podslice.cli.started_pods import StartedPods
 from podslice.cli.views import change_documents, documents
 from podslice.cli.views.quadlet_steps import result_document, result_lines
 from podslice.cli.views.report_lines import report_lines, step_lines
-from podslice.cli.views.service_lines import service_document, service_lines
-from podslice.reconcile.report import Outcome, summarize
-
-if TYPE_CHECKING:
-    from podslice.cli.adopted_services import PodServices
-    from podslice.cli.output import OutputFormat
-    from podslice.cli.started_pods import StartedPods
-    from podslice.cli.views.style import Display
-    from podslice.model.config import Origin
-    from podslice.processes.quadlet_services import QuadletResult
-    from podslice.processes.service_adoption import PlacedService
-    from podslice.reconcile.report import Report
+from podslice.cli.views.style import Display
+from podslice.model.config import Origin
+from podslice.processes.quadlet_services import QuadletResult
+from podslice.processes.service_adoption import PlacedService
+from podslice.reconcile.report import Outcome, Report, summarize
 
 
 def emit_report(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from podslice.cli import coroutines, interrupts
 from podslice.cli.host import load_node, open_store
+from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.errors import BusUnavailable
 from podslice.kernel.cgroup import CgroupFs
@@ -20,13 +22,6 @@ from podslice.store import Store
 from podslice.systemd import bus
 from podslice.systemd.find_manager import find_manager
 from podslice.systemd.slice_files import SliceFiles
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-
-    from podslice.cli.options import Planning
-    from podslice.reconcile.world import LiveWorld, World
-    from podslice.store import Store
 
 T = TypeVar("T")
 

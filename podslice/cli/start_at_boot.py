@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from podslice.cli import wanted
 from podslice.cli.enabled_units import is_enabled
+from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.model.config import Config
-
-if TYPE_CHECKING:
-    from podslice.cli.options import Planning
-    from podslice.model.manager import Manager
+from podslice.model.manager import Manager
 
 _STDIN = "-"
 _AGENT, _APPLY = "podslice-agent.service", "podslice-apply.service"

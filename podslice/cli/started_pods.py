@@ -5,34 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from podslice.cli import interrupts
 from podslice.cli.manifests import choose_candidates, load_all, require_pods
+from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.cli.quadlet_presence import may_have_quadlets
 from podslice.cli.quadlets import further_problems, host_options, load_with_workloads, make_quadlets
+from podslice.cli.views.documents import Document
 from podslice.cli.views.quadlet_steps import plan_lines, step_document
+from podslice.cli.views.style import Display
 from podslice.cli.wanted import sources_or_default
-from podslice.errors import invalid
+from podslice.errors import Problem, invalid
+from podslice.model.desired import Desired, PodDecision
 from podslice.plan import StopUnit
 from podslice.policy.cpu_manager import with_lasting_cpus
-from podslice.processes.quadlet_services import QuadletPlanner, QuadletServices, list_none
-from podslice.reconcile.report import Outcome
-from podslice.reconcile.world import LiveWorld
-
-if TYPE_CHECKING:
-    from podslice.cli.options import Planning
-    from podslice.cli.views.documents import Document
-    from podslice.cli.views.style import Display
-    from podslice.errors import Problem
-    from podslice.model.desired import Desired, PodDecision
-    from podslice.processes.quadlet_services import QuadletPlanner, QuadletResult, QuadletServices
-    from podslice.quadlet.result import Quadlets
-    from podslice.quadlet.transition import QuadletStep
-    from podslice.reconcile.assessment import Assessment
-    from podslice.reconcile.report import Report
-    from podslice.reconcile.world import World
+from podslice.processes.quadlet_services import QuadletPlanner, list_none
+from podslice.processes.quadlet_services import QuadletResult, QuadletServices
+from podslice.quadlet.result import Quadlets
+from podslice.quadlet.transition import QuadletStep
+from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.report import Outcome, Report
+from podslice.reconcile.world import LiveWorld, World
 
 
 def _make_none(_: Iterable[PodDecision]) -> tuple[Quadlets, ...]:

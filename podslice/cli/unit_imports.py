@@ -8,21 +8,19 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from podslice.cli.views.import_text import ImportSource, Mover
 from podslice.errors import InputError, Problem, quote
 from podslice.files import read_present
 from podslice.kernel.proc import read_oom_score_adj
-from podslice.model.naming import SCOPE_PREFIX, unescape
+from podslice.model.unit import InspectedUnit
+from podslice.model.naming import SCOPE_PREFIX, Tree, unescape
 from podslice.model.unit import UnitName, complete_name, is_unit_name
+from podslice.model.unit import UnitDefinition
 from podslice.policy.present_settings import PresentSettings, SettingKind, score_of, settings_of
+from podslice.reconcile.world import LiveWorld
 from podslice.usage import present_use
-
-if TYPE_CHECKING:
-    from podslice.model.naming import Tree
-    from podslice.model.unit import InspectedUnit, UnitDefinition
-    from podslice.reconcile.world import LiveWorld
 
 _IMPORTED = (".service", ".scope")
 _TEMPLATE = re.compile(r"[^@]+@\.service")

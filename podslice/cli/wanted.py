@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from podslice.agent.manifest_files import ManifestDirectories
 from podslice.agent.wanted_pods import WantedPodsReader
+from podslice.cli.options import Planning
 from podslice.cli.quadlet_presence import pods_with_quadlets
-from podslice.errors import HostError, InputError, Severity, printable
+from podslice.errors import HostError, InputError, Problem, Severity, printable
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config, Containers
 from podslice.reconcile.assess import assess_findings
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.readmission import find_pending
+from podslice.model.manager import Manager
+from podslice.model.node_state import PendingPod
+from podslice.reconcile.assess import Findings, assess_findings
+from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.readmission import find_pending
+from podslice.reconcile.assessment import Request
+from podslice.reconcile.world import World
 from podslice.usage.health import UnwantedPod
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from podslice.agent.manifest_files import ManifestDirectories
-    from podslice.cli.options import Planning
-    from podslice.errors import Problem
-    from podslice.model.manager import Manager
-    from podslice.model.node_state import PendingPod
-    from podslice.reconcile.assess import Findings
-    from podslice.reconcile.assessment import Assessment
-    from podslice.reconcile.world import World
 
 _UNREAD = (
     "root and members of the group podslice may read it, and a running agent reports its pods to all"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from podslice.cli import interrupts
+from podslice.cli.adopted_services import emit_services, log_services
 from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, RestartService
 from podslice.cli.host import applied_pod
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.placed_services import emit_services, log_services
 from podslice.cli.session import in_world, locked
 from podslice.cli.start_at_boot import note_limits_at_boot
 from podslice.cli.views import documents, status_documents
@@ -21,12 +21,9 @@ from podslice.cli.views.tables import columns
 from podslice.errors import InputError, Problem, invalid
 from podslice.model.event import Kind
 from podslice.processes import adoption
-from podslice.processes.service_adoption import adopt_services, restart_due
+from podslice.processes.adoption import Adopted, Adoption
+from podslice.processes.service_adoption import PlacedService, adopt_services, restart_due
 from podslice.reconcile.world import LiveWorld
-
-if TYPE_CHECKING:
-    from podslice.processes.adoption import Adopted, Adoption
-    from podslice.processes.service_adoption import PlacedService
 
 _NAMED_MAX = 10
 _DIGITS_MAX = 20

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -37,23 +37,16 @@ from podslice.errors import InputError
 from podslice.inputs.kubelet.kubelet_config import read_version
 from podslice.inputs.kubelet.pod_list import parse_pod_list
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.kubelet_node import KubeletNode
+from podslice.kubelet.kubelet_api import KubeletApi
+from podslice.model.config import Config
+from podslice.model.kubelet_node import KubeletNode, KubeletSettings
+from podslice.model.node import Node
 from podslice.policy.allocatable import check_host
 from podslice.reconcile.world import World
 from podslice.store import Store
 from podslice.systemd import bus
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier, listen_fds
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from podslice.agent.daemon import Setup
-    from podslice.cli.options import Planning
-    from podslice.kubelet.kubelet_api import KubeletApi
-    from podslice.model.config import Config
-    from podslice.model.kubelet_node import KubeletSettings
-    from podslice.model.node import Node
 
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 256 * 1024

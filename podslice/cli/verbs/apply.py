@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,15 +20,13 @@ from podslice.cli.started_pods import StartedPods, load_pods_to_apply
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import sources_or_default
 from podslice.errors import invalid
+from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.converge import apply as apply_pods
 from podslice.reconcile.guard import claims_beside_kubelet
 from podslice.reconcile.report import Report
 from podslice.reconcile.world import LiveWorld
-
-if TYPE_CHECKING:
-    from podslice.model.desired import PodDecision
 
 """The first call is sent within this time after the plan."""
 

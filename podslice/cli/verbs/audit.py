@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -24,34 +24,28 @@ from podslice.cli.kubelet_options import (
 from podslice.cli.kubelet_source import read_kubelet
 from podslice.cli.output import OutputFormat, emit, write
 from podslice.cli.views import documents
-from podslice.cli.views.documents import listed, number
+from podslice.cli.views.documents import Document, listed, number
 from podslice.cli.views.layout import Column, Shorten, remedy_section, table
-from podslice.cli.views.style import Role, Styled
+from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.kernel.cgroup import CgroupFs
 from podslice.metric_text import format_head, format_sample
-from podslice.model.kubelet_node import FindingKind
+from podslice.model.kubelet_node import (
+    AuditedUnit,
+    AuditedValue,
+    AuditFinding,
+    FindingKind,
+    KubeletPod,
+    KubeletSettings,
+    NodeAudit,
+)
 from podslice.model.manager import SYSTEM
+from podslice.model.node import Node
 from podslice.model.properties import PROPERTIES, format_value
+from podslice.model.unit import Value
 from podslice.policy.kubelet_values import expect_node
 from podslice.store.level_record import LevelRecord
 from podslice.systemd import bus
 from podslice.usage.kubelet_units import KubeletHost, audit_units, unit_patterns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from podslice.cli.views.documents import Document
-    from podslice.cli.views.style import Cell, Display
-    from podslice.model.kubelet_node import (
-        AuditedUnit,
-        AuditedValue,
-        AuditFinding,
-        KubeletPod,
-        KubeletSettings,
-        NodeAudit,
-    )
-    from podslice.model.node import Node
-    from podslice.model.unit import Value
 
 
 class AuditFormat(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all
@@ -27,36 +27,28 @@ from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import BYTES_MAX
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_text
-from podslice.inputs.manifest.workloads import read_workloads
+from podslice.inputs.manifest.workloads import LoadedWorkloads, read_workloads
 from podslice.model.config import CpuManagerPolicy
+from podslice.model.desired import Desired, PodDecision
 from podslice.model.event import Event, Kind
+from podslice.model.manager import Manager
 from podslice.model.node_state import ContainerFailure
 from podslice.model.unit import UnitName
 from podslice.policy.cpu_manager import with_lasting_cpus
 from podslice.processes.quadlet_services import QuadletPlanner, QuadletServices
+from podslice.processes.quadlet_services import QuadletPlanner
+from podslice.processes.quadlet_services import QuadletResult, QuadletServices
+from podslice.quadlet.result import Quadlets
 from podslice.quadlet.transition import QuadletAction
 from podslice.reconcile.assess import assess
 from podslice.reconcile.report import Outcome
+from podslice.reconcile.world import LiveWorld
+from podslice.store import Records, Store
 from podslice.store.container_failures import ContainerFailures
 from podslice.systemd.journal import Journal
 from podslice.systemd.journalctl import reading_command
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from podslice.model.manager import Manager
-    from podslice.processes.quadlet_services import QuadletResult
-    from podslice.store import Store
-
 _OTHERS_WRITE = 0o022
-
-if TYPE_CHECKING:
-    from podslice.inputs.manifest.workloads import LoadedWorkloads
-    from podslice.model.desired import Desired, PodDecision
-    from podslice.model.manager import Manager
-    from podslice.quadlet.result import Quadlets
-    from podslice.reconcile.world import LiveWorld
-    from podslice.store import Records
 
 
 class _ManifestFile(NamedTuple):

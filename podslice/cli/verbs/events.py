@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -21,10 +21,7 @@ from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.errors import printable
 from podslice.systemd import journalctl
 from podslice.systemd.find_manager import find_manager
-from podslice.systemd.journalctl import Query
-
-if TYPE_CHECKING:
-    from podslice.systemd.journalctl import Entry
+from podslice.systemd.journalctl import Entry, Query
 
 _FOLLOWED = 10
 """The number of past events before new ones, as with journalctl and tail."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -28,9 +28,6 @@ from podslice.policy.compare import compare_rules
 from podslice.policy.cpu_manager import lack_cpus
 from podslice.policy.decide import unmounted
 from podslice.policy.desire import desire
-
-if TYPE_CHECKING:
-    from podslice.inputs.manifest.load import LoadedPods
 
 ManifestFiles = Annotated[
     list[str] | None,

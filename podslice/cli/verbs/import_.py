@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -29,9 +29,7 @@ from podslice.cli.views.import_text import (
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import InputError, Problem, invalid
 from podslice.model.naming import Tree
-
-if TYPE_CHECKING:
-    from podslice.reconcile.world import LiveWorld
+from podslice.reconcile.world import LiveWorld
 
 Units = Annotated[
     list[str] | None,

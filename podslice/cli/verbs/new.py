@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -31,11 +31,10 @@ from podslice.model.config import Config
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import ObservedUnit, complete_name, is_unit_name
 from podslice.policy.present_settings import PresentUse, StatedAmount, propose_amounts
+from podslice.policy.present_settings import PresentUse, StatedAmount, propose_amounts
+from podslice.reconcile.world import LiveWorld
 from podslice.systemd.find_manager import find_manager
 from podslice.usage import present_use
-
-if TYPE_CHECKING:
-    from podslice.reconcile.world import LiveWorld
 
 _DEFAULT_CONTAINER = "main"
 _OPTION_OF_FIELD = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import typer
 
@@ -14,27 +14,21 @@ from podslice.cli.node_cpus import find_cpus
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.views import cpu_map, documents, pod_documents, tables
+from podslice.cli.views.cpu_map import NodeCpus
 from podslice.cli.views.problem_lines import problem_lines
-from podslice.cli.views.style import Role
+from podslice.cli.views.style import Display, Role
 from podslice.cli.views.tables import human_bytes
 from podslice.cli.views.tier_evictions import tier_documents, tier_evictions, tier_lines
+from podslice.errors import Problem
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import CpuManagerPolicy
+from podslice.model.node import Allocation, Node
+from podslice.model.pod import Pod
 from podslice.model.quantity import format_milli
-from podslice.model.resources import CPU, PIDS, is_extended
+from podslice.model.resources import CPU, PIDS, Amounts, is_extended
 from podslice.policy.allocatable import allocate, unrequested, validate_node
 from podslice.policy.desire import desire
 from podslice.reconcile.guard import Guard, claims_beside_kubelet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from podslice.cli.views.cpu_map import NodeCpus
-    from podslice.cli.views.style import Display
-    from podslice.errors import Problem
-    from podslice.model.node import Allocation, Node
-    from podslice.model.pod import Pod
-    from podslice.model.resources import Amounts
 
 
 @planning_options

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -16,6 +16,7 @@ from podslice.cli.file_tree import FileTree, leaving
 from podslice.cli.node_files import FileChange, body, mark
 from podslice.cli.output import ReportFormat, note, write, write_json
 from podslice.cli.views import documents
+from podslice.cli.views.documents import Document
 from podslice.cli.views.pod_documents import division
 from podslice.cli.views.tables import columns
 from podslice.errors import InputError, Problem, printable
@@ -29,6 +30,7 @@ from podslice.inputs.options.values import read_reservation
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.host import read_node
 from podslice.model.naming import KUBE_RESERVED_SLICE
+from podslice.model.node import Node
 from podslice.model.quantity import format_bytes, format_milli
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.providers import (
@@ -39,12 +41,6 @@ from podslice.policy.providers import (
     explain_system,
     system_reservation,
 )
-
-if TYPE_CHECKING:
-    from podslice.cli.node_files import FileChange
-    from podslice.cli.views.documents import Document
-    from podslice.errors import Problem
-    from podslice.model.node import Node
 
 CONFIG = "etc/podslice/podslice.toml"
 SERVICES = ("containerd", "crio", "docker", "kubelet", "podman")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from podslice.cli import configuration, host
 from podslice.cli.arguments import DONE, FAILED, Output
@@ -12,34 +12,32 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.recorded_usage import recorded_files, see_agent
 from podslice.cli.views import documents, pod_documents
+from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
+from podslice.cli.views.style import Display
 from podslice.errors import HostError, Problem, invalid
+from podslice.model.config import Config
 from podslice.model.naming import (
     USER_SLICE,
     kube_reserved_slice,
     system_reserved_slice,
 )
 from podslice.model.quantity import about_bytes, format_milli
-from podslice.model.resources import CPU, MEMORY, format_amount, rounded_up
+from podslice.model.resources import CPU, MEMORY, Amounts, format_amount, rounded_up
+from podslice.model.unit import UnitName
 from podslice.model.usage_history import PodHistory
 from podslice.policy.allocatable import reserved_for_system
 from podslice.policy.present_settings import format_age
 from podslice.policy.providers import by_provider
 from podslice.policy.recommendation import (
+from podslice.policy.proposal import format_age
+from podslice.policy.providers import Reservation, by_provider
+from podslice.policy.reservation_recommendation import (
     SliceUsage,
     recommend_reservation,
     slice_usage,
 )
-
-if TYPE_CHECKING:
-    from podslice.cli.views.documents import Document
-    from podslice.cli.views.style import Display
-    from podslice.model.config import Config
-    from podslice.model.resources import Amounts
-    from podslice.model.unit import UnitName
-    from podslice.policy.providers import Reservation
-    from podslice.policy.recommendation import SliceUsage
 
 _PODS = 30
 """The number of pods that providers reserve for, as in `node init`."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from podslice.cli.adopted_services import PodServices
+from podslice.cli.adopted_services import (
+    PlannedDropIn,
+    PodServices,
+    planned_document,
+    planned_lines,
+)
 from podslice.cli.arguments import (
     DIFFERENCES,
     DONE,
@@ -25,14 +29,10 @@ from podslice.cli.started_pods import PlannedServices, StartedPods, load_pods_to
 from podslice.cli.views import change_documents, conditions, documents
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.cli.views.report_lines import plan_lines
-from podslice.cli.views.service_lines import planned_document, planned_lines
+from podslice.cli.views.style import Display
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.world import LiveWorld, World
-
-if TYPE_CHECKING:
-    from podslice.cli.adopted_services import PlannedDropIn
-    from podslice.cli.views.style import Display
 
 
 @planning_options

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -16,6 +16,7 @@ from podslice.cli.arguments import (
     DONE,
     FAILED,
     OnlyNamespace,
+    PodFilter,
     ShownPods,
     nearest_pod,
     pod_filter,
@@ -29,22 +30,19 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.recommendation_lines import NO_CPU_LIMIT, reason_of
 from podslice.errors import HostError, Problem, Severity, invalid
 from podslice.inputs.kubelet.kubelet_files import read_authority
-from podslice.model.pod import ContainerKind
+from podslice.model.desired import PodDecision
+from podslice.model.pod import ContainerKind, Pod
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount
 from podslice.model.usage_history import PodHistory
 from podslice.policy.aggregate import aggregate, default_pod
 from podslice.policy.decide import decide
-from podslice.policy.present_settings import StatedAmount
+from podslice.policy.aggregate import default_pod
 from podslice.policy.recommendation import PodRecommendation, recommend_pod
+from podslice.policy.present_settings import StatedAmount
+from podslice.policy.recommendation import Advice, Recommendation
 from podslice.policy.usage_samples import is_expired
 from podslice.usage.prometheus_history import PrometheusApi
-
-if TYPE_CHECKING:
-    from podslice.cli.arguments import PodFilter
-    from podslice.model.desired import PodDecision
-    from podslice.model.pod import Pod
-    from podslice.policy.recommendation import Advice, PodRecommendation, Recommendation
 
 
 class RecommendFormat(StrEnum):

@@ -24,7 +24,12 @@ from podslice.cli.views.simulation import (
 )
 from podslice.errors import HostError, InputError, Problem, invalid
 from podslice.kernel.cgroup import CgroupFs, read_host_slices, usual_slices
+from podslice.kernel.cgroup import CgroupFs
+from podslice.kernel.cgroup import read_host_slices, usual_slices
+from podslice.model.cpu_topology import CpuGroup
 from podslice.model.cpu_list import parse_cpus
+from podslice.model.desired import Desired
+from podslice.model.node import Node
 from podslice.model.pod import InitProgress
 from podslice.model.resources import CPU
 from podslice.policy.cpu_sharing import Assumptions, cpu_tree, share_cpu
@@ -32,13 +37,7 @@ from podslice.policy.desire import desire
 from podslice.reconcile.report import describe_refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from matplotlib.figure import Figure
-
-    from podslice.model.cpu_topology import CpuGroup
-    from podslice.model.desired import Desired
-    from podslice.model.node import Node
 
 ManifestFiles = Annotated[
     list[str] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,18 +20,17 @@ from podslice.cli.arguments import (
 )
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
+from podslice.cli.overview import Overview
 from podslice.cli.pod_observer import observe_pod
 from podslice.cli.session import in_world
 from podslice.cli.views import documents, status_documents, status_lines
+from podslice.cli.views.pod_detail import PodDetail
 from podslice.errors import invalid
 from podslice.processes.location import locate, observe_services
+from podslice.processes.location import Located, locate
+from podslice.processes.location import observe_services
 from podslice.reconcile.assess import assess
 from podslice.reconcile.world import LiveWorld
-
-if TYPE_CHECKING:
-    from podslice.cli.overview import Overview
-    from podslice.cli.views.pod_detail import PodDetail
-    from podslice.processes.location import Located
 
 Pids = Annotated[
     list[int] | None,

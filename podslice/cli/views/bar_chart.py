@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from podslice.cli.views.simulation import Simulation
+from podslice.cli.views.simulation import Simulation
 
 _LABEL, _CHART, _NUMBER, _ROW, _BAR, _MARGIN = 360, 400, 70, 24, 14, 20
 """Widths and heights in pixels."""

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-from podslice.cli.views.documents import number
-from podslice.plan import SetProperties, StopUnit
-
-if TYPE_CHECKING:
-    from podslice.cli.views.documents import Document
-    from podslice.model.desired import Refusal
-    from podslice.plan import Plan, Skipped, Step
-    from podslice.reconcile.report import Report
+from podslice.cli.views.documents import Document, number
+from podslice.model.desired import Refusal
+from podslice.plan import Plan, SetProperties, Skipped, Step, StopUnit
+from podslice.reconcile.report import Report
 
 
 def refusal(refused: Refusal) -> Document:

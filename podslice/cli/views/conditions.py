@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from podslice.cli.views.documents import number
-from podslice.errors import Severity, printable
-
-if TYPE_CHECKING:
-    from podslice.cli.views.documents import Document
-    from podslice.errors import Problem
-    from podslice.model.kubelet import Foreign
-    from podslice.model.node_state import PendingPod
-    from podslice.model.reserved_values import PendingTrial, ReservedValues
-    from podslice.usage.health import HealthProblem
+from podslice.cli.views.documents import Document, number
+from podslice.errors import Problem, Severity, printable
+from podslice.model.kubelet import Foreign
+from podslice.model.node_state import PendingPod
+from podslice.model.reserved_values import PendingTrial, ReservedValues
+from podslice.usage.health import HealthProblem
 
 
 def health(problems: Iterable[HealthProblem], of_manifests: Iterable[Problem]) -> Document:

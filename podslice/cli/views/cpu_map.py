@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Column, table
+from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import folded
 from podslice.model.config import ExclusiveFor
 from podslice.model.cpu_list import format_cpus
-from podslice.model.cpu_topology import Cpus
+from podslice.model.cpu_topology import Cpus, CpuTopology
 from podslice.model.naming import HOST_SLICES
-
-if TYPE_CHECKING:
-    from podslice.cli.views.documents import Document
-    from podslice.cli.views.style import Display
-    from podslice.model.cpu_topology import CpuTopology
 
 _RESERVED, _SHARED, _OTHER = "▓", "░", "+"
 _GAP = "  "

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from podslice.model.container_exit import SIGNAL, SUCCESS, UNKNOWN
-
-if TYPE_CHECKING:
-    from podslice.model.container_exit import ContainerExit
+from podslice.model.container_exit import SIGNAL, SUCCESS, UNKNOWN, ContainerExit
 
 
 def summary(last: ContainerExit) -> str:

@@ -8,10 +8,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from podslice.cli.views.documents import Document
 from podslice.cli.views.new_manifest import NewPod, describe_use, format_lines, make_document
+from podslice.model.desired import PodDecision
+from podslice.model.manager import Manager
 from podslice.model.quantity import about_bytes
+from podslice.policy.present_settings import PresentSettings
+from podslice.policy.present_settings import PresentUse
 from podslice.processes.runtime_options import (
     FORMATTERS,
     Form,
@@ -20,12 +25,6 @@ from podslice.processes.runtime_options import (
     podman_options,
     systemd_run,
 )
-
-if TYPE_CHECKING:
-    from podslice.cli.views.documents import Document
-    from podslice.model.desired import PodDecision
-    from podslice.model.manager import Manager
-    from podslice.policy.present_settings import PresentSettings, PresentUse
 
 
 class Mover(StrEnum):

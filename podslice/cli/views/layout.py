@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import NamedTuple, assert_never
 
-from podslice.cli.views.style import Role, Styled
+from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.text_width import (
     folded,
     ljust,
@@ -20,9 +20,6 @@ from podslice.cli.views.text_width import (
     width_of,
 )
 from podslice.errors import PROBLEMS_SHOWN, printable
-
-if TYPE_CHECKING:
-    from podslice.cli.views.style import Cell, Display
 
 _GAP = "  "
 

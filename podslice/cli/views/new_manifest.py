@@ -6,22 +6,20 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from podslice.model.properties import CPU_WEIGHT, annotation_key
 from podslice.model.quantity import format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY
 from podslice.policy.present_settings import (
     NOT_RESERVED,
+    PresentUse,
+    ProposedAmounts,
     StatedAmount,
     at_least,
     at_most,
     format_age,
     share_request_milli,
 )
-
-if TYPE_CHECKING:
-    from podslice.policy.present_settings import PresentUse, ProposedAmounts
 
 _COLUMN_MAX = 34
 """Where comments start at most; after a longer line they follow at once."""

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from podslice.cli.views import pod_documents, status_documents
+from podslice.cli.views.documents import Document
+from podslice.cli.views.status_lines import UnitRow
+from podslice.cli.views.usage_table import UsageRow
 from podslice.errors import printable
+from podslice.kernel.cgroup import Pressure, Sample, Waited
+from podslice.model.desired import PodDecision
 from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, TASKS_MAX
-from podslice.model.unit import INFINITY
-from podslice.usage.unit_status import HOLDS_PROCESSES
-
-if TYPE_CHECKING:
-    from podslice.cli.views.documents import Document
-    from podslice.cli.views.status_lines import UnitRow
-    from podslice.cli.views.usage_table import UsageRow
-    from podslice.kernel.cgroup import Pressure, Sample, Waited
-    from podslice.model.desired import PodDecision
-    from podslice.model.unit import UnitName
-    from podslice.policy.recommendation import UsedAmounts
-    from podslice.processes.runtimes import RuntimeContainer
-    from podslice.systemd.journalctl import Entry
-    from podslice.usage.stats import PodStats
-    from podslice.usage.unit_status import UnitStatus
+from podslice.model.unit import INFINITY, UnitName
+from podslice.policy.recommendation import UsedAmounts
+from podslice.processes.runtimes import RuntimeContainer
+from podslice.systemd.journalctl import Entry
+from podslice.usage.stats import PodStats
+from podslice.usage.unit_status import HOLDS_PROCESSES, UnitStatus
 
 
 class ContainerDetail(NamedTuple):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
-from podslice.cli.views.documents import number, problem
+from podslice.cli.views.documents import Document, number, problem
+from podslice.model.desired import Desired, PodDecision
+from podslice.model.node import Allocation
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import (
     CPU,
@@ -13,19 +14,14 @@ from podslice.model.resources import (
     HUGEPAGES_PREFIX,
     MEMORY,
     PIDS,
+    Amounts,
     format_amount,
     is_hugepages,
     whole,
 )
+from podslice.model.unit import PropertyValue
 from podslice.policy.allocatable import unrequested
-
-if TYPE_CHECKING:
-    from podslice.cli.views.documents import Document
-    from podslice.model.desired import Desired, PodDecision
-    from podslice.model.node import Allocation
-    from podslice.model.resources import Amounts
-    from podslice.model.unit import PropertyValue
-    from podslice.policy.compare import Difference
+from podslice.policy.compare import Difference
 
 _KEYS = {
     MEMORY: "memory_bytes",

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from podslice.cli.views import exits, layout
 from podslice.cli.views.layout import Align, Column, Shorten
-from podslice.cli.views.pod_detail import ContainerDetail, used_bytes
-from podslice.cli.views.status_lines import OTHER, state
-from podslice.cli.views.style import Role, Styled
+from podslice.cli.views.pod_detail import ContainerDetail, PodDetail, used_bytes
+from podslice.cli.views.status_lines import OTHER, UnitRow, state
+from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.cli.views.use_bars import MARKS, marks_of, use_bar
 from podslice.errors import printable
+from podslice.kernel.cgroup import Sample
 from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, PROPERTIES, TASKS_MAX, format_value
 from podslice.model.resources import cpu_milli, format_amounts, memory_bytes
 from podslice.model.unit import UnitKind
-from podslice.usage.unit_status import EXITED, HOLDS_PROCESSES, MISSING, NOT_STARTED
-
-if TYPE_CHECKING:
-    from podslice.cli.views.pod_detail import PodDetail
-    from podslice.cli.views.status_lines import UnitRow
-    from podslice.cli.views.style import Cell, Display
-    from podslice.kernel.cgroup import Sample
-    from podslice.usage.unit_status import UnitStatus
+from podslice.usage.unit_status import EXITED, HOLDS_PROCESSES, MISSING, NOT_STARTED, UnitStatus
 
 _SHOWN = 10
 """The number of processes of a container that are listed."""

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from podslice.errors import Severity, bounded, printable
-
-if TYPE_CHECKING:
-    from podslice.errors import Problem
+from podslice.errors import Problem, Severity, bounded, printable
 
 
 def problem_line(found: Problem) -> str:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import fold
-from podslice.cli.views.style import Role
-from podslice.quadlet.transition import QuadletAction
+from podslice.cli.views.style import Display, Role
+from podslice.processes.quadlet_services import QuadletResult
+from podslice.quadlet.transition import QuadletAction, QuadletStep
 from podslice.reconcile.report import Outcome
-
-if TYPE_CHECKING:
-    from podslice.cli.views.documents import Document
-    from podslice.cli.views.style import Display
-    from podslice.processes.quadlet_services import QuadletResult
-    from podslice.quadlet.transition import QuadletStep
 
 _VERBS = {
     QuadletAction.STOP: ("stop", "stopped"),

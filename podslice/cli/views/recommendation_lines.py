@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from podslice.cli.views import pod_documents
+from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Column, Shorten, fold, table
-from podslice.cli.views.style import Role, Styled
+from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.model.pod import Qos
 from podslice.model.resources import CPU, MEMORY, format_amount, format_amounts
+from podslice.policy.recommendation import PodRecommendation
 from podslice.policy.present_settings import format_age
-from podslice.policy.recommendation import Veto
-
-if TYPE_CHECKING:
-    from podslice.cli.views.documents import Document
-    from podslice.cli.views.style import Cell, Display
-    from podslice.policy.recommendation import Advice, PodRecommendation, Recommendation
+from podslice.policy.recommendation import Advice, Recommendation, Veto
 
 _COLUMNS = (
     Column(title="NAME", min_width=16, shorten=Shorten.MIDDLE),

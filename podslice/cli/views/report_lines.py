@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from podslice.cli.views.layout import fold
-from podslice.cli.views.style import Role
-from podslice.plan import Action
+from podslice.cli.views.style import Display, Role
+from podslice.plan import Action, Plan
 from podslice.reconcile.report import (
     Outcome,
+    Report,
     count_steps,
     describe_refusal,
     describe_result,
@@ -18,13 +18,6 @@ from podslice.reconcile.report import (
     describe_stuck,
     summarize,
 )
-
-if TYPE_CHECKING:
-    from podslice.cli.views.style import Display
-    from podslice.plan import Plan
-    from podslice.reconcile.report import (
-        Report,
-    )
 
 _ACTION_ROLES = {Action.START: Role.GOOD, Action.SET: Role.WARNING, Action.STOP: Role.ERROR}
 

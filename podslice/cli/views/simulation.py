@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
-from podslice.cli.views.style import Role, Styled
+from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import human_bytes
+from podslice.model.cpu_topology import CpuGroup
+from podslice.model.desired import Desired, PodDecision
 from podslice.model.quantity import format_bytes, format_milli
 from podslice.model.resources import CPU, memory_bytes
-from podslice.policy.memory_sharing import share_memory
-
-if TYPE_CHECKING:
-    from podslice.cli.views.documents import Document
-    from podslice.cli.views.style import Cell, Display
-    from podslice.model.cpu_topology import CpuGroup
-    from podslice.model.desired import Desired, PodDecision
-    from podslice.policy.memory_sharing import MemorySharing, PodMemory
+from podslice.policy.memory_sharing import MemorySharing, PodMemory, share_memory
 
 _BAR_WIDTH = 20
 _FULL, _EMPTY = "█", "░"

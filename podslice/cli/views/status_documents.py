@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from podslice.cli.views.change_documents import step
-from podslice.cli.views.documents import number
+from podslice.cli.views.documents import Document, number
 from podslice.errors import printable
+from podslice.model.container_exit import ContainerExit
+from podslice.model.node_state import AgentState
 from podslice.model.unit import UnitKind
-from podslice.usage.unit_status import HOLDS_PROCESSES
-
-if TYPE_CHECKING:
-    from podslice.cli.views.documents import Document
-    from podslice.model.container_exit import ContainerExit
-    from podslice.model.node_state import AgentState
-    from podslice.processes.adoption import Adopted
-    from podslice.processes.location import Located, Placement, Running
-    from podslice.reconcile.assessment import Assessment
-    from podslice.usage.unit_status import PodFacts, UnitStatus
+from podslice.processes.adoption import Adopted
+from podslice.processes.location import Located, Placement, Running
+from podslice.reconcile.assessment import Assessment
+from podslice.usage.unit_status import PodFacts
+from podslice.usage.unit_status import HOLDS_PROCESSES, UnitStatus
 
 
 def status(

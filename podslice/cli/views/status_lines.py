@@ -6,16 +6,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from podslice.cli.views import exits
 from podslice.cli.views.layout import Align, Column, Shorten, fold, remedy_section, table, text_of
-from podslice.cli.views.style import Role, Styled
+from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.errors import printable
+from podslice.kernel.cgroup import Usage
 from podslice.model.codec import BYTES
 from podslice.model.container_exit import SUCCESS
 from podslice.model.naming import natural_key
+from podslice.model.naming import natural_key
+from podslice.model.node_state import PendingPod
 from podslice.model.properties import (
     CPU_QUOTA,
     CPU_WEIGHT,
@@ -25,28 +28,20 @@ from podslice.model.properties import (
     format_value,
 )
 from podslice.model.quantity import format_bytes
-from podslice.model.unit import INFINITY, UnitKind, UnitName
+from podslice.model.reserved_values import ReservedValues
+from podslice.model.unit import INFINITY, UnitKind, UnitName, Value
+from podslice.processes.location import Located, Other, Placement, Running, Stray
+from podslice.usage.health import HealthProblem
+from podslice.usage.unit_status import PodFacts
 from podslice.usage.unit_status import (
     ELSEWHERE,
     EXITED,
     HOLDS_PROCESSES,
     MISSING,
     NOT_STARTED,
+    PropertyStatus,
     UnitStatus,
 )
-
-if TYPE_CHECKING:
-    from podslice.cli.views.style import Cell, Display
-    from podslice.kernel.cgroup import Usage
-    from podslice.model.node_state import PendingPod
-    from podslice.model.reserved_values import ReservedValues
-    from podslice.model.unit import Value
-    from podslice.processes.location import Located, Other, Placement, Running, Stray
-    from podslice.usage.health import HealthProblem
-    from podslice.usage.unit_status import (
-        PodFacts,
-        PropertyStatus,
-    )
 
 SHOWN = 10
 """The number of processes of a unit that are listed."""

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
-from podslice.model.pod import ContainerKind
+from podslice.model.desired import Desired, PodDecision
+from podslice.model.node import Allocation
+from podslice.model.pod import ContainerKind, Pod
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.quantity import format_bytes
-from podslice.model.resources import format_amount, format_amounts, is_bytes
-from podslice.model.unit import UnitKind
-
-if TYPE_CHECKING:
-    from podslice.model.desired import Desired, PodDecision
-    from podslice.model.node import Allocation
-    from podslice.model.pod import Pod
-    from podslice.model.resources import Amounts
-    from podslice.model.unit import DesiredUnit, PropertyValue
-    from podslice.policy.compare import Difference
+from podslice.model.resources import Amounts, format_amount, format_amounts, is_bytes
+from podslice.model.unit import DesiredUnit, PropertyValue, UnitKind
+from podslice.policy.compare import Difference
 
 Cells = Sequence[str]
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import fold
+from podslice.cli.views.style import Display
 from podslice.cli.views.tables import human_bytes
+from podslice.model.config import Config
+from podslice.model.desired import Desired
 from podslice.model.naming import Tree
+from podslice.model.pod import Qos
 from podslice.model.properties import MEMORY_MAX
 from podslice.model.quantity import format_bytes
 from podslice.model.unit import limit_of
 from podslice.policy.allocatable import threshold_amount
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from podslice.cli.views.documents import Document
-    from podslice.cli.views.style import Display
-    from podslice.model.config import Config
-    from podslice.model.desired import Desired
-    from podslice.model.pod import Qos
 
 
 class TierEviction(NamedTuple):

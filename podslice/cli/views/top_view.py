@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from podslice.cli.arguments import Sort
 from podslice.cli.keyboard import Key
 from podslice.cli.views import usage_head, usage_table
-from podslice.cli.views.style import Role
+from podslice.cli.views.style import Display, Role
 from podslice.cli.views.text_width import shorten_end, width_of
+from podslice.cli.views.usage_table import NodeSummary, NodeUsage
 from podslice.errors import printable
-
-if TYPE_CHECKING:
-    from podslice.cli.views.style import Display
-    from podslice.cli.views.usage_table import NodeSummary, NodeUsage
 
 SORT_KEYS = {
     "c": Sort.CPU,

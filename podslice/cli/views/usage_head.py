@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from podslice.cli.views.layout import Column, fold, table
-from podslice.cli.views.style import Role, bar
+from podslice.cli.views.style import Cell, Display, Role, bar
 from podslice.cli.views.tables import human_bytes
-
-if TYPE_CHECKING:
-    from podslice.cli.views.style import Cell, Display
-    from podslice.cli.views.usage_table import NodeSummary, NodeUsage
+from podslice.cli.views.usage_table import NodeSummary, NodeUsage
 
 _NAMED = 5
 """Evicted pods that are named; the others are counted."""

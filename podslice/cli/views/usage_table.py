@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from podslice.cli.arguments import Sort
 from podslice.cli.views import layout
+from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, text_of
-from podslice.cli.views.style import Role, Styled
+from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.cli.views.use_bars import marks_of, use_bar
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample
 from podslice.model.naming import natural_key
+from podslice.model.desired import PodDecision
+from podslice.model.naming import natural_key
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import cpu_milli, memory_bytes
 from podslice.model.unit import UnitName
-
-if TYPE_CHECKING:
-    from podslice.cli.views.documents import Document
-    from podslice.cli.views.style import Cell, Display
-    from podslice.model.desired import PodDecision
-    from podslice.policy.recommendation import UsedAmounts
-    from podslice.usage.stats import NodeStats, PodStats
+from podslice.policy.recommendation import UsedAmounts
+from podslice.usage.stats import NodeStats, PodStats
 
 NODE = UnitName("")
 """The key of the node among units."""

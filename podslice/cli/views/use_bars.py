@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from podslice.cli.views.style import Role, Styled, bar
-
-if TYPE_CHECKING:
-    from podslice.cli.views.style import Cell
+from podslice.cli.views.style import Cell, Role, Styled, bar
 
 MARKS = {"R": "requested", "P": "90th percentile"}
 """The marks of a bar, where there is recorded usage to compare a request with."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from podslice.cli.command_line import Argument, Option, Verb
+from podslice.cli.command_tree import Argument, Option, Verb
 
 COMMAND = "__complete"
 """The hidden verb that lists names, see `podslice.__main__`."""

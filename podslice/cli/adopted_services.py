@@ -259,6 +259,20 @@ def planned_lines(planned: Iterable[PlannedDropIn], display: Display) -> Iterato
         yield from others
 
 
+def services_document(
+    services: Sequence[PlacedService] | Sequence[PlannedDropIn],
+) -> Document:
+    """Return the part of a plan or a report on adopted services, where there are some."""
+    if not services:
+        return {}
+
+    shown = [
+        service_document(each) if isinstance(each, PlacedService) else planned_document(each)
+        for each in services
+    ]
+    return {"changed": True, "services": shown}
+
+
 def planned_document(each: PlannedDropIn) -> Document:
     """Return a drop-in that would be changed for programs."""
     text = each.service.text if each.action is ServiceAction.WRITTEN else None

@@ -17,13 +17,12 @@ from typer.core import TyperCommand, TyperGroup
 
 from podslice import __version__
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
-from podslice.cli.command_line import Verb
-from podslice.cli.command_tree import format_help, read_app, read_verb
+from podslice.cli.command_tree import Verb, format_help, read_app, read_verb
 from podslice.cli.options import declared
-from podslice.cli.output import choose_colors, note, write
+from podslice.cli.output import choose_colors, note, note_problems, write
 from podslice.cli.suggestions import suggest_option, suggest_verb
 from podslice.cli.verb_table import BELOW_NODE, SUMMARIES, VERB_GROUPS
-from podslice.cli.views.problem_lines import problem_line, problem_lines
+from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import ColorMode
 from podslice.errors import InputError, PodsliceError, Problem
 
@@ -146,8 +145,7 @@ def _run(given: list[str]) -> int:
     try:
         return _execute(given)
     except InputError as error:
-        for line in problem_lines(error.problems):
-            note(line)
+        note_problems(error.problems)
         return error.exit_code
     except PodsliceError as error:
         note(problem_line(Problem(where="", message=str(error))))

@@ -17,25 +17,16 @@ from podslice.inputs.manifest.names import check_label
 DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3
 """Exit codes."""
 
-Files = Annotated[
-    list[str],
-    typer.Option(
-        "--filename",
-        "-f",
-        metavar="FILE",
-        help="Read this file or directory, or - for stdin; may be repeated.",
-    ),
-]
 
+def files_option(text: str) -> object:
+    """Return `-f FILE` with this help."""
+    return typer.Option("--filename", "-f", metavar="FILE", help=text)
+
+
+_READ = "Read this file or directory, or - for stdin; may be repeated."
+Files = Annotated[list[str], files_option(_READ)]
 FilesOrDefault = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--filename",
-        "-f",
-        metavar="FILE",
-        help="Read this file or directory, or - for stdin; may be repeated. Without it, the manifest"
-        " directories.",
-    ),
+    list[str] | None, files_option(f"{_READ} Without it, the manifest directories.")
 ]
 
 
@@ -54,25 +45,19 @@ def check_namespace(name: str | None) -> str | None:
     return name
 
 
-Namespace = Annotated[
-    str | None,
-    typer.Option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        callback=check_namespace,
-        help="Namespace of pods without one.",
-    ),
-]
+def _namespace_option(text: str) -> object:
+    return typer.Option("--namespace", "-n", metavar="NAME", callback=check_namespace, help=text)
+
+
+Namespace = Annotated[str | None, _namespace_option("Namespace of pods without one.")]
 OnlyNamespace = Annotated[
     str | None,
-    typer.Option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        callback=check_namespace,
-        help="Show only pods of this namespace; with POD, the namespace of pods without one.",
+    _namespace_option(
+        "Show only pods of this namespace; with POD, the namespace of pods without one."
     ),
+]
+NamespaceOfNew = Annotated[
+    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace of the pod.")
 ]
 TextOrJson = Annotated[ReportFormat, typer.Option("--output", "-o", help="Output format.")]
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
@@ -88,16 +73,16 @@ OnlyProblems = Annotated[
     bool, typer.Option("--problems", help="Show only pods and slices with problems.")
 ]
 PodName = Annotated[str, typer.Argument(metavar="POD", help="The pod, as NAME or NAMESPACE/NAME.")]
-ContainerName = Annotated[
-    str | None,
-    typer.Option(
-        "--container",
-        "-c",
-        metavar="CONTAINER",
-        help="Container of the pod; required if it has several.",
-    ),
-]
 
+
+def container_option(text: str) -> object:
+    """Return `-c CONTAINER` with this help."""
+    return typer.Option("--container", "-c", metavar="CONTAINER", help=text)
+
+
+ContainerName = Annotated[
+    str | None, container_option("Container of the pod; required if it has several.")
+]
 Prune = Annotated[
     bool, typer.Option("--prune", help="Remove applied pods that are not in the manifests.")
 ]
@@ -114,6 +99,20 @@ RestartService = Annotated[
     bool,
     typer.Option("--restart", help="Restart services that run, so that they change their slice."),
 ]
+
+
+def since_option(what: str) -> object:
+    """Return `--since TIME`, for what is shown."""
+    text = f"Show only later {what}: 2h (ago), yesterday, '2026-01-31 12:00'; see systemd.time(7)."
+    return typer.Option("--since", metavar="TIME", help=text)
+
+
+def lines_option(what: str) -> object:
+    """Return `--lines NUMBER`, for what is shown."""
+    text = f"Show at most this many {what}, the latest."
+    return typer.Option("--lines", metavar="NUMBER", min=0, help=text)
+
+
 Start = Annotated[
     bool,
     typer.Option(

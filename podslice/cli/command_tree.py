@@ -1,4 +1,4 @@
-"""Read the command line from what is declared.
+"""The command line as values, for the help, manuals and completions, read from what is declared.
 
 typer's own objects are not used, since they differ between its versions.
 """
@@ -8,19 +8,87 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from enum import Enum
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from podslice.cli.command_line import HELP, Argument, Option, OptionGroup, Verb
 from podslice.cli.options import COMMON_FLAGS
 from podslice.cli.verb_table import SUMMARIES
 from podslice.inputs.options.table import OPTIONS
+
+
+class OptionGroup(StrEnum):
+    """A heading in the help of a verb, in this order."""
+
+    OWN = "Options"
+    COMMON = "Common options"
+    AGENT = "Agent options, keys of podslice.toml(5)"
+    CONFIG = "Configuration options, keys of podslice.toml(5)"
+
+
+class Option(NamedTuple):
+    """One option of a verb."""
+
+    flags: tuple[str, ...]
+    """Short ones first."""
+    metavar: str
+    """Empty for a flag without a value."""
+    help: str
+    choices: tuple[str, ...] = ()
+    is_required: bool = False
+    is_repeatable: bool = False
+    default: str = ""
+    limits: str = ""
+    """`1 to 3600`; empty if any number is accepted."""
+    group: OptionGroup = OptionGroup.OWN
+
+    @property
+    def name(self) -> str:
+        """The first long flag."""
+        return next(flag for flag in self.flags if flag.startswith("--"))
+
+
+class Argument(NamedTuple):
+    """A positional argument of a verb."""
+
+    metavar: str
+    help: str
+    is_required: bool
+    is_repeatable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """A verb, or the program itself, with the verbs below it."""
+
+    path: tuple[str, ...]
+    help: tuple[str, ...]
+    """Paragraphs; the first is the summary."""
+    options: tuple[Option, ...]
+    arguments: tuple[Argument, ...] = ()
+    verbs: tuple[Verb, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        """The words after `podslice`."""
+        return " ".join(self.path)
+
+    def walk(self) -> Iterator[Verb]:
+        """Yield the verb and all below it, parents first."""
+        yield self
+        for verb in self.verbs:
+            yield from verb.walk()
+
+
+HELP = Option(
+    flags=("-h", "--help"), metavar="", help="Show this help and exit.", group=OptionGroup.COMMON
+)
+
 
 _WORDS = re.compile(r"[a-z0-9_-]+(\|[a-z0-9_-]+)+")
 _SUMMARIES: dict[tuple[str, ...], str] = {

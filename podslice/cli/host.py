@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,8 +54,11 @@ def runtime_directory(manager: Manager) -> Path:
             "there is no user session: XDG_RUNTIME_DIR is not set; log in, or enable lingering"
             f" (loginctl enable-linger) and set XDG_RUNTIME_DIR={base}"
         )
-    owner, uid = _owner(base), manager.uid
-    if owner not in (uid, None):
+    try:
+        owner, uid = Path(base).stat().st_uid, manager.uid
+    except OSError:
+        return directory  # the error of what is read or written in it is more precise
+    if owner != uid:
         raise HostError(
             f"XDG_RUNTIME_DIR={base} belongs to user {owner}, not to user {uid}; set"
             f" XDG_RUNTIME_DIR=/run/user/{uid}"
@@ -82,14 +86,6 @@ def usage_directory(config: Config, manager: Manager) -> str:
     if manager.is_user and config.usage_history == default:
         return default.replace("/var/lib", manager.state_directory, 1)
     return config.usage_history
-
-
-def _owner(path: str) -> int | None:
-    """Return the owner of a directory; None if it cannot be determined."""
-    try:
-        return Path(path).stat().st_uid
-    except OSError:
-        return None
 
 
 def open_store(planning: Planning) -> Store:
@@ -140,3 +136,13 @@ def recorded_pods(planning: Planning) -> tuple[Pod, ...]:
     except HostError as error:
         note(f"{error}; applied pods are not counted")
         return ()
+
+
+PROGRAM = "/usr/bin/podslice"
+"""Where packages install it."""
+
+
+def own_program() -> str:
+    """Return the path of the present process's program, or that of the packages."""
+    own = Path(sys.argv[0])
+    return str(own) if own.name == "podslice" and own.is_absolute() else PROGRAM

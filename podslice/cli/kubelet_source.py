@@ -1,21 +1,115 @@
-"""Where an audit reads the pods and the configuration of a kubelet."""
+"""The kubelet that verbs read: its options, and where its pods and its configuration are."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, NamedTuple
 
-from podslice.cli.kubelet_options import KubeletSource
+import typer
+
 from podslice.cli.manifests import read_stdin
 from podslice.cli.output import note
-from podslice.errors import HostError, InputError, invalid, printable
+from podslice.errors import HostError, InputError, Problem, invalid, printable
+from podslice.inputs.kubelet.kubelet_files import read_kubeconfig
 from podslice.inputs.kubelet.kubelet_config import read_settings, read_version
 from podslice.inputs.kubelet.kubelet_files import read_authority, read_file, read_kubeconfig
 from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list
 from podslice.inputs.limits import BYTES_MAX
 from podslice.kubelet.kubelet_api import KubeletApi, parse_address
+from podslice.model.config import Config, PodsFrom
 from podslice.model.kubelet_node import KUBELET_VERSION, Credentials, KubeletPod, KubeletSettings
+from podslice.model.manager import Manager
+
+_KEY = "pods-from"
+Kubelet = Annotated[
+    str | None,
+    typer.Option("--kubelet", metavar="URL", help="Read the pods from the kubelet's API."),
+]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option("--kubeconfig", metavar="FILE", help="Use the user of this kubeconfig."),
+]
+KubeletCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubelet-ca",
+        metavar="FILE",
+        help="Trust these certificates, instead of the kubeconfig's.",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure-skip-tls-verify", help="Accept any certificate of the kubelet."),
+]
+KubeletConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubelet-config",
+        metavar="FILE",
+        help="Read the kubelet's configuration, or a saved /configz, from this file.",
+    ),
+]
+KubeletVersion = Annotated[
+    str | None,
+    typer.Option("--kubelet-version", metavar="VERSION", help="Follow the rules of this version."),
+]
+
+
+class KubeletSource(NamedTuple):
+    """The options that state where to read."""
+
+    files: tuple[str, ...] = ()
+    url: str | None = None
+    kubeconfig: Path | None = None
+    authority: Path | None = None
+    is_verified: bool = True
+    config: Path | None = None
+    version: str | None = None
+
+
+def check_options(
+    source: KubeletSource, config: Config, manager: Manager, *, restores: bool
+) -> bool:
+    """Return whether the agent is to follow a kubelet.
+
+    Raises:
+        InputError: the options contradict each other; it has every problem.
+    """
+    follows = config.pods_from is PodsFrom.KUBELET
+    stated = dict(_stated(source, restores=restores))
+    if follows:
+        found = list(_lacking(source, manager))
+    else:
+        hint = f'set {_KEY} = "kubelet" and allow-kubelet-slices = true in podslice.toml, or leave it out'
+        message = "the agent reads its pods from manifests"
+        found = [Problem(where=name, message=message, hint=hint) for name in stated if stated[name]]
+    if found:
+        raise InputError(found)
+    return follows
+
+
+def _stated(source: KubeletSource, *, restores: bool) -> Iterator[tuple[str, bool]]:
+    """Yield the options of the command line, and whether each is stated."""
+    yield "--kubelet", source.url is not None
+    yield "--kubeconfig", source.kubeconfig is not None
+    yield "--kubelet-ca", source.authority is not None
+    yield "--insecure-skip-tls-verify", not source.is_verified
+    yield "--kubelet-config", source.config is not None
+    yield "--kubelet-version", source.version is not None
+    yield "--restore", restores
+
+
+def _lacking(source: KubeletSource, manager: Manager) -> Iterator[Problem]:
+    if source.url is None:
+        hint = "add --kubelet https://127.0.0.1:10250 to the command line of the agent"
+        yield Problem(where=_KEY, message="the kubelet is not stated", hint=hint)
+    if manager.is_user:
+        message = "a user's service manager has no kubelet"
+        yield Problem(where="--user", message=message, hint="leave it out")
+
 
 CONFIG_FILE = Path("/var/lib/kubelet/config.yaml")
 """Where kubeadm and most distributions have the kubelet's configuration."""
@@ -34,7 +128,9 @@ def read_kubelet(source: KubeletSource) -> tuple[tuple[KubeletPod, ...], Kubelet
             "state either --filename or --kubelet", "add one, or leave out one of the two"
         )
     if source.url is None:
-        _refuse_credentials(source)
+        if source.kubeconfig or source.authority or not source.is_verified:
+            message = "--kubeconfig, --kubelet-ca and --insecure-skip-tls-verify require --kubelet"
+            raise invalid(message, "add --kubelet https://127.0.0.1:10250")
         stated = KUBELET_VERSION if source.version is None else read_version(source.version)
         settings = _read_config(source.config or CONFIG_FILE, stated)
         return read_pod_list(source.files, read_stdin), settings
@@ -67,13 +163,6 @@ def read_kubelet_settings(
         return _read_config(source.config or CONFIG_FILE, version)
     data, name = api.get(_CONFIGZ), f"{url}{_CONFIGZ}"
     return read_settings(data, name, changed_sec=_changed(CONFIG_FILE), version=version)
-
-
-def _refuse_credentials(source: KubeletSource) -> None:
-    """Check that no option of a connection is stated without one."""
-    if source.kubeconfig or source.authority or not source.is_verified:
-        message = "--kubeconfig, --kubelet-ca and --insecure-skip-tls-verify require --kubelet"
-        raise invalid(message, "add --kubelet https://127.0.0.1:10250")
 
 
 def connect(source: KubeletSource, url: str) -> KubeletApi:

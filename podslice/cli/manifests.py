@@ -9,8 +9,7 @@ from itertools import chain
 from podslice.cli.arguments import key_of, nearest_pod, pods_named
 from podslice.cli.host import load_node
 from podslice.cli.options import Planning
-from podslice.cli.output import note
-from podslice.cli.views.problem_lines import problem_lines
+from podslice.cli.output import note_problems
 from podslice.errors import InputError, PodsliceError, Problem, Severity, printable
 from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
 from podslice.inputs.manifest.kinds import WORKLOADS
@@ -49,18 +48,6 @@ def load_all(
     return config, load_manifests(sources, namespace, config.validate)
 
 
-def load_candidates(
-    planning: Planning, filename: list[str], namespace: str | None, *, is_for_host: bool = False
-) -> tuple[PodDecision, ...]:
-    """Return the pods to apply, if the whole input is valid, with `is_for_host` on this host.
-
-    Raises:
-        InputError: there is an error in the input; it has every problem.
-    """
-    _, loaded = load_all(planning, filename, namespace)
-    return choose_candidates(planning, loaded, is_for_host=is_for_host)
-
-
 def choose_candidates(
     planning: Planning,
     loaded: LoadedPods,
@@ -73,7 +60,7 @@ def choose_candidates(
     With `is_for_host` the configuration must not be that of another machine.
 
     Raises:
-        InputError: as `load_candidates`.
+        InputError: there is an error in the input; it has every problem.
     """
     config = planning.config
     node = load_node(config, manager=planning.manager)
@@ -147,8 +134,7 @@ def valid_only(
     problems = [*others, *all_problems(loaded, decisions)]
     if any(found.severity is Severity.ERROR for found in problems):
         raise InputError(problems)
-    for line in problem_lines(problems):
-        note(line)
+    note_problems(problems)
     return tuple(decisions)
 
 

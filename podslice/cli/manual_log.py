@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from podslice.errors import printable
 from podslice.kernel.proc import read_login_uid
@@ -135,8 +135,11 @@ _NAME_MAX = 256
 
 def find_caller(environment: Mapping[str, str]) -> Caller:
     """Return the account of the login, and the one that sudo has left in the environment."""
-    uid = read_login_uid()
-    login = None if uid is None else Account(uid=uid, name=_name(uid))
+    login, uid = None, read_login_uid()
+    if uid is not None:
+        login = Account(uid=uid, name="")
+        with suppress(KeyError, OverflowError):
+            login = Account(uid=uid, name=pwd.getpwuid(uid).pw_name)
     return Caller(login=login, sudo=_from_sudo(environment))
 
 
@@ -146,11 +149,3 @@ def _from_sudo(environment: Mapping[str, str]) -> Account | None:
     if not name and number is None:
         return None
     return Account(uid=number, name=name[:_NAME_MAX])
-
-
-def _name(uid: int) -> str:
-    """Return the name of a user; empty if there is none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except (KeyError, OverflowError):
-        return ""

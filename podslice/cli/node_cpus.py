@@ -1,19 +1,92 @@
-"""The CPUs that pods have for themselves now, from the kernel and the records."""
+"""The CPUs of a node and the pods that have some for themselves: as they are now, drawn, as JSON."""
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from podslice.cli.views.cpu_map import NodeCpus
+from podslice.cli.views.documents import Document
+from podslice.cli.views.layout import Column, table
+from podslice.cli.views.style import Display
+from podslice.cli.views.text_width import folded
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.config import Config
+from podslice.model.config import Config, ExclusiveFor
+from podslice.model.cpu_list import format_cpus
+from podslice.model.cpu_topology import Cpus, CpuTopology
 from podslice.model.manager import Manager
-from podslice.model.naming import Tree, scope_name, service_name
+from podslice.model.naming import HOST_SLICES, Tree, scope_name, service_name
 from podslice.model.node import Node
 from podslice.model.pod import Pod, Qos
 from podslice.model.unit import UnitName, control_group_of
 from podslice.policy.cpu_manager import cpu_manager
 from podslice.policy.desire import desire
+
+_RESERVED, _SHARED, _OTHER = "▓", "░", "+"
+_GAP = "  "
+_COLUMNS = (Column(title=""), Column(title="CPUS"), Column(title="USED BY"))
+
+
+class NodeCpus(NamedTuple):
+    """The CPUs of a node, and which pods have some for themselves."""
+
+    topology: CpuTopology
+    reserved: Cpus
+    own: Mapping[str, Cpus]
+    """Those of pods, by key."""
+    shared: Cpus
+    """Those of all other pods; the reserved ones are among them unless no pod may use them."""
+    for_host: bool = False
+    """Whether `system.slice` and `user.slice` do not run on the CPUs of pods."""
+
+
+def cpu_map(cpus: NodeCpus, display: Display) -> Iterator[str]:
+    """Yield a line for each NUMA node, in which the threads of a core are together, and a legend."""
+    letters = dict(zip(sorted(cpus.own), string.ascii_letters, strict=False))
+    marks = dict.fromkeys(cpus.topology.all, _SHARED) | dict.fromkeys(cpus.reserved, _RESERVED)
+    for pod, own in cpus.own.items():
+        marks |= dict.fromkeys(own, letters.get(pod, _OTHER))
+    labels = {node: f"NUMA node {node}" for node in cpus.topology.numa_nodes}
+    indent = max(map(len, labels.values())) + len(_GAP)
+    for node, members in cpus.topology.numa_nodes.items():
+        cores = (core & members for core in cpus.topology.cores.values())
+        drawn = " ".join("".join(marks[cpu] for cpu in sorted(core)) for core in cores if core)
+        lines = [drawn] if display.width is None else folded(drawn, display.width - indent)
+        for number, line in enumerate(lines):
+            yield ("" if number else labels[node]).ljust(indent) + line
+    yield ""
+    rows = [(_RESERVED, format_cpus(cpus.reserved), _of_reserved(cpus))]
+    rows += [
+        (letters.get(pod, _OTHER), format_cpus(cpus.own[pod]), pod) for pod in sorted(cpus.own)
+    ]
+    users = ", ".join(["all other pods", *_host_slices(cpus)])
+    rows.append((_SHARED, format_cpus(cpus.shared - cpus.reserved), users))
+    yield from table(_COLUMNS, rows, display)
+
+
+def _of_reserved(cpus: NodeCpus) -> str:
+    is_strict = cpus.reserved.isdisjoint(cpus.shared)
+    users = [*([] if is_strict else ["all other pods"]), *_host_slices(cpus)]
+    return f"{', '.join(users) or 'no pod'}: reserved"
+
+
+def _host_slices(cpus: NodeCpus) -> tuple[str, ...]:
+    return HOST_SLICES if cpus.for_host else ()
+
+
+def cpu_document(cpus: NodeCpus) -> Document:
+    """Return the CPUs as lists."""
+    return {
+        "exclusive_for": str(ExclusiveFor.HOST if cpus.for_host else ExclusiveFor.PODS),
+        "reserved": format_cpus(cpus.reserved),
+        "shared": format_cpus(cpus.shared),
+        "pods": [
+            {"namespace": namespace, "name": name, "cpus": format_cpus(own)}
+            for key, own in sorted(cpus.own.items())
+            for namespace, _, name in [key.partition("/")]
+        ],
+    }
+
 
 _FILE = "cpuset.cpus"
 

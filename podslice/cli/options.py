@@ -87,7 +87,7 @@ def agent_options(verb: Callable[..., int]) -> Callable[..., int]:
 def _with_options(verb: Callable[..., int], rows: tuple[ConfigOption, ...]) -> Callable[..., int]:
     signature = inspect.signature(verb, eval_str=True)
     own = [each for each in signature.parameters.values() if each.name != "planning"]
-    parameters = [*own, *_COMMON, *map(_config_option, rows)]
+    parameters = [*own, *_COMMON, *map(_row_parameter, rows)]
 
     def with_options(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)
         flags = {row.key: given.pop(_name(row.key), None) for row in rows}
@@ -107,15 +107,6 @@ def _name(key: str) -> str:
     return key.replace("-", "_")
 
 
-def _config_option(row: ConfigOption) -> inspect.Parameter:
-    return _parameter(row.key, _option(row), bool | None if _is_switch(row) else str | None)
-
-
-def _is_switch(row: ConfigOption) -> bool:
-    """Return whether a flag without a value suffices: the agent's booleans are false by default."""
-    return row.is_agent_only and row.is_boolean
-
-
 def _parameter(key: str, option: object, kind: object = str | None) -> inspect.Parameter:
     return inspect.Parameter(
         _name(key),
@@ -125,12 +116,16 @@ def _parameter(key: str, option: object, kind: object = str | None) -> inspect.P
     )
 
 
-def _option(row: ConfigOption) -> object:
-    """Return the option; a boolean takes a value, as in the kubelet: `--cpu-cfs-quota=false`."""
+def _row_parameter(row: ConfigOption) -> inspect.Parameter:
+    """Return the option; a boolean takes a value, as in the kubelet: `--cpu-cfs-quota=false`.
+
+    For the agent's booleans, which are false by default, a flag without a value suffices.
+    """
     flags = [f"--{name}" for name in (row.key, *row.aliases)]
-    if _is_switch(row):
-        return typer.Option(*flags, help=row.help)
-    return typer.Option(*flags, metavar=row.metavar or "true|false", help=row.help)
+    if row.is_agent_only and row.is_boolean:
+        return _parameter(row.key, typer.Option(*flags, help=row.help), bool | None)
+    option = typer.Option(*flags, metavar=row.metavar or "true|false", help=row.help)
+    return _parameter(row.key, option)
 
 
 _COMMON = (

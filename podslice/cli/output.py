@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from enum import StrEnum
 from typing import TYPE_CHECKING, TextIO
 
+from podslice.cli.views.problem_lines import problem_lines
 from podslice.cli.views.style import ColorMode, Display, is_colored
 
 if TYPE_CHECKING:
     from podslice.cli.views.documents import Document
+    from podslice.errors import Problem
 
 
 class OutputFormat(StrEnum):
@@ -110,6 +112,12 @@ def note(text: str) -> None:
     """Print a line on standard error."""
     wipe()
     sys.stderr.write(f"{text}\n")
+
+
+def note_problems(found: Sequence[Problem]) -> None:
+    """Print the first problems on standard error, and the number of the others."""
+    for line in problem_lines(found):
+        note(line)
 
 
 _BACK, _ERASE = "\r", "\033[K"

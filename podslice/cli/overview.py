@@ -9,16 +9,14 @@ from dataclasses import dataclass, field, replace
 
 from podslice.cli import configuration
 from podslice.cli.arguments import PodFilter
-from podslice.cli.enabled_units import is_enabled
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.quadlet_presence import may_have_quadlets
-from podslice.cli.views import conditions, documents, pod_detail, status_documents, status_lines
-from podslice.cli.views.pod_detail import PodDetail
-from podslice.cli.views.pod_page import pod_page
+from podslice.cli.start_at_boot import is_enabled
+from podslice.cli.views import documents, status_documents, status_lines
+from podslice.cli.views.pod_page import PodDetail, pod_document, pod_page
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
-from podslice.cli.wanted import WantedByManifests, read_wanted
+from podslice.cli.wanted import WantedByManifests, may_have_quadlets, read_wanted
 from podslice.errors import Severity, printable
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Containers
@@ -253,13 +251,13 @@ def emit_overview(
         output,
         document=lambda: documents.document(
             **configuration.document(planning.origin),
-            **conditions.health(found.problems, found.wanted.problems),
+            **status_documents.health(found.problems, found.wanted.problems),
             **status_documents.status(state, found.units, found.placement, found.facts),
-            **conditions.pending(found.wanted.pending),
-            **conditions.foreign(state.foreign),
-            **conditions.reserved(state.held),
-            **conditions.unconfirmed(found.unconfirmed),
-            **_pod_document(detail),
+            **status_documents.pending(found.wanted.pending),
+            **status_documents.foreign(state.foreign),
+            **status_documents.reserved(state.held),
+            **status_documents.unconfirmed(found.unconfirmed),
+            **({"pod": pod_document(detail)} if detail else {}),
         ),
         lines=lambda display: _lines(found, shown, display, as_tree=as_tree, detail=detail),
         names=lambda: [
@@ -297,13 +295,6 @@ def _lines(
     if not as_tree and (listed or found.problems):
         yield ""
         yield status_lines.summary(listed, len(found.problems))
-
-
-def _pod_document(detail: PodDetail | None) -> documents.Document:
-    if detail is None:
-        return {}
-
-    return {"pod": pod_detail.document(detail)}
 
 
 def _notes(found: Overview) -> Iterator[str]:

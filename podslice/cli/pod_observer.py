@@ -12,7 +12,7 @@ from podslice.cli import overview
 from podslice.cli.overview import Overview
 from podslice.cli.recorded_usage import RecordedUsage
 from podslice.cli.views import status_lines, usage_table
-from podslice.cli.views.pod_detail import ContainerDetail, PodDetail
+from podslice.cli.views.pod_page import ContainerDetail, PodDetail
 from podslice.cli.views.status_lines import UnitRow
 from podslice.errors import PodsliceError
 from podslice.model.desired import PodDecision

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from podslice.cli import interrupts
 from podslice.cli.output import note, redraw, wipe
-from podslice.plan import Plan, Step, StopUnit
+from podslice.plan import Plan, StopUnit
 from podslice.reconcile.report import Outcome, StepResult, describe_wait
 
 T = TypeVar("T")
@@ -58,7 +58,8 @@ class StepProgress:
     def step(self, result: StepResult) -> None:
         """Count a step."""
         self._done += result.outcome is Outcome.DONE
-        self._terminating.pop(_pod_of(result.step), None)
+        if isinstance(result.step, StopUnit):
+            self._terminating.pop(result.step.pod or "", None)
 
     @asynccontextmanager
     async def shown(self) -> AsyncIterator[None]:
@@ -112,10 +113,6 @@ def both(first: Callable[[T], None], second: Callable[[T], None]) -> Callable[[T
     return call
 
 
-def _pod_of(step: Step) -> str:
-    return step.pod or "" if isinstance(step, StopUnit) else ""
-
-
 def is_redrawn() -> bool:
     """Return whether stderr is a terminal that can redraw a line."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -151,21 +148,14 @@ def progress_line(
     """
     text = f"{done} of {total} steps done"
     if not waiting:
-        return _cut(text, width)
+        return text[:width]
     text += "; terminating: "
     ranked = sorted(waiting, key=lambda each: (each.grace_sec - each.elapsed_sec, each.pod))
     parts = [f"{each.pod} ({each.elapsed_sec} of {each.grace_sec} s)" for each in ranked]
     most = min(len(parts), _NAMED_MAX) if width is None else len(parts)
     for shown in range(most, 0, -1):
-        line = text + ", ".join(parts[:shown]) + _rest(len(parts) - shown)
+        left = len(parts) - shown
+        line = text + ", ".join(parts[:shown]) + (f" and {left} more" if left else "")
         if width is None or len(line) <= width:
             return line
-    return _cut(f"{text}{len(parts)} pod{'' if len(parts) == 1 else 's'}", width)
-
-
-def _rest(count: int) -> str:
-    return f" and {count} more" if count else ""
-
-
-def _cut(text: str, width: int | None) -> str:
-    return text if width is None else text[:width]
+    return f"{text}{len(parts)} pod{'' if len(parts) == 1 else 's'}"[:width]

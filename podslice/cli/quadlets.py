@@ -10,13 +10,11 @@ from typing import NamedTuple
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, FAILED, code_of
-from podslice.cli.host import load_node
+from podslice.cli.host import PROGRAM, load_node, own_program
 from podslice.cli.manifests import all_problems, decide_all, read_stdin
 from podslice.cli.options import Planning
-from podslice.cli.output import note, write
-from podslice.cli.own_program import PROGRAM, own_program
+from podslice.cli.output import note, note_problems, write
 from podslice.cli.start_at_boot import note_start_at_boot
-from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import HostError, InputError, Problem, printable
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import LoadedPods, load_pods
@@ -74,8 +72,7 @@ def render_quadlets(
         *validate_node(node, config),
         *further_problems(workloads.problems, loaded),
     ]
-    for line in problem_lines(problems):
-        note(line)
+    note_problems(problems)
     if code := code_of(problems):
         return code
     options = host_options(planning, is_for_host=target.install)
@@ -105,8 +102,7 @@ def _write(made: tuple[Quadlets, ...], manager: Manager, target: Target) -> int:
     write(map(printable, done.written))
     if target.directory is not None:
         _note_places(done.written, manager)
-    for line in problem_lines(done.problems):
-        note(line)
+    note_problems(done.problems)
     return FAILED if done.problems else DONE
 
 

@@ -65,12 +65,10 @@ def locked(store: Store) -> Iterator[None]:
     """
     with ExitStack() as stack:
         with interrupts.at_once():
-            stack.enter_context(store.lock(_report_wait))
+            stack.enter_context(
+                store.lock(lambda: note("waiting for another podslice process to release the lock"))
+            )
         yield
-
-
-def _report_wait() -> None:
-    note("waiting for another podslice process to release the lock")
 
 
 def _once(report: Callable[[str], None]) -> Callable[[str], None]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from podslice.cli import wanted
-from podslice.cli.enabled_units import is_enabled
 from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.model.config import Config
@@ -56,3 +55,22 @@ def _is_inside(source: str, directories: Sequence[str]) -> bool:
     path = Path(source).resolve()
     places = {Path(each).resolve() for each in directories}
     return source != _STDIN and not places.isdisjoint({path, *path.parents})
+
+
+def is_enabled(unit: str, manager: Manager) -> bool:
+    """Return whether a target that starts with the service manager wants the unit.
+
+    That systemd has loaded a unit does not show this: others may refer to it.
+
+    Source: systemd.unit(5), "Unit File Load Path" and "[Install] Section Options".
+    """
+    return any((each / unit).is_symlink() for each in _wanted(manager))
+
+
+def _wanted(manager: Manager) -> Iterator[Path]:
+    own = Path(manager.config_directory, "systemd")
+    if not manager.is_user:
+        yield own / "system/multi-user.target.wants"
+        return
+    for each in (own, Path("/etc/systemd")):
+        yield each / "user/default.target.wants"

@@ -11,12 +11,11 @@ from podslice.cli import interrupts
 from podslice.cli.manifests import choose_candidates, load_all, require_pods
 from podslice.cli.options import Planning
 from podslice.cli.output import note
-from podslice.cli.quadlet_presence import may_have_quadlets
 from podslice.cli.quadlets import further_problems, host_options, load_with_workloads, make_quadlets
+from podslice.cli.views.changes import quadlet_plan_lines, quadlet_step_document
 from podslice.cli.views.documents import Document
-from podslice.cli.views.quadlet_steps import plan_lines, step_document
 from podslice.cli.views.style import Display
-from podslice.cli.wanted import sources_or_default
+from podslice.cli.wanted import may_have_quadlets, sources_or_default
 from podslice.errors import Problem, invalid
 from podslice.model.desired import Desired, PodDecision
 from podslice.plan import StopUnit
@@ -30,17 +29,13 @@ from podslice.reconcile.report import Outcome, Report
 from podslice.reconcile.world import LiveWorld, World
 
 
-def _make_none(_: Iterable[PodDecision]) -> tuple[Quadlets, ...]:
-    return ()
-
-
 class PodsToStart(NamedTuple):
     """The pods that run from quadlets."""
 
     decisions: tuple[PodDecision, ...] = ()
     quadlets: tuple[Quadlets, ...] = ()
     """Without the CPUs that pods have for themselves, which depend on the other pods."""
-    make: Callable[[Iterable[PodDecision]], tuple[Quadlets, ...]] = _make_none
+    make: Callable[[Iterable[PodDecision]], tuple[Quadlets, ...]] = lambda _: ()
 
     def with_cpus(self, desired: Desired) -> tuple[Quadlets, ...]:
         """Return the quadlets with these CPUs."""
@@ -68,37 +63,21 @@ def load_pods_to_apply(
     not be that of another machine.
 
     Raises:
-        InputError, HostError: as `choose_candidates`, and with `start` as `_load_started`.
-        PodsliceError: the stated files have nothing that podslice runs.
-    """
-    if start:
-        return _load_started(planning, filename, namespace, ignored or (), is_for_host=is_for_host)
-    if ignored:
-        raise invalid("is for quadlets only", "add --start", where="--ignore")
-    _, loaded = load_all(planning, sources_or_default(planning, filename), namespace)
-    candidates = choose_candidates(planning, loaded, is_for_host=is_for_host)
-    require_pods(loaded, filename or ())
-    return candidates, _NO_PODS
-
-
-def _load_started(
-    planning: Planning,
-    filename: list[str] | None,
-    namespace: str | None,
-    ignored: Collection[str],
-    *,
-    is_for_host: bool,
-) -> tuple[tuple[PodDecision, ...], PodsToStart]:
-    """Return the pods to apply and to start, if the whole input is valid.
-
-    Raises:
         InputError: there is an error in the input, or podman is too old; it has every problem.
-        HostError: podman or systemd is not installed.
+        HostError: with `start`, podman or systemd is not installed.
         PodsliceError: the stated files have nothing that podslice runs.
     """
-    validate = planning.config.validate
+    if ignored and not start:
+        raise invalid("is for quadlets only", "add --start", where="--ignore")
     sources = sources_or_default(planning, filename)
-    loaded, workloads = load_with_workloads(sources, namespace, frozenset(ignored), validate)
+    if not start:
+        _, loaded = load_all(planning, sources, namespace)
+        candidates = choose_candidates(planning, loaded, is_for_host=is_for_host)
+        require_pods(loaded, filename or ())
+        return candidates, _NO_PODS
+
+    validate = planning.config.validate
+    loaded, workloads = load_with_workloads(sources, namespace, frozenset(ignored or ()), validate)
     further = further_problems(workloads.problems, loaded)
     candidates = choose_candidates(planning, loaded, further, is_for_host=is_for_host)
     require_pods(loaded, filename or ())
@@ -136,14 +115,11 @@ class PlannedServices:
         if not self.steps:
             return {}
 
-        return {"changed": True, "quadlets": [step_document(*each) for each in self.steps]}
+        return {"changed": True, "quadlets": [quadlet_step_document(*each) for each in self.steps]}
 
     def lines(self, display: Display) -> Sequence[str]:
         """Return one line for each step."""
-        if not self.steps:
-            return ()
-
-        return tuple(plan_lines(self.steps, display))
+        return tuple(quadlet_plan_lines(self.steps, display))
 
 
 class StartedPods:
@@ -167,15 +143,13 @@ class StartedPods:
         """Why the files of pods cannot be written."""
         self.removed_pods: frozenset[str] = frozenset()
         """The pods whose files were removed."""
-        if wanted.quadlets or may_have_quadlets(world.manager):
-            self._connect(world, grace_sec)
-
-    def _connect(self, world: World, grace_sec: int | None) -> None:
+        if not wanted.quadlets and not may_have_quadlets(world.manager):
+            return
         if not isinstance(world, LiveWorld):
-            self._planner = QuadletPlanner(list_none, world.manager, self._wanted.quadlets)
+            self._planner = QuadletPlanner(list_none, world.manager, wanted.quadlets)
             return
         client = world.client
-        self._planner = QuadletPlanner(client.list_units, world.manager, self._wanted.quadlets)
+        self._planner = QuadletPlanner(client.list_units, world.manager, wanted.quadlets)
         self._services = QuadletServices(client, world.manager, self._planner, grace_sec=grace_sec)
 
     @property
@@ -241,10 +215,8 @@ class StartedPods:
         """
         if self._services is None or not self._starts:
             return
-        interrupts.describe_with(
-            lambda: (
-                "the slices are as requested, and services continue to start; see: podslice status"
-            )
+        interrupts.begin(
+            "the slices are as requested, and services continue to start; see: podslice status"
         )
         pods = dict.fromkeys(each.pod for each in self._starts)
         note(f"waiting for the services of {', '.join(pods)}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from podslice.agent.manifest_files import ManifestDirectories
 from podslice.agent.wanted_pods import WantedPodsReader
 from podslice.cli.options import Planning
-from podslice.cli.quadlet_presence import pods_with_quadlets
 from podslice.errors import HostError, InputError, Problem, Severity, printable
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config, Containers
@@ -18,7 +18,9 @@ from podslice.reconcile.assess import assess_findings
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.readmission import find_pending
 from podslice.model.manager import Manager
+from podslice.model.naming import DATA, podman_pod
 from podslice.model.node_state import PendingPod
+from podslice.processes.quadlet_files import read_owner
 from podslice.reconcile.assess import Findings, assess_findings
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.readmission import find_pending
@@ -194,3 +196,30 @@ async def _compare(
         ),
         problems=tuple(dict.fromkeys(problems)),
     )
+
+
+def pods_with_quadlets(keys: Iterable[str], manager: Manager) -> frozenset[str]:
+    """Return those pods that run from quadlets, as far as this user may read these."""
+    directory, found = Path(manager.generator_directory), set()
+    files = {path.stem: path for path in directory.glob("*.pod")}
+    if not files:
+        return frozenset()
+
+    for key in keys:
+        path = files.get(podman_pod(key))
+        with suppress(HostError):
+            if path is not None and read_owner(path) == key:
+                found.add(key)
+    return frozenset(found)
+
+
+def may_have_quadlets(manager: Manager) -> bool:
+    """Return whether a pod may have files for podman's generator, or data.
+
+    The services of podslice in a sandbox have access to neither.
+    """
+    if any(Path(manager.generator_directory).glob("*.pod")):
+        return True
+    with suppress(OSError):
+        return any(Path(manager.own_state_directory, DATA).iterdir())
+    return False

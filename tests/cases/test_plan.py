@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli.views.report_lines import plan_lines
+from podslice.cli.views.changes import plan_lines
 from podslice.cli.views.style import Display
 from podslice.inputs.manifest.load import load_pods
 from podslice.kernel.cgroup import CgroupFs

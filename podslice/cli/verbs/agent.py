@@ -18,8 +18,15 @@ import typer
 from podslice.agent.daemon import Daemon, Setup
 from podslice.agent.kubelet_daemon import KubeletDaemon, KubeletSetup
 from podslice.cli.arguments import DONE
-from podslice.cli.host import level_directory, load_node, runtime_directory, usage_directory
-from podslice.cli.kubelet_options import (
+from podslice.cli.host import (
+    level_directory,
+    load_node,
+    own_program,
+    runtime_directory,
+    usage_directory,
+)
+from podslice.cli.kubelet_source import (
+    POD_LIST,
     Insecure,
     Kubeconfig,
     Kubelet,
@@ -28,10 +35,10 @@ from podslice.cli.kubelet_options import (
     KubeletSource,
     KubeletVersion,
     check_options,
+    connect,
+    read_kubelet_settings,
 )
-from podslice.cli.kubelet_source import POD_LIST, connect, read_kubelet_settings
 from podslice.cli.options import Planning, agent_options
-from podslice.cli.own_program import own_program
 from podslice.cli.wanted import manifest_directories
 from podslice.errors import InputError
 from podslice.inputs.kubelet.kubelet_config import read_version

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from podslice.cli import coroutines
-from podslice.cli.arguments import DIFFERENCES, DONE
+from podslice.cli.arguments import DIFFERENCES, DONE, files_option
 from podslice.cli.host import level_directory, load_node
-from podslice.cli.kubelet_options import (
+from podslice.cli.kubelet_source import (
     Insecure,
     Kubeconfig,
     Kubelet,
@@ -20,8 +20,8 @@ from podslice.cli.kubelet_options import (
     KubeletConfig,
     KubeletSource,
     KubeletVersion,
+    read_kubelet,
 )
-from podslice.cli.kubelet_source import read_kubelet
 from podslice.cli.output import OutputFormat, emit, write
 from podslice.cli.views import documents
 from podslice.cli.views.documents import Document, listed, number
@@ -61,12 +61,7 @@ class AuditFormat(StrEnum):
 
 PodFiles = Annotated[
     list[str] | None,
-    typer.Option(
-        "--filename",
-        "-f",
-        metavar="FILE",
-        help="Read the pods from this file or directory, or - for stdin; may be repeated.",
-    ),
+    files_option("Read the pods from this file or directory, or - for stdin; may be repeated."),
 ]
 Format = Annotated[AuditFormat, typer.Option("--output", "-o", help="Output format.")]
 

@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from podslice.cli import configuration
-from podslice.cli.arguments import DONE, Namespace, PodName, only_pod_named
+from podslice.cli.arguments import (
+    DONE,
+    Namespace,
+    PodName,
+    container_option,
+    files_option,
+    only_pod_named,
+)
 from podslice.cli.host import applied_pod, applied_pods, load_node
 from podslice.cli.manifests import all_problems, decide_all, load_manifests, named_pods
 from podslice.cli.options import Planning, planning_options
@@ -31,22 +38,10 @@ HINTS = {
 
 
 LimitsOf = Annotated[
-    str | None,
-    typer.Option(
-        "--container",
-        "-c",
-        metavar="CONTAINER",
-        help="Include the limits of this container of the pod.",
-    ),
+    str | None, container_option("Include the limits of this container of the pod.")
 ]
 ManifestFiles = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--filename",
-        "-f",
-        metavar="FILE",
-        help="Find the pod in these manifests; it need not be applied.",
-    ),
+    list[str] | None, files_option("Find the pod in these manifests; it need not be applied.")
 ]
 OutputForm = Annotated[
     Form,

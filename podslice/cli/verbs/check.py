@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli.arguments import DONE, Namespace, Output, code_of
+from podslice.cli.arguments import DONE, Namespace, Output, code_of, files_option
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
@@ -34,11 +34,8 @@ def check(
     planning: Planning,
     filename: Annotated[
         list[str] | None,
-        typer.Option(
-            "--filename",
-            "-f",
-            metavar="FILE",
-            help="Check this file or directory, or - for stdin; may be repeated. Without it, check only the configuration.",
+        files_option(
+            "Check this file or directory, or - for stdin; may be repeated. Without it, check only the configuration."
         ),
     ] = None,
     namespace: Namespace = None,

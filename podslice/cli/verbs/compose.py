@@ -12,20 +12,14 @@ from typing import Annotated
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import DONE, Namespace, code_of
+from podslice.cli.arguments import DONE, Namespace, code_of, files_option
 from podslice.cli.generated_files import write_generated
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, read_stdin
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import note, write
-from podslice.cli.views.problem_lines import problem_lines
-from podslice.compose.manifest import (
-    PodDraft,
-    draft_pod,
-    join_problems,
-    make_override,
-    unsupported_by,
-)
+from podslice.cli.output import note, note_problems, write
+from podslice.compose.manifest import PodDraft, draft_pod, join_problems
+from podslice.compose.manifest import make_override, unsupported_by
 from podslice.compose.project import Project, read_project
 from podslice.compose.settings import Settings, parse_budget
 from podslice.compose.tools import (
@@ -59,11 +53,8 @@ _WARNINGS_SHOWN = 100
 
 ComposeFiles = Annotated[
     list[str] | None,
-    typer.Option(
-        "--filename",
-        "-f",
-        metavar="FILE",
-        help="A compose file of the project; may be repeated. Without it, the one in this directory.",
+    files_option(
+        "A compose file of the project; may be repeated. Without it, the one in this directory."
     ),
 ]
 ProfileNames = Annotated[
@@ -202,8 +193,7 @@ def _convert(
         up = up_command(tool, files._replace(files=()), (), pod.slice)
         lines.append(f"  {shlex.join(up)}")
     write(map(printable, lines))
-    for line in problem_lines(list(_check_driver(planning, tool))):
-        note(line)
+    note_problems(list(_check_driver(planning, tool)))
     return DONE
 
 
@@ -314,8 +304,7 @@ def _decide(planning: Planning, project: Project, draft: PodDraft) -> PodDecisio
     problems = join_problems(project, draft, all_problems(loaded, decisions))
     if code_of(problems):
         raise InputError(problems)
-    for line in problem_lines(problems):
-        note(line)
+    note_problems(problems)
     return decisions[0]
 
 

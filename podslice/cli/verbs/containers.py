@@ -17,8 +17,8 @@ from podslice.cli.quadlets import (
     make_quadlets,
 )
 from podslice.cli.session import in_world, locked
+from podslice.cli.views.changes import quadlet_result_lines
 from podslice.cli.views.problem_lines import problem_line
-from podslice.cli.views.quadlet_steps import result_lines
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import manifest_directories
 from podslice.errors import HostError, InputError, PodsliceError, Problem, Severity, printable
@@ -84,7 +84,7 @@ def containers(planning: Planning) -> int:
 
     services = in_world(planning, work)
     results = (*services.removals, *services.results)
-    write(result_lines(results, Display()))
+    write(quadlet_result_lines(results, Display()))
     return int(any(each.outcome is not Outcome.DONE for each in results))
 
 

@@ -17,6 +17,7 @@ from podslice.cli.arguments import (
     Namespace,
     Output,
     code_of,
+    files_option,
     key_of,
     nearest_pod,
     pods_named,
@@ -44,10 +45,7 @@ GRACE_MAX_SEC = 10**6
 """More than eleven days; a longer time is most likely an error."""
 
 
-ManifestFiles = Annotated[
-    list[str] | None,
-    typer.Option("--filename", "-f", metavar="FILE", help="Delete the pods of these manifests."),
-]
+ManifestFiles = Annotated[list[str] | None, files_option("Delete the pods of these manifests.")]
 Every = Annotated[bool, typer.Option("--all", help="Delete every applied pod.")]
 GracePeriod = Annotated[
     int | None,

@@ -13,7 +13,15 @@ from typing import Annotated
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import DONE, Names, Namespace, Output, key_of
+from podslice.cli.arguments import (
+    DONE,
+    Names,
+    Namespace,
+    Output,
+    key_of,
+    lines_option,
+    since_option,
+)
 from podslice.cli.output import OutputFormat, display_on, emit, write
 from podslice.cli.views import documents
 from podslice.cli.views.layout import Column, Shorten, blocks, table
@@ -49,20 +57,8 @@ _COMPARED = 200
 """Objects of earlier events, from which the next one looks different."""
 
 
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="TIME",
-        help="Show only later events: 2h (ago), yesterday, '2026-01-31 12:00'; see systemd.time(7).",
-    ),
-]
-Lines = Annotated[
-    int | None,
-    typer.Option(
-        "--lines", metavar="NUMBER", min=0, help="Show at most this many events, the latest."
-    ),
-]
+Since = Annotated[str | None, since_option("events")]
+Lines = Annotated[int | None, lines_option("events")]
 Follow = Annotated[
     bool,
     typer.Option("--follow", "-f", help="Show the last 10 events and wait for more, until Ctrl-C."),

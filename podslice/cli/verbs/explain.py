@@ -9,14 +9,13 @@ from typing import Annotated
 import typer
 
 from podslice.cli import configuration
-from podslice.cli.arguments import DONE, Names, Namespace, Output, code_of, pod_filter
+from podslice.cli.arguments import DONE, Names, Namespace, Output, code_of, files_option, pod_filter
 from podslice.cli.host import applied_pods, load_node
 from podslice.cli.manifests import all_problems, decide_all, load_all, named_pods
 from podslice.cli.node_cpus import read_cpus
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import OutputFormat, emit, note
+from podslice.cli.output import OutputFormat, emit, note, note_problems
 from podslice.cli.views import documents, pod_documents, tables
-from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import Problem, bounded, invalid
 from podslice.inputs.manifest.load import LoadedPods
 from podslice.kernel.cgroup import CgroupFs
@@ -31,11 +30,8 @@ from podslice.policy.desire import desire
 
 ManifestFiles = Annotated[
     list[str] | None,
-    typer.Option(
-        "--filename",
-        "-f",
-        metavar="FILE",
-        help="Read this file or directory, or - for stdin; may be repeated. Without, explain applied pods.",
+    files_option(
+        "Read this file or directory, or - for stdin; may be repeated. Without, explain applied pods."
     ),
 ]
 DiffRules = Annotated[
@@ -121,8 +117,7 @@ def _others(
 
 def _note(problems: Sequence[Problem], desired: Desired, decisions: Iterable[PodDecision]) -> None:
     """Note the problems, and which of the pods claim exclusive CPUs and cannot have them."""
-    for line in problem_lines(problems):
-        note(line)
+    note_problems(problems)
     claiming = {each.pod.key for each in decisions if each.has_own_cpus}
     for refusal in desired.refused:
         if refusal.pod in claiming:

@@ -10,23 +10,28 @@ from typing import Annotated
 import typer
 
 from podslice.cli import configuration
-from podslice.cli.arguments import DONE, TextOrJson, code_of
-from podslice.cli.container_imports import import_containers
-from podslice.cli.import_draft import ImportGroup, draft_pod
-from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import ReportFormat, note, write, write_json
-from podslice.cli.pod_draft import decide_draft, note_if_young
-from podslice.cli.session import in_world
-from podslice.cli.unit_imports import ImportedSlice, import_slice, import_units, unit_names
-from podslice.cli.views import documents
-from podslice.cli.views.import_text import (
+from podslice.cli.arguments import DONE, NamespaceOfNew, TextOrJson, code_of
+from podslice.cli.import_draft import (
     ImportDraft,
     ImportedPod,
+    ImportGroup,
     ImportSource,
+    draft_pod,
     format_imported,
     imported_document,
 )
-from podslice.cli.views.problem_lines import problem_lines
+from podslice.cli.import_sources import (
+    ImportedSlice,
+    import_containers,
+    import_slice,
+    import_units,
+    unit_names,
+)
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import ReportFormat, note_problems, write, write_json
+from podslice.cli.pod_draft import decide_draft, note_if_young
+from podslice.cli.session import in_world
+from podslice.cli.views import documents
 from podslice.errors import InputError, Problem, invalid
 from podslice.model.naming import Tree
 from podslice.reconcile.world import LiveWorld
@@ -54,9 +59,6 @@ NameOfPod = Annotated[
         help="The name of the pod; by default that of the slice, or of the only unit.",
     ),
 ]
-PodNamespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace of the pod.")
-]
 
 
 @planning_options
@@ -67,7 +69,7 @@ def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     podman: PodmanContainers = None,
     each: Each = False,  # noqa: FBT002
     name: NameOfPod = None,
-    namespace: PodNamespace = None,
+    namespace: NamespaceOfNew = None,
     output: TextOrJson = ReportFormat.TEXT,
 ) -> int:
     """Run `podslice import`.
@@ -157,8 +159,7 @@ def _decide(drafts: Sequence[ImportDraft], planning: Planning) -> list[ImportedP
     problems += _duplicates(drafts)
     if code_of(problems):
         raise InputError(problems)
-    for line in problem_lines(problems):
-        note(line)
+    note_problems(problems)
     return [
         ImportedPod(draft=draft, decision=decision, manager=planning.manager)
         for draft, ((decision, *_), _) in zip(drafts, decided, strict=True)

@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from podslice.cli import configuration
-from podslice.cli.arguments import Namespace, PodFilter, PodName, key_of
+from podslice.cli.arguments import (
+    Namespace,
+    PodFilter,
+    PodName,
+    container_option,
+    key_of,
+    lines_option,
+    since_option,
+)
 from podslice.cli.host import open_store
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note
@@ -23,29 +31,12 @@ from podslice.processes.runtimes import run_patiently
 from podslice.store.adopted_services import by_pod, read_adopted
 from podslice.systemd.journalctl import LogQuery, journal_command
 
-Container = Annotated[
-    str | None,
-    typer.Option(
-        "--container", "-c", metavar="CONTAINER", help="Show only messages of this container."
-    ),
-]
+Container = Annotated[str | None, container_option("Show only messages of this container.")]
 Follow = Annotated[
     bool, typer.Option("--follow", "-f", help="Wait for further messages, until Ctrl-C.")
 ]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="TIME",
-        help="Show only later messages: 2h (ago), yesterday, '2026-01-31 12:00'; see systemd.time(7).",
-    ),
-]
-Lines = Annotated[
-    int | None,
-    typer.Option(
-        "--lines", metavar="NUMBER", min=0, help="Show at most this many messages, the latest."
-    ),
-]
+Since = Annotated[str | None, since_option("messages")]
+Lines = Annotated[int | None, lines_option("messages")]
 Format = Annotated[
     str | None,
     typer.Option(

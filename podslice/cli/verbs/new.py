@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from podslice.cli import configuration, interrupts
-from podslice.cli.arguments import DONE, code_of
+from podslice.cli.arguments import DONE, NamespaceOfNew, code_of
 from podslice.cli.options import Planning
-from podslice.cli.output import note, write
+from podslice.cli.output import note_problems, write
 from podslice.cli.pod_draft import decide_draft, note_if_young
 from podslice.cli.session import in_world
 from podslice.cli.views.new_manifest import (
@@ -24,7 +24,6 @@ from podslice.cli.views.new_manifest import (
     with_proposals,
     with_requests,
 )
-from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import HostError, InputError, Problem, invalid, printable, quote
 from podslice.inputs.manifest.names import to_label
 from podslice.model.config import Config
@@ -77,9 +76,6 @@ Like = Annotated[
         " below it. Other options override them.",
     ),
 ]
-PodNamespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace of the pod.")
-]
 OutputFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the manifest to this file, which must not exist."),
@@ -99,7 +95,7 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     reserve: Reserve = False,  # noqa: FBT002
     container: Containers = None,
     like: Like = None,
-    namespace: PodNamespace = None,
+    namespace: NamespaceOfNew = None,
     output_file: OutputFile = None,
     overwrite: Overwrite = False,  # noqa: FBT002
     user: User = False,  # noqa: FBT002
@@ -130,8 +126,7 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         problems = _validate(pod)
     if code_of(problems):
         raise InputError(problems)
-    for line in problem_lines(problems):
-        note(line)
+    note_problems(problems)
     lines = list(format_lines(pod, _origin(use)))
     if output_file is None:
         write(lines)

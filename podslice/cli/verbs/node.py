@@ -7,26 +7,29 @@ from typing import NamedTuple
 
 import typer
 
-from podslice.cli import configuration, coroutines
+from podslice.cli import configuration, coroutines, node_cpus
 from podslice.cli.arguments import DONE, Output, code_of
 from podslice.cli.host import load_node, recorded_pods
-from podslice.cli.node_cpus import find_cpus
+from podslice.cli.node_cpus import NodeCpus, find_cpus
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.views import cpu_map, documents, pod_documents, tables
-from podslice.cli.views.cpu_map import NodeCpus
-from podslice.cli.views.problem_lines import problem_lines
+from podslice.cli.output import OutputFormat, emit, note_problems
+from podslice.cli.views import documents, pod_documents, tables
+from podslice.cli.views.documents import Document
+from podslice.cli.views.layout import fold
 from podslice.cli.views.style import Display, Role
 from podslice.cli.views.tables import human_bytes
-from podslice.cli.views.tier_evictions import tier_documents, tier_evictions, tier_lines
 from podslice.errors import Problem
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.config import CpuManagerPolicy
+from podslice.model.config import Config, CpuManagerPolicy
+from podslice.model.desired import Desired
+from podslice.model.naming import Tree
 from podslice.model.node import Allocation, Node
-from podslice.model.pod import Pod
-from podslice.model.quantity import format_milli
+from podslice.model.pod import Pod, Qos
+from podslice.model.properties import MEMORY_MAX
+from podslice.model.quantity import format_bytes, format_milli
 from podslice.model.resources import CPU, PIDS, Amounts, is_extended
-from podslice.policy.allocatable import allocate, unrequested, validate_node
+from podslice.model.unit import limit_of
+from podslice.policy.allocatable import allocate, threshold_amount, unrequested, validate_node
 from podslice.policy.desire import desire
 from podslice.reconcile.guard import Guard, claims_beside_kubelet
 
@@ -47,8 +50,7 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
     requested, tiers = desired.requested, tier_evictions(desired, config)
     cpus = _find_cpus(planning, host, pods)
     problems = (*validate_node(host, config), *_beside_kubelet(planning, host))
-    for line in problem_lines(problems):
-        note(line)
+    note_problems(problems)
     emit(
         output,
         document=lambda: (
@@ -58,7 +60,7 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
                 **configuration.document(planning.origin),
                 **pod_documents.node(allocation, requested),
                 **({"eviction_tiers": tier_documents(tiers)} if tiers else {}),
-                **({"cpus": cpu_map.cpu_document(cpus)} if cpus else {}),
+                **({"cpus": node_cpus.cpu_document(cpus)} if cpus else {}),
             )
         ),
         lines=lambda display: (
@@ -66,7 +68,7 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
             *tier_lines(tiers, display),
             "",
             *node_bars(allocation, requested, display),
-            *(("", *cpu_map.cpu_map(cpus, display)) if cpus else ()),
+            *(("", *node_cpus.cpu_map(cpus, display)) if cpus else ()),
         ),
         names=lambda: sorted(allocation.capacity),
     )
@@ -171,3 +173,53 @@ def _bar(shares: Sequence[int], width: int, display: Display) -> str:
     return "".join(
         display.paint(part.char * size, part.role) for part, size in zip(_PARTS, sizes, strict=True)
     )
+
+
+class TierEviction(NamedTuple):
+    """The threshold of a tier."""
+
+    qos: Qos
+    limit_bytes: int
+    threshold_bytes: int
+
+
+def tier_evictions(desired: Desired, config: Config) -> tuple[TierEviction, ...]:
+    """Return the thresholds of the tiers that exist, by class."""
+    tree = Tree(cgroup_root=config.cgroup_root)
+    limits = {
+        unit.name: limit
+        for unit in desired.units
+        if (limit := limit_of(unit.properties, MEMORY_MAX)) is not None
+    }
+    return tuple(
+        TierEviction(
+            qos=qos,
+            limit_bytes=limits[tree.tier(qos)],
+            threshold_bytes=threshold_amount(threshold, limits[tree.tier(qos)] * 1000) // 1000,
+        )
+        for qos, threshold in sorted(config.eviction_tier.items())
+        if tree.tier(qos) in limits
+    )
+
+
+def tier_lines(found: Iterable[TierEviction], display: Display) -> Iterator[str]:
+    """Yield a sentence for each tier."""
+    show = format_bytes if display.is_exact else human_bytes
+    for each in found:
+        text = (
+            f"{each.qos} pods are evicted when less than {show(each.threshold_bytes)} of the"
+            f" {show(each.limit_bytes)} of their tier are available."
+        )
+        yield from fold(text, display)
+
+
+def tier_documents(found: Iterable[TierEviction]) -> list[Document]:
+    """Return the thresholds of tiers for programs."""
+    return [
+        {
+            "tier": each.qos.lower(),
+            "limit_bytes": each.limit_bytes,
+            "threshold_bytes": each.threshold_bytes,
+        }
+        for each in found
+    ]

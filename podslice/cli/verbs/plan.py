@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from podslice.cli.adopted_services import (
     PlannedDropIn,
     PodServices,
-    planned_document,
     planned_lines,
+    services_document,
 )
 from podslice.cli.arguments import (
     DIFFERENCES,
@@ -23,13 +21,11 @@ from podslice.cli.arguments import (
     Start,
 )
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import OutputFormat, emit, note
+from podslice.cli.output import OutputFormat, emit, note, note_problems
 from podslice.cli.session import in_world_or_offline
 from podslice.cli.started_pods import PlannedServices, StartedPods, load_pods_to_apply
-from podslice.cli.views import change_documents, conditions, documents
-from podslice.cli.views.problem_lines import problem_lines
-from podslice.cli.views.report_lines import plan_lines
-from podslice.cli.views.style import Display
+from podslice.cli.views import changes, documents, status_documents
+from podslice.cli.views.changes import plan_lines
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.world import LiveWorld, World
@@ -64,12 +60,12 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     emit(
         output,
         document=lambda: documents.document(
-            **{**change_documents.plan(made), **services.document(), **_document(drop_ins)},
-            **conditions.foreign(state.foreign),
-            **conditions.reserved(state.held),
+            **{**changes.plan_document(made), **services.document(), **services_document(drop_ins)},
+            **status_documents.foreign(state.foreign),
+            **status_documents.reserved(state.held),
         ),
         lines=lambda display: plan_lines(
-            made, display, (*services.lines(display), *_lines(drop_ins, display))
+            made, display, (*services.lines(display), *planned_lines(drop_ins, display))
         ),
         names=lambda: [
             *(step.name for step in made.steps),
@@ -77,25 +73,9 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
             *(each.path for each in drop_ins),
         ],
     )
-    for line in problem_lines(services.problems):
-        note(line)
+    note_problems(services.problems)
     if state.foreign:
         note(f"apply would be refused: {state.foreign}")
     if made.refused or made.is_blocked or state.foreign or services.problems:
         return FAILED
     return DIFFERENCES if made or services or drop_ins else DONE
-
-
-def _lines(drop_ins: Sequence[PlannedDropIn], display: Display) -> Sequence[str]:
-    if not drop_ins:
-        return ()
-
-    return tuple(planned_lines(drop_ins, display))
-
-
-def _document(drop_ins: Sequence[PlannedDropIn]) -> documents.Document:
-    """Return the part of the document on adopted services, where there are some."""
-    if not drop_ins:
-        return {}
-
-    return {"changed": True, "services": documents.listed(drop_ins, planned_document)}

@@ -12,8 +12,8 @@ from podslice.cli.host import open_store
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
-from podslice.cli.quadlet_presence import pods_with_quadlets
 from podslice.cli.views.problem_lines import problem_line
+from podslice.cli.wanted import pods_with_quadlets
 from podslice.errors import Problem
 from podslice.model.event import Kind
 from podslice.model.node_state import Eviction

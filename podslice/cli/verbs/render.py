@@ -14,10 +14,9 @@ from podslice.cli.generated_files import write_generated
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import OutputFormat, emit, note, write
+from podslice.cli.output import OutputFormat, emit, note, note_problems, write
 from podslice.cli.quadlets import Target, render_quadlets
 from podslice.cli.views import documents, pod_documents, tables
-from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import invalid, printable
 from podslice.model.desired import Desired
 from podslice.model.pod import InitProgress
@@ -92,8 +91,7 @@ def _render_units(
     # the final values: a file cannot represent the progress of init containers
     over = {each.pod.uid: InitProgress(over=True) for each in valid}
     desired = desire(valid, node, config, progress=over, mounts=not planning.manager.is_user)
-    for line in problem_lines(problems):
-        note(line)
+    note_problems(problems)
     for refusal in desired.refused:
         note(describe_refusal(refusal))
     if output_dir is not None and not code_of(problems):

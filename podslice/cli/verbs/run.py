@@ -10,13 +10,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from podslice.cli import init_containers, interrupts
+from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, ContainerName, Namespace, Output, PodName
 from podslice.cli.host import applied_pod
 from podslice.cli.manual_log import ManualLog, manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import in_world, locked
+from podslice.cli.verbs import init_done
 from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, PodsliceError, Problem
@@ -135,7 +136,7 @@ def _run_in_place(
     is_init = started.place.container.kind is ContainerKind.INIT
     if status != 0 or not is_init:
         return exit_like(status)
-    return init_containers.finish(planning, key, started.place.container.name)
+    return init_done.finish(planning, key, started.place.container.name)
 
 
 def _record_end(path: Path, status: int, kills: OomKills) -> None:
@@ -267,13 +268,13 @@ def _record_command(planning: Planning, place: Place) -> tuple[str, ...]:
     user = ["--user"] if planning.manager.is_user else []
     search = os.environ.get("PYTHONPATH")
     path = [] if search is None else [f"--setenv=PYTHONPATH={search}"]
-    passed = [f"--setenv={name}" for name in init_containers.SUCCESS]
+    passed = [f"--setenv={name}" for name in init_done.SUCCESS]
     what = f"--description=End of {place.full_name}"
     return (
         *(runner, *user, "--quiet", "--collect", "--no-block", what, *passed, *path, "--"),
         *(
             *_this_program(),
-            init_containers.VERB,
+            init_done.VERB,
             *planning.arguments,
             place.pod.pod.key,
             place.container.name,

@@ -9,18 +9,29 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 import typer
 
 from podslice.cli import configuration
-from podslice.cli.arguments import DONE, FAILED, Namespace, Output, key_of, nearest_pod
+from podslice.cli.arguments import (
+    DONE,
+    FAILED,
+    Namespace,
+    Output,
+    files_option,
+    key_of,
+    nearest_pod,
+)
 from podslice.cli.host import applied_pods, load_node, recorded_pods
-from podslice.cli.manifests import load_candidates
+from podslice.cli.manifests import choose_candidates, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.views import documents
-from podslice.cli.views.bar_chart import BAR_COLOR, MARK_COLOR, BarChart, chart_of, svg
 from podslice.cli.views.simulation import (
-    Simulation,
+    BAR_COLOR,
+    MARK_COLOR,
+    BarChart,
+    chart_of,
     make_simulation,
     simulation_document,
     simulation_lines,
+    svg,
 )
 from podslice.errors import HostError, InputError, Problem, invalid
 from podslice.kernel.cgroup import CgroupFs, read_host_slices, usual_slices
@@ -41,11 +52,8 @@ if TYPE_CHECKING:
 
 ManifestFiles = Annotated[
     list[str] | None,
-    typer.Option(
-        "--filename",
-        "-f",
-        metavar="FILE",
-        help="Add the pods of this file or directory, or - for stdin, to those that are applied; may be repeated.",
+    files_option(
+        "Add the pods of this file or directory, or - for stdin, to those that are applied; may be repeated."
     ),
 ]
 Idle = Annotated[
@@ -93,7 +101,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
 
     Nothing is run or changed: the result follows from the values of units, and from threads.
     """
-    draw = _drawing_to(plot)
+    # a wrong name is an error before anything is read
+    draw = None if plot is None else writer_of(plot)
     if not filename:
         planning = configuration.tolerate(planning)
     node = load_node(planning.config)
@@ -114,32 +123,17 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
     tree = cpu_tree(desired, host, read_assumptions(stated, known))
     used = share_cpu(tree, cpu_count)
     found = make_simulation(tree, used, desired, cpu_count=cpu_count, swap_bytes=node.swap_bytes)
-    draw(found)
-    _emit(found, output)
-    return _report_refused(desired)
-
-
-def _drawing_to(file: Path | None) -> Callable[[Simulation], None]:
-    """Return the function that draws a simulation, which may be none.
-
-    Raises:
-        InputError: the name of the file has another ending.
-        HostError: it is PNG, and matplotlib is not installed.
-    """
-    if file is None:
-        return lambda _: None
-    write = writer_of(file)
-    return lambda found: write(chart_of(found))
-
-
-def _report_refused(desired: Desired) -> int:
-    """Report the pods that do not fit, and return the exit code."""
-    if not desired.refused:
-        return DONE
-
+    if draw is not None:
+        draw(chart_of(found))
+    emit(
+        output,
+        document=lambda: documents.document(**simulation_document(found)),
+        lines=lambda display: simulation_lines(found, display),
+        names=lambda: [unit.pod.pod.key for unit in found.units if unit.pod],
+    )
     for refusal in desired.refused:
         note(describe_refusal(refusal))
-    return FAILED
+    return FAILED if desired.refused else DONE
 
 
 def _desired(
@@ -152,7 +146,8 @@ def _desired(
         HostError: without files, the records of the applied pods cannot be read.
     """
     if filename:
-        candidates = load_candidates(planning, filename, namespace)
+        _, loaded = load_all(planning, filename, namespace)
+        candidates = choose_candidates(planning, loaded)
         current = recorded_pods(planning)
     else:
         candidates, current = (), applied_pods(planning)
@@ -174,16 +169,7 @@ def _host_slices(planning: Planning) -> tuple[CpuGroup, ...]:
     return read_host_slices(CgroupFs(), planning.manager)
 
 
-def _emit(found: Simulation, output: OutputFormat) -> None:
-    emit(
-        output,
-        document=lambda: documents.document(**simulation_document(found)),
-        lines=lambda display: simulation_lines(found, display),
-        names=lambda: [unit.pod.pod.key for unit in found.units if unit.pod],
-    )
-
-
-def writer_of(path: Path) -> Callable[[BarChart], None]:
+def writer_of(path: Path) -> Callable[[BarChart], object]:
     """Return the function that writes a chart to a file, by the ending of its name.
 
     Raises:
@@ -191,7 +177,7 @@ def writer_of(path: Path) -> Callable[[BarChart], None]:
         HostError: it is PNG, and matplotlib is not installed.
     """
     if path.suffix == ".svg":
-        return lambda chart: _write_svg(chart, path)
+        return lambda chart: path.write_text(svg(chart), encoding="utf-8")
     if path.suffix != ".png":
         raise invalid(f"{path.name!r} does not end in .svg or .png", where="--plot")
     try:
@@ -202,10 +188,6 @@ def writer_of(path: Path) -> Callable[[BarChart], None]:
             " .svg, or install python3-matplotlib"
         ) from error
     return lambda chart: _write_png(chart, path, Figure(figsize=(9, 1 + len(chart.bars) / 4)))
-
-
-def _write_svg(chart: BarChart, path: Path) -> None:
-    path.write_text(svg(chart), encoding="utf-8")
 
 
 def _write_png(chart: BarChart, path: Path, figure: Figure) -> None:

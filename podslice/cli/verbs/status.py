@@ -24,7 +24,7 @@ from podslice.cli.overview import Overview
 from podslice.cli.pod_observer import observe_pod
 from podslice.cli.session import in_world
 from podslice.cli.views import documents, status_documents, status_lines
-from podslice.cli.views.pod_detail import PodDetail
+from podslice.cli.views.pod_page import PodDetail
 from podslice.errors import invalid
 from podslice.processes.location import locate, observe_services
 from podslice.processes.location import Located, locate

@@ -1,13 +1,14 @@
-"""A simulation as tables and as a document. Pure: values in, lines out."""
+"""A simulation as tables, as a document and as a picture in SVG. Pure: values in, lines out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from typing import NamedTuple
 
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
-from podslice.cli.views.style import Cell, Display, Role, Styled
+from podslice.cli.views.style import Cell, Display, Role, Styled, bar
 from podslice.cli.views.tables import human_bytes
 from podslice.model.cpu_topology import CpuGroup
 from podslice.model.desired import Desired, PodDecision
@@ -16,7 +17,6 @@ from podslice.model.resources import CPU, memory_bytes
 from podslice.policy.memory_sharing import MemorySharing, PodMemory, share_memory
 
 _BAR_WIDTH = 20
-_FULL, _EMPTY = "█", "░"
 _NUMBER = Align.RIGHT
 _COLUMNS = (
     Column(title="NAME", min_width=20, shorten=Shorten.MIDDLE),
@@ -107,25 +107,15 @@ def _cells(unit: SimulatedUnit, found: Simulation, display: Display) -> Sequence
     quota = unit.group.quota_milli
     is_less = request is not None and unit.cpu_milli + _TOLERANCE_MILLI < request
     role = Role.WARNING if is_less else Role.GOOD
+    cpu = f"{unit.cpu_milli / 1000:.2f}"
     return [
         "  " * unit.depth + (unit.name if display.wide else unit.label),
         str(unit.group.weight),
         "-" if request is None else format_milli(request),
         "-" if quota is None else format_milli(quota),
-        _cpu_cell(unit.cpu_milli, role),
-        Styled(_bar(unit.cpu_milli, 1000 * found.cpu_count), role),
+        Styled(cpu, role) if is_less else cpu,
+        Styled(bar(unit.cpu_milli, 1000 * found.cpu_count, width=_BAR_WIDTH).text, role),
     ]
-
-
-def _cpu_cell(cpu_milli: int, role: Role) -> Cell:
-    text = f"{cpu_milli / 1000:.2f}"
-    return Styled(text, role) if role is Role.WARNING else text
-
-
-def _bar(part: int, whole: int) -> str:
-    """Return a bar; a part that is neither nothing nor everything is not shown as such."""
-    full = min(max(round(part * _BAR_WIDTH / whole), part > 0), _BAR_WIDTH - (part < whole))
-    return _FULL * full + _EMPTY * (_BAR_WIDTH - full)
 
 
 def simulation_document(found: Simulation) -> Document:
@@ -133,7 +123,11 @@ def simulation_document(found: Simulation) -> Document:
     memory = {each.pod.pod.key: pod_memory_document(each) for each in found.memory.pods}
     return {
         "cpus": found.cpu_count,
-        "memory": memory_document(found.memory),
+        "memory": {
+            "available_bytes": found.memory.available_bytes,
+            "limit_bytes": found.memory.limit_bytes,
+            "overcommitted_bytes": found.memory.overcommitted_bytes,
+        },
         "units": [_unit(unit) for unit in found.units],
         "pods": [
             {**_pod(unit, unit.pod), **memory[unit.pod.pod.key]} for unit in found.units if unit.pod
@@ -180,9 +174,8 @@ _NAMED = 5
 
 def memory_lines(found: MemorySharing, display: Display) -> Iterator[str]:
     """Yield a line for each pod, those that are killed first at the top, and a summary."""
-    yield from table(
-        _MEMORY_COLUMNS, [_memory_cells(each, display) for each in found.pods], display
-    )
+    cells = (_memory_cells(each, display) for each in found.pods)
+    yield from table(_MEMORY_COLUMNS, cells, display)
     yield ""
     for text in _summary(found, display):
         yield from fold(text, display)
@@ -218,15 +211,6 @@ def _amount(number: int, display: Display) -> str:
     return format_bytes(number) if display.is_exact else human_bytes(number)
 
 
-def memory_document(found: MemorySharing) -> Document:
-    """Return the sums of all pods."""
-    return {
-        "available_bytes": found.available_bytes,
-        "limit_bytes": found.limit_bytes,
-        "overcommitted_bytes": found.overcommitted_bytes,
-    }
-
-
 def pod_memory_document(each: PodMemory) -> Document:
     """Return what a pod's document has in addition."""
     return {
@@ -237,3 +221,81 @@ def pod_memory_document(each: PodMemory) -> Document:
         "oom_score": each.oom_score,
         "eviction_rank": each.eviction_rank,
     }
+
+
+_LABEL_SIZE, _CHART_SIZE, _NUMBER_SIZE, _ROW_SIZE, _BAR_SIZE, _MARGIN = 360, 400, 70, 24, 14, 20
+"""Widths and heights in pixels."""
+_SVG_TEXT = 'font-family="sans-serif" font-size="12"'
+BAR_COLOR, MARK_COLOR = "#4c78a8", "#d62728"
+_GRAY = "#e8e8e8"
+
+
+class Bar(NamedTuple):
+    """One bar: a part of the whole."""
+
+    label: str
+    depth: int
+    value: float
+    text: str
+    mark: float | None = None
+    """A line across the bar."""
+
+
+class BarChart(NamedTuple):
+    """Bars below each other."""
+
+    title: str
+    whole: float
+    """The value of the longest possible bar."""
+    bars: tuple[Bar, ...]
+
+
+def chart_of(found: Simulation) -> BarChart:
+    """Return the use of CPUs by each slice, with the request of a pod as a mark."""
+    return BarChart(
+        title=f"Simulated use of {found.cpu_count} CPUs; requests in red",
+        whole=1000 * found.cpu_count,
+        bars=tuple(
+            Bar(
+                label=unit.label,
+                depth=unit.depth,
+                value=unit.cpu_milli,
+                mark=unit.requested_milli,
+                text=f"{unit.cpu_milli / 1000:.2f}",
+            )
+            for unit in found.units
+            if not unit.is_container
+        ),
+    )
+
+
+def svg(chart: BarChart) -> str:
+    """Return a chart as an SVG document."""
+    width = _LABEL_SIZE + _CHART_SIZE + _NUMBER_SIZE
+    height = _ROW_SIZE * (len(chart.bars) + 1) + 2 * _MARGIN
+    rows = (line for at, each in enumerate(chart.bars) for line in _row(each, at, chart.whole))
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">',
+            '<rect width="100%" height="100%" fill="white"/>',
+            f'<text x="{_MARGIN}" y="{_MARGIN}" {_SVG_TEXT} font-weight="bold">{escape(chart.title)}</text>',
+            *rows,
+            "</svg>\n",
+        )
+    )
+
+
+def _row(bar: Bar, at: int, whole: float) -> Iterator[str]:
+    """Yield the elements of one bar."""
+    top = _MARGIN + _ROW_SIZE * (at + 1) - _BAR_SIZE
+    base = top + _BAR_SIZE - 3
+    yield f'<text x="{_MARGIN * (1 + bar.depth)}" y="{base}" {_SVG_TEXT}>{escape(bar.label)}</text>'
+    yield _rect(_LABEL_SIZE, top, _CHART_SIZE, _GRAY)
+    yield _rect(_LABEL_SIZE, top, _CHART_SIZE * bar.value / whole, BAR_COLOR)
+    if bar.mark is not None:
+        yield _rect(_LABEL_SIZE + _CHART_SIZE * min(bar.mark / whole, 1.0) - 1, top, 2, MARK_COLOR)
+    yield f'<text x="{_LABEL_SIZE + _CHART_SIZE + 8}" y="{base}" {_SVG_TEXT}>{escape(bar.text)}</text>'
+
+
+def _rect(left: float, top: float, width: float, color: str) -> str:
+    return f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{_BAR_SIZE}" fill="{color}"/>'

@@ -1,19 +1,22 @@
-"""The JSON documents of units, containers and processes as they are."""
+"""The JSON documents of the node and its problems, and of units, containers and processes as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
-from podslice.cli.views.change_documents import step
+from podslice.cli.views.changes import step_document
 from podslice.cli.views.documents import Document, number
-from podslice.errors import printable
+from podslice.errors import Problem, Severity, printable
 from podslice.model.container_exit import ContainerExit
-from podslice.model.node_state import AgentState
+from podslice.model.kubelet import Foreign
+from podslice.model.node_state import AgentState, PendingPod
+from podslice.model.reserved_values import PendingTrial, ReservedValues
 from podslice.model.unit import UnitKind
 from podslice.processes.adoption import Adopted
 from podslice.processes.location import Located, Placement, Running
 from podslice.reconcile.assessment import Assessment
+from podslice.usage.health import HealthProblem
 from podslice.usage.unit_status import PodFacts
 from podslice.usage.unit_status import HOLDS_PROCESSES, UnitStatus
 
@@ -56,7 +59,7 @@ def status(
         "orphans": list(state.orphans),
         "evicted": [asdict(mark) for mark in state.evicted],
         **_agent(state.agent),
-        "steps": [step(taken) for taken in state.plan.steps],
+        "steps": [step_document(taken) for taken in state.plan.steps],
     }
 
 
@@ -162,4 +165,95 @@ def _unit_status(unit: UnitStatus, placement: Placement, facts: Mapping[str, Pod
             for each in unit.properties
         ],
         "usage": {name: value for name, value in asdict(unit.usage).items() if value is not None},
+    }
+
+
+def health(problems: Iterable[HealthProblem], of_manifests: Iterable[Problem]) -> Document:
+    """Return what is not as it should be, and the warnings of manifests."""
+    listed = [
+        {
+            "kind": each.kind.value,
+            "object": printable(each.object),
+            "message": each.message,
+            "hint": each.hint,
+        }
+        for each in problems
+    ]
+    warnings = [each for each in of_manifests if each.severity is Severity.WARNING]
+    return {
+        "healthy": not listed,
+        "problems": listed,
+        "warnings": [
+            {"where": each.where, "message": each.message, "hint": each.hint} for each in warnings
+        ],
+    }
+
+
+def pending(found: Iterable[PendingPod]) -> Document:
+    """Return the pods that are wanted and do not run as their manifests state."""
+    return {
+        "pending": [
+            {
+                "pod": each.pod,
+                "qos_class": each.qos or None,
+                "reason": each.reason,
+                "message": each.message,
+                "hint": each.hint,
+                "condition": each.condition and each.condition.value,
+                "manifest": each.source,
+                "is_applied": each.is_applied,
+            }
+            for each in found
+        ]
+    }
+
+
+def foreign(found: Foreign | None) -> Document:
+    """Return the reason if the root slice belongs to a kubelet, so that podslice changes nothing."""
+    if found is None:
+        return {}
+    return {"foreign": {"reason": found.reason, "fix": found.way_out}}
+
+
+def reserved(held: ReservedValues) -> Document:
+    """Return the values that podslice has set outside its root, with the previous ones, if any."""
+    if not held:
+        return {}
+    return {
+        "reserved_slices": [
+            {
+                "unit": unit,
+                "properties": [
+                    {"name": name, "before": number(each.before), "set": number(each.ours[-1])}
+                    for name, each in sorted(values.items())
+                ],
+            }
+            for unit, values in sorted(held.units.items())
+        ]
+    }
+
+
+def unconfirmed(pending: PendingTrial | None) -> Document:
+    """Return the unconfirmed values of reserved slices, if there are any."""
+    if pending is None:
+        return {}
+    return {
+        "unconfirmed": {
+            "state": pending.state.value,
+            "remaining_sec": pending.remaining_sec,
+            "units": [
+                {
+                    "unit": unit,
+                    "properties": [
+                        {
+                            "name": name,
+                            "old": number(old),
+                            "new": number(pending.values.new.get(unit, {}).get(name)),
+                        }
+                        for name, old in sorted(values.items())
+                    ],
+                }
+                for unit, values in sorted(pending.values.old.items())
+            ],
+        }
     }

@@ -1,4 +1,4 @@
-"""Roles of text, and their colors on a terminal. Pure: text in, text with escape sequences out."""
+"""Roles of text, their colors on a terminal, and bars. Pure: text in, text with escape sequences out."""
 
 from __future__ import annotations
 
@@ -101,3 +101,24 @@ def bar(
     for mark, amount in (marks or {}).items():
         cells[min(amount * width // whole, width - 1) if whole > 0 else 0] = mark
     return Styled("".join(cells), role)
+
+
+MARKS = {"R": "requested", "P": "90th percentile"}
+"""The marks of a bar, where there is recorded usage to compare a request with."""
+
+
+def marks_of(requested: int | None, recorded: int | None) -> dict[str, int]:
+    """Return the amounts at the marks; none without recorded usage."""
+    if recorded is None:
+        return {}
+    return {"R": requested, "P": recorded} if requested is not None else {"P": recorded}
+
+
+def use_bar(used: int, limit: int | None, marks: Mapping[str, int], *, width: int) -> Cell:
+    """Return the bar of a limit, or of the largest amount that is marked; empty without both."""
+    if limit is not None:
+        return bar(used, limit, width=width, marks=marks)
+    if not marks:
+        return ""
+    shown = bar(used, max(used, *marks.values()), width=width, marks=marks)
+    return Styled(shown.text, Role.GOOD)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from podslice.cli.arguments import Sort
-from podslice.cli.keyboard import Key
-from podslice.cli.views import usage_head, usage_table
+from podslice.cli.terminal import Key
+from podslice.cli.views import usage_table
 from podslice.cli.views.style import Display, Role
 from podslice.cli.views.text_width import shorten_end, width_of
 from podslice.cli.views.usage_table import NodeSummary, NodeUsage
@@ -178,7 +178,7 @@ def draw_list(
     """Return the screen with the list of pods."""
     shown = select(usage, state)
     width = display.width or 0
-    head = [shorten_end(title, width), *usage_head.head(shown, summary, display), ""]
+    head = [shorten_end(title, width), *usage_table.head(shown, summary, display), ""]
     pod = _selected(state, [each.name for each in shown.pods])
     (_, titles), *rows = usage_table.rows(shown, display, plain=pod)
     if not shown.pods:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from podslice.cli.views.cpu_map import NodeCpus, cpu_document, cpu_map
+from podslice.cli.node_cpus import NodeCpus, cpu_document, cpu_map
 from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import width_of
 from podslice.model.cpu_topology import regular_topology

@@ -7,7 +7,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.cli.keyboard import Key, KeyDecoder
+from podslice.cli.terminal import Key, KeyDecoder
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from podslice.cli.kubelet_options import KubeletSource, check_options
+from podslice.cli.kubelet_source import KubeletSource, check_options
 from podslice.cli.verbs import agent
 from podslice.cli.verbs.agent import FollowedKubelet
 from podslice.errors import HostError, InputError

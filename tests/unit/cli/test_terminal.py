@@ -12,8 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from podslice.cli.keyboard import Key
-from podslice.cli.terminal import Screen, is_interactive
+from podslice.cli.terminal import Key, Screen, is_interactive
 
 ENTERED = "\x1b[?1049h\x1b[?7l\x1b[?25l"
 LEFT = "\x1b[?25h\x1b[?7h\x1b[?1049l"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from podslice.cli.arguments import Sort
-from podslice.cli.keyboard import Key
+from podslice.cli.terminal import Key
 from podslice.cli.views import top_view
 from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import width_of

@@ -12,7 +12,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.cli.views import change_documents, pod_documents
+from podslice.cli.views import changes, pod_documents
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import Caps, Observed
 from podslice.plan.make import make_plan
@@ -39,7 +39,7 @@ def all_bytes(desired, observed):
         "pods": [pod_documents.pod(each) for each in desired.pods],
         "node": pod_documents.node(desired.allocation, desired.requested),
         "units": pod_documents.units(desired),
-        "plan": change_documents.plan(make_plan(desired, observed)),
+        "plan": changes.plan_document(make_plan(desired, observed)),
     }
     return json.dumps(document).encode()
 

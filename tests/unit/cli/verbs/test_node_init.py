@@ -5,8 +5,8 @@ import tomllib
 
 import pytest
 
-from podslice.cli.node_files import MARK
 from podslice.cli.verbs import node_init
+from podslice.cli.verbs.node_init import MARK
 from podslice.model.node import Node
 
 GI = 2**30

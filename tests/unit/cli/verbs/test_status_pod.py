@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 
 from podslice.cli import pod_observer
-from podslice.cli.views.exits import duration, sentence, summary
+from podslice.cli.views.status_lines import duration, exit_sentence, exit_summary
 from podslice.errors import HostError
 from podslice.model.container_exit import ContainerExit
 from podslice.model.usage_history import PodHistory
@@ -351,20 +351,20 @@ def exit_(result, **fields):
     ],
 )
 def test_the_end_of_a_container_in_words(last, short, how):
-    assert summary(last) == short
-    assert sentence(last, 0).partition(" at 2")[0] == how
-    assert sentence(last, 0).endswith(" after 5s")
-    assert sentence(last, 1).endswith(" after 5s, 1 restart")
+    assert exit_summary(last) == short
+    assert exit_sentence(last, 0).partition(" at 2")[0] == how
+    assert exit_sentence(last, 0).endswith(" after 5s")
+    assert exit_sentence(last, 1).endswith(" after 5s, 1 restart")
     unknown = replace(last, ended_usec=None)
-    assert sentence(unknown, 0) == how
+    assert exit_sentence(unknown, 0) == how
 
 
 def test_the_unrecorded_end_of_a_container_in_words():
     last = exit_("unknown")
-    assert summary(last) == "exited"
-    assert sentence(last, 0).startswith("ended at 2")
-    assert sentence(last, 2).endswith(" after 5s, exit status not recorded, 2 restarts")
-    assert sentence(replace(last, ended_usec=None), 0) == "ended, exit status not recorded"
+    assert exit_summary(last) == "exited"
+    assert exit_sentence(last, 0).startswith("ended at 2")
+    assert exit_sentence(last, 2).endswith(" after 5s, exit status not recorded, 2 restarts")
+    assert exit_sentence(replace(last, ended_usec=None), 0) == "ended, exit status not recorded"
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from podslice.cli import usage_observer
 from podslice.cli.arguments import PodFilter, Sort
 from podslice.cli.terminal import is_interactive
-from podslice.cli.views import usage_head, usage_table
+from podslice.cli.verbs import top
+from podslice.cli.views import usage_table
 from podslice.cli.views.style import Display
 from podslice.cli.views.usage_table import NODE, NodeSummary, measure
 from podslice.errors import BusUnavailable, HostError, Problem
@@ -127,7 +127,7 @@ def text(lines):
 
 
 def test_a_page_has_the_node_its_slices_and_its_pods():
-    assert text(usage_head.head(USAGE, ABOUT, Display())) == HEAD
+    assert text(usage_table.head(USAGE, ABOUT, Display())) == HEAD
     assert text(usage_table.table(USAGE, Display())) == TABLE
     assert text(usage_table.table(USAGE, Display(wide=True))) == WIDE
 
@@ -165,9 +165,9 @@ storage    ███░░  40 GiB of 100 GiB free
 
 
 def test_a_terminal_has_bars():
-    assert text(usage_head.head(USAGE, ABOUT, Display(width=80))) == GAUGES
-    assert text(usage_head.head(USAGE, ABOUT, Display(width=60))) == NARROW_GAUGES
-    assert "█" * 8 + "░" * 2 in text(usage_head.head(USAGE, ABOUT, Display(width=200)))
+    assert text(usage_table.head(USAGE, ABOUT, Display(width=80))) == GAUGES
+    assert text(usage_table.head(USAGE, ABOUT, Display(width=60))) == NARROW_GAUGES
+    assert "█" * 8 + "░" * 2 in text(usage_table.head(USAGE, ABOUT, Display(width=200)))
 
 
 # without a limit the bar of A ends at the largest amount; that of the CPU gives way first
@@ -196,7 +196,7 @@ def test_problems_are_above_the_table():
         evicted=("default/c", "default/d"),
         problems=("units as of the last update: no bus",),
     )
-    assert list(usage_head.head(USAGE, about, Display()))[2:] == [
+    assert list(usage_table.head(USAGE, about, Display()))[2:] == [
         "node conditions: MemoryPressure",
         "evicted: default/c, default/d; to readmit one: podslice readmit POD",
         "units as of the last update: no bus",
@@ -205,7 +205,7 @@ def test_problems_are_above_the_table():
 
 def test_a_few_evicted_pods_are_named():
     about = NodeSummary(evicted=[f"default/{n}" for n in range(63)])
-    line = list(usage_head.head(USAGE, about, Display()))[2]
+    line = list(usage_table.head(USAGE, about, Display()))[2]
     assert line.startswith(
         "evicted: default/0, default/1, default/2, default/3, default/4 and 58 more;"
     )
@@ -231,7 +231,7 @@ def test_containers_are_sorted_as_pods_are():
 def test_the_first_sample_alone_has_no_rates():
     first = measure(NOW, NOW, {})
     assert first.node.cpu_milli is None
-    assert next(usage_head.head(first, ABOUT, Display())).startswith("cpu - of 8 used")
+    assert next(usage_table.head(first, ABOUT, Display())).startswith("cpu - of 8 used")
 
 
 @pytest.mark.parametrize(
@@ -389,9 +389,7 @@ def test_a_missing_systemd_is_an_error(podslice, no_systemd):
 @pytest.fixture
 def eyes(seen, tmp_path, here, memory):
     """What looks, in the machine of `seen`."""
-    return lambda **more: usage_observer.UsageObserver(
-        world(tmp_path / "none", memory, **more), PodFilter()
-    )
+    return lambda **more: top.UsageObserver(world(tmp_path / "none", memory, **more), PodFilter())
 
 
 # not coroutines: the fixtures have run verbs, which leaves no event loop where pytest-asyncio is old
@@ -455,7 +453,7 @@ def test_conditions_and_problems_of_the_agent_are_shown():
     state = SimpleNamespace(
         agent=agent, evicted=(gone,), desired=SimpleNamespace(allocation=allocation)
     )
-    assert usage_observer.summarize_node(state, []) == NodeSummary(
+    assert top.summarize_node(state, []) == NodeSummary(
         cpus_milli=4000,
         conditions=(Condition.MEMORY,),
         evicted=["default/c"],

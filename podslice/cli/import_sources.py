@@ -1,8 +1,10 @@
-"""Units to import, with their settings and use; units that a pod cannot contain are refused."""
+"""Units and containers to import, with their settings and use; what a pod cannot contain is refused."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,17 +12,60 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from podslice.cli.views.import_text import ImportSource, Mover
-from podslice.errors import InputError, Problem, quote
+from podslice.cli import coroutines
+from podslice.cli.import_draft import ImportSource, Mover
+from podslice.errors import HostError, InputError, Problem, quote
 from podslice.files import read_present
 from podslice.kernel.proc import read_oom_score_adj
 from podslice.model.unit import InspectedUnit
+from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX, Tree, unescape
 from podslice.model.unit import UnitName, complete_name, is_unit_name
 from podslice.model.unit import UnitDefinition
 from podslice.policy.present_settings import PresentSettings, SettingKind, score_of, settings_of
+from podslice.processes import podman_inspect
+from podslice.processes.podman_inspect import PodmanContainer
 from podslice.reconcile.world import LiveWorld
 from podslice.usage import present_use
+
+_OF_MEMBER = "It is in a podman pod, whose own options are not included: see podman pod inspect"
+
+
+def import_containers(
+    names: Sequence[str], root: UnitName, manager: Manager
+) -> tuple[ImportSource, ...]:
+    """Return the containers of root's podman, or with a user manager those of the user.
+
+    `root` is the slice of pods.
+
+    Raises:
+        HostError: podman is of another user, not installed, or fails.
+        InputError: a container cannot be imported.
+    """
+    if manager.is_user != bool(os.geteuid()):
+        who = "as that user, not as root" if manager.is_user else "as root, or add --user"
+        raise HostError(f"podman has containers for each user: run podslice {who}")
+    if shutil.which("podman") is None:
+        raise HostError("podman is not installed, or not in PATH")
+    found = coroutines.run(podman_inspect.inspect_podman(names, root))
+    return tuple(map(_container_source, found))
+
+
+def _container_source(container: PodmanContainer) -> ImportSource:
+    what, group = f"podman container {container.name}", container.control_group
+    # quadlets have --cgroups=split; if it does not run, it is most probably one of them
+    is_split = bool(container.unit) and (not group or f"/{container.unit}/" in group)
+    return ImportSource(
+        name=container.name,
+        what=what,
+        settings=container.settings,
+        oom_score_adj=container.oom_score_adj,
+        use=present_use.group_use(group, container.name, what),
+        mover=Mover.QUADLET if is_split else Mover.PODMAN,
+        unit=container.unit,
+        caveat=_OF_MEMBER if container.is_member else "",
+    )
+
 
 _IMPORTED = (".service", ".scope")
 _TEMPLATE = re.compile(r"[^@]+@\.service")
@@ -75,7 +120,7 @@ async def import_units(world: LiveWorld, names: Sequence[str]) -> tuple[ImportSo
         InputError: a unit does not exist, or cannot be in a pod; it has every problem.
     """
     found = [await _inspect(world, name, _IMPORTED) for name in names]
-    return tuple([await _source(world, unit) for unit in _valid(found)])
+    return tuple([await _unit_source(world, unit) for unit in _valid(found)])
 
 
 async def import_slice(world: LiveWorld, name: str) -> ImportedSlice:
@@ -93,8 +138,8 @@ async def import_slice(world: LiveWorld, name: str) -> ImportedSlice:
     below = await world.client.list_units([f"{name.removesuffix('.slice')}-*.slice"])
     left = [each for each in found if isinstance(each, Problem)]
     return ImportedSlice(
-        slice=await _source(world, slice_),
-        units=tuple([await _source(world, unit) for unit in units]),
+        slice=await _unit_source(world, slice_),
+        units=tuple([await _unit_source(world, unit) for unit in units]),
         left=(
             *(f"{each.where} is not imported: {each.message}" for each in left),
             *(f"{unit.name} is below {name}: import it separately" for unit in below),
@@ -214,7 +259,7 @@ def _is_in_pod(unit: InspectedUnit, tree: Tree) -> bool:
     return below or name.startswith(f"{SCOPE_PREFIX}-pod")
 
 
-async def _source(world: LiveWorld, unit: InspectedUnit) -> ImportSource:
+async def _unit_source(world: LiveWorld, unit: InspectedUnit) -> ImportSource:
     observed = unit.observed
     is_scope = observed.name.endswith(".scope")
     use = present_use.unit_use(observed, cgroups=world.cgroups)

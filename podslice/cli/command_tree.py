@@ -159,7 +159,9 @@ def _option(parameter: inspect.Parameter, kind: object, info: OptionInfo) -> Opt
         metavar = "DIR" if bare is Path else _dashed(parameter.name).upper()
     if not choices and _WORDS.fullmatch(metavar):
         choices = tuple(metavar.split("|"))
-    default = parameter.default
+    default, limits = parameter.default, ""
+    if info.min is not None:
+        limits = f"at least {info.min}" if info.max is None else f"{info.min} to {info.max}"
     return Option(
         flags=_flags_of(parameter, info),
         metavar=metavar,
@@ -170,7 +172,7 @@ def _option(parameter: inspect.Parameter, kind: object, info: OptionInfo) -> Opt
         default=str(default.value if isinstance(default, Enum) else default)
         if metavar and default not in (inspect.Parameter.empty, ..., None)
         else "",
-        limits=_limits(info),
+        limits=limits,
         group=_group(_flags_of(parameter, info), info.help),
     )
 
@@ -182,12 +184,6 @@ def _group(flags: tuple[str, ...], text: str | None) -> OptionGroup:
     if row is not None and row.help == text:
         return OptionGroup.AGENT if row.is_agent_only else OptionGroup.CONFIG
     return OptionGroup.COMMON if name in COMMON_FLAGS else OptionGroup.OWN
-
-
-def _limits(info: OptionInfo) -> str:
-    if info.min is None:
-        return ""
-    return f"at least {info.min}" if info.max is None else f"{info.min} to {info.max}"
 
 
 def _argument(parameter: inspect.Parameter, kind: object, info: ArgumentInfo) -> Argument:
@@ -237,8 +233,14 @@ def format_help(
 ) -> str:
     """Return the help of a verb, no wider than `width`; `groups` are headings of the verbs below."""
     width = max(width, WIDTH_MIN)
-    verbs = list(_verb_groups(verb, groups))
-    others = [("Arguments", [_argument_entry(each) for each in verb.arguments])]
+    by_name = {each.path[-1]: each for each in verb.verbs}
+    verbs: list[tuple[str, list[Entry]]] = [
+        (heading, [([name], by_name[name].help[0]) for name in names if name in by_name])
+        for heading, names in (groups or {"Verbs": list(by_name)}).items()
+    ]
+    others: list[tuple[str, list[Entry]]] = [
+        ("Arguments", [([each.metavar], each.help) for each in verb.arguments])
+    ]
     others += _option_groups(verb)
     blocks = [[_usage(verb)], *(_wrapped(text, width, _INDENT) for text in verb.help)]
     for sections in (verbs, others):
@@ -260,14 +262,6 @@ def _usage(verb: Verb) -> str:
     return f"Usage: {' '.join(words)}"
 
 
-def _verb_groups(
-    verb: Verb, groups: Mapping[str, Sequence[str]] | None
-) -> Iterator[tuple[str, list[Entry]]]:
-    by_name = {each.path[-1]: each for each in verb.verbs}
-    for heading, names in (groups or {"Verbs": list(by_name)}).items():
-        yield heading, [([name], by_name[name].help[0]) for name in names if name in by_name]
-
-
 def _option_groups(verb: Verb) -> Iterator[tuple[str, list[Entry]]]:
     has_common = any(each.group is OptionGroup.CONFIG for each in verb.options)
     found: dict[OptionGroup, list[Entry]] = {group: [] for group in OptionGroup}
@@ -278,20 +272,14 @@ def _option_groups(verb: Verb) -> Iterator[tuple[str, list[Entry]]]:
         yield group.value, entries
 
 
-def _argument_entry(argument: Argument) -> Entry:
-    return [argument.metavar], argument.help
-
-
 def _option_entry(option: Option) -> Entry:
     value = f" {option.metavar}" if option.metavar else ""
     first = 1 + option.flags.index(option.name)
     names = [", ".join(option.flags[:first]) + value]
     names += option.flags[first:]
-    notes = [
-        *(["required"] if option.is_required else []),
-        *([option.limits] if option.limits else []),
-        *([f"default: {option.default}"] if option.default else []),
-    ]
+    default = f"default: {option.default}" if option.default else ""
+    required = "required" if option.is_required else ""
+    notes = [*filter(None, (required, option.limits, default))]
     return names, f"{option.help} ({'; '.join(notes)})" if notes else option.help
 
 

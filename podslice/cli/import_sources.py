@@ -10,10 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 from podslice.cli import coroutines
-from podslice.cli.import_draft import ImportSource, Mover
+from podslice.cli.import_draft import ImportGroup, ImportSource, Mover
 from podslice.errors import HostError, InputError, Problem, quote
 from podslice.files import read_present
 from podslice.kernel.proc import read_oom_score_adj
@@ -99,15 +98,6 @@ _OF_DELEGATED = (
 )
 
 
-class ImportedSlice(NamedTuple):
-    """A slice with the units in it."""
-
-    slice: ImportSource
-    units: tuple[ImportSource, ...]
-    left: tuple[str, ...]
-    """Sentences about units in it and slices below it that are not included."""
-
-
 def unit_names(names: Sequence[str]) -> list[str]:
     """Return each unit once; a name without a suffix is that of a service."""
     return list(dict.fromkeys(map(complete_name, names)))
@@ -123,7 +113,7 @@ async def import_units(world: LiveWorld, names: Sequence[str]) -> tuple[ImportSo
     return tuple([await _unit_source(world, unit) for unit in _valid(found)])
 
 
-async def import_slice(world: LiveWorld, name: str) -> ImportedSlice:
+async def import_slice(world: LiveWorld, name: str) -> ImportGroup:
     """Return a slice with the services and scopes directly in it, as far as they are loaded.
 
     Raises:
@@ -137,9 +127,9 @@ async def import_slice(world: LiveWorld, name: str) -> ImportedSlice:
     units = [each for each in found if not isinstance(each, Problem)]
     below = await world.client.list_units([f"{name.removesuffix('.slice')}-*.slice"])
     left = [each for each in found if isinstance(each, Problem)]
-    return ImportedSlice(
+    return ImportGroup(
         slice=await _unit_source(world, slice_),
-        units=tuple([await _unit_source(world, unit) for unit in units]),
+        sources=tuple([await _unit_source(world, unit) for unit in units]),
         left=(
             *(f"{each.where} is not imported: {each.message}" for each in left),
             *(f"{unit.name} is below {name}: import it separately" for unit in below),
@@ -177,7 +167,8 @@ def _check_name(name: str, suffixes: tuple[str, ...]) -> Problem | None:
     if _TEMPLATE.fullmatch(name):
         hint = f"name an instance: {name.replace('@', '@NAME')}"
         return Problem(where=name, message="it is a template, not a unit", hint=hint)
-    if reason := _why_not_moved(name):
+    patterns = (each[1:] for each in _PATTERNS_NOT_MOVED if re.fullmatch(each[0], name))
+    if reason := next(patterns, _NOT_MOVED.get(name)):
         return Problem(where=name, message=reason[0], hint=reason[1])
     if not is_unit_name(name) or not name.endswith(suffixes):
         kinds = " or ".join(suffix.removeprefix(".") for suffix in suffixes)
@@ -212,14 +203,6 @@ async def _check_group(unit: InspectedUnit, world: LiveWorld) -> Problem | None:
         return None
     message = "it has no processes, and only groups other units"
     return Problem(where=unit.observed.name, message=message, hint=f"import {instances}")
-
-
-def _why_not_moved(name: str) -> tuple[str, str] | None:
-    """Return why a unit stays where it is, and a hint."""
-    for pattern, reason, hint in _PATTERNS_NOT_MOVED:
-        if re.fullmatch(pattern, name):
-            return reason, hint
-    return _NOT_MOVED.get(name)
 
 
 async def _settings(world: LiveWorld, unit: InspectedUnit) -> PresentSettings:

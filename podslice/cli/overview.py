@@ -22,13 +22,12 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Containers
 from podslice.model.container_exit import ContainerHistory
 from podslice.model.desired import PodDecision
-from podslice.model.manager import Manager
 from podslice.model.naming import podman_service, service_name
 from podslice.model.node_state import ContainerFailure
 from podslice.model.pod_service import PodService
 from podslice.model.reserved_values import PendingTrial, TrialState
 from podslice.model.unit import UnitName
-from podslice.plan import Plan, StopUnit
+from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node
 from podslice.processes import runtimes
 from podslice.processes.location import observe_placed, observe_services, read_placement
@@ -118,8 +117,12 @@ async def observe(world: LiveWorld) -> Overview:
         container_histories(world.store, state.desired.pods),
     )
     services = await observe_services(world, (pod.key for pod in state.current))
-    runtimes = await _list_runtimes(world, state)
-    placement = read_placement(state, world.cgroups, runtimes, services=services)
+    listed: tuple[RuntimeContainer, ...] = ()
+    if state.current:
+        listed = await runtimes.containers(
+            state.current, manager=world.manager, on_note=world.on_note, with_exited=True
+        )
+    placement = read_placement(state, world.cgroups, listed, services=services)
     held = {(each.pod, each.container) for each in placement.others}
     units = with_services(units, services, state.desired, world.cgroups, held=held)
     trial = await pending(world.store, world.client)
@@ -129,7 +132,7 @@ async def observe(world: LiveWorld) -> Overview:
         units=tuple(_with_ended(units, state, placement, held)),
         placement=placement,
         services=services,
-        runtimes=runtimes,
+        runtimes=listed,
         cgroups=world.cgroups,
         unconfirmed=trial,
         wanted=wanted,
@@ -224,16 +227,6 @@ def _with_parents(
             above = []
             if unit.pod is not None:
                 yield unit
-
-
-async def _list_runtimes(world: LiveWorld, state: Assessment) -> tuple[RuntimeContainer, ...]:
-    """Return the containers of podman and docker whose labels name a pod, also exited ones."""
-    if not state.current:
-        return ()
-
-    return await runtimes.containers(
-        state.current, manager=world.manager, on_note=world.on_note, with_exited=True
-    )
 
 
 def emit_overview(
@@ -350,7 +343,14 @@ async def find_problems(
             unrecorded=tuple(p.key for p in state.current if p.uid not in state.digests),
             lacking_cpus=state.desired.lacking_cpus,
             units=units,
-            changes=tuple(_changes(state.plan)),
+            changes=tuple(
+                PlannedChange(
+                    unit=step.name,
+                    pod=step.pod if isinstance(step, StopUnit) else step.unit.pod,
+                    text=describe_step(step),
+                )
+                for step in state.plan.steps
+            ),
             strays=tuple(map(_stray, placement.strays)),
             orphans=state.orphans,
             damaged_records=state.broken_records,
@@ -358,12 +358,6 @@ async def find_problems(
             unconfirmed=describe_unconfirmed(trial) if trial is not None and has_ended else None,
         )
     )
-
-
-def _changes(plan: Plan) -> Iterator[PlannedChange]:
-    for step in plan.steps:
-        pod = step.pod if isinstance(step, StopUnit) else step.unit.pod
-        yield PlannedChange(unit=step.name, pod=pod, text=describe_step(step))
 
 
 def _stray(stray: Stray) -> HealthProblem:
@@ -388,16 +382,14 @@ async def _find_stopped_agent(
         return None
     listed = {unit.name: unit for unit in await world.client.list_units((_AGENT, _APPLY))}
     agent, apply = (listed.get(name) for name in (_AGENT, _APPLY))
+    start = f"to start it: systemctl{world.manager.flag} start podslice-agent"
     if agent is not None and agent.active_state == "failed":
-        return StoppedAgent(
-            directories=directories,
-            has_failed=True,
-            hint=f"{_see_journal(world.manager)}; {_start(world.manager)}",
-        )
+        why = f"to see why: {reading_command(_AGENT, world.manager)}"
+        return StoppedAgent(directories=directories, has_failed=True, hint=f"{why}; {start}")
     is_applied = apply is not None and apply.active_state == "active"
     if not directories or (is_applied and not is_enabled(_AGENT, world.manager)):
         return None
-    return StoppedAgent(directories=directories, hint=_start(world.manager))
+    return StoppedAgent(directories=directories, hint=start)
 
 
 async def _find_container_failures(
@@ -487,14 +479,6 @@ def _find_outdated_drop_ins(world: LiveWorld, state: Assessment) -> Iterator[Out
     for each in outdated_services(adopted, state.desired.pods, world.manager):
         path = str(drop_in_path(each.unit, world.manager))
         yield OutdatedDropIn(pod=each.pod, unit=each.unit, path=path)
-
-
-def _see_journal(manager: Manager) -> str:
-    return f"to see why: {reading_command(_AGENT, manager)}"
-
-
-def _start(manager: Manager) -> str:
-    return f"to start it: systemctl{manager.flag} start podslice-agent"
 
 
 def container_histories(

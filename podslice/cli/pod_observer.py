@@ -17,7 +17,7 @@ from podslice.cli.views.status_lines import UnitRow
 from podslice.errors import PodsliceError
 from podslice.model.desired import PodDecision
 from podslice.model.naming import service_name
-from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress, Pod
+from podslice.model.pod import NO_PROGRESS, ContainerKind, Pod
 from podslice.model.pod_service import PodService
 from podslice.model.unit import UnitName
 from podslice.processes import runtimes
@@ -70,7 +70,10 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
         usage=usage.pods[0] if usage.pods else None,
         time_usec=now.time_usec,
         phase=_phase(key, state, shown),
-        init_containers=_init_containers(decision.pod, progress),
+        init_containers=tuple(
+            (each.name, each.name in progress.done)
+            for each in decision.pod.of_kind(ContainerKind.INIT)
+        ),
         source=state.sources.get(decision.pod.uid) or found.wanted.sources.get(key),
         node_conditions=tuple(state.agent.conditions) if state.agent else (),
         recorded=RecordedUsage(world).read(key),
@@ -136,11 +139,6 @@ def _phase(key: str, state: Assessment, rows: Iterable[UnitRow]) -> str:
     return EXITED if any(unit.state == EXITED for unit in units) else "not started"
 
 
-def _init_containers(pod: Pod, progress: InitProgress) -> tuple[tuple[str, bool], ...]:
-    containers = pod.of_kind(ContainerKind.INIT)
-    return tuple((each.name, each.name in progress.done) for each in containers)
-
-
 async def _read_containers(
     world: LiveWorld, found: Overview, decision: PodDecision, rows: Iterable[UnitRow]
 ) -> tuple[dict[UnitName, ContainerDetail], str]:
@@ -168,20 +166,15 @@ def _in_runtime(
     runtimes: Iterable[RuntimeContainer], pod: Pod, unit: UnitStatus
 ) -> RuntimeContainer | None:
     """Return the container of a runtime that a unit is for, preferably one that runs."""
-    found = [
-        each
-        for each in runtimes
-        if each.pod_key == pod.key or each.pod_uid == pod.uid
-        if _is_for(each, unit)
-    ]
-    return max(found, key=lambda each: bool(each.pid), default=None)
 
+    def is_for_unit(each: RuntimeContainer) -> bool:
+        if each.container is not None:
+            return each.container == unit.label
+        group = unit.control_group
+        return bool(group) and f"{each.control_group}/".startswith(f"{group}/")
 
-def _is_for(container: RuntimeContainer, unit: UnitStatus) -> bool:
-    if container.container is not None:
-        return container.container == unit.label
-    group = unit.control_group
-    return bool(group) and f"{container.control_group}/".startswith(f"{group}/")
+    of_pod = (each for each in runtimes if each.pod_key == pod.key or each.pod_uid == pod.uid)
+    return max(filter(is_for_unit, of_pod), key=lambda each: bool(each.pid), default=None)
 
 
 async def _read_messages(

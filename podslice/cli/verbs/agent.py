@@ -106,12 +106,8 @@ def agent(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     if follows:
         _prepare_memory()
         run_kubelet_agent(source, planning, socket, restores=restore)
-    else:
-        _run_agent(planning, socket)
-    return DONE
+        return DONE
 
-
-def _run_agent(planning: Planning, socket: Path | None) -> None:
     _check_node(load_node(planning.config, manager=planning.manager), planning.config)
     _prepare_memory()
 
@@ -119,6 +115,7 @@ def _run_agent(planning: Planning, socket: Path | None) -> None:
         await Daemon(_setup(planning, socket)).run()
 
     asyncio.run(serve())
+    return DONE
 
 
 def _prepare_memory() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -20,15 +19,12 @@ from podslice.cli.started_pods import StartedPods, load_pods_to_apply
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import sources_or_default
 from podslice.errors import invalid
-from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.converge import apply as apply_pods
 from podslice.reconcile.guard import claims_beside_kubelet
 from podslice.reconcile.report import Report
 from podslice.reconcile.world import LiveWorld
-
-"""The first call is sent within this time after the plan."""
 
 CONFIRM_MAX_SEC = 86_400
 """A day; a longer time is most likely an error."""
@@ -61,12 +57,19 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     Pods that are applied already, and reservations, are set again where they have changed.
     """
-    _check_confirm(planning, confirm)
+    if confirm is not None and planning.manager.is_user:
+        message = "a user manager has no reserved slices to confirm"
+        raise invalid(message, "omit it", where="--confirm")
     sources = sources_or_default(planning, filename)
     candidates, to_start = load_pods_to_apply(
         planning, filename, namespace, start=start, ignored=ignore, is_for_host=True
     )
-    _check_prune(sources, candidates, prune=prune)
+    if prune and not candidates:
+        raise invalid(
+            "no pods found; --prune would remove every applied pod",
+            "to remove every pod: podslice delete --all",
+            where=", ".join(sources) or "the manifest directories",
+        )
     if to_start.quadlets:
         note_start_at_boot(planning, sources)
     request = Request(
@@ -118,18 +121,3 @@ async def _start(world: LiveWorld, started: StartedPods) -> None:
             if each.started:
                 text = f"started {each.started} of pod {each.step.pod}"
                 log.report(Kind.CONTAINER_STARTED, text, pod=each.step.pod, unit=each.started)
-
-
-def _check_confirm(planning: Planning, confirm: int | None) -> None:
-    if confirm is not None and planning.manager.is_user:
-        message = "a user manager has no reserved slices to confirm"
-        raise invalid(message, "omit it", where="--confirm")
-
-
-def _check_prune(sources: list[str], candidates: Sequence[PodDecision], *, prune: bool) -> None:
-    if prune and not candidates:
-        raise invalid(
-            "no pods found; --prune would remove every applied pod",
-            "to remove every pod: podslice delete --all",
-            where=", ".join(sources) or "the manifest directories",
-        )

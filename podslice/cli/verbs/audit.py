@@ -80,7 +80,7 @@ def audit(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     Nothing is changed. The exit status is 3 if there is a problem.
     """
-    found = _audit(
+    pods, settings = read_kubelet(
         KubeletSource(
             files=tuple(filename or ()),
             url=kubelet,
@@ -91,6 +91,7 @@ def audit(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
             version=kubelet_version,
         )
     )
+    found = coroutines.run(_observe(pods, load_node(settings.config), settings))
     if output is AuditFormat.PROMETHEUS:
         write(metrics(found))
     else:
@@ -101,13 +102,6 @@ def audit(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
             names=lambda: dict.fromkeys(each.object for each in found.problems),
         )
     return DIFFERENCES if found.problems else DONE
-
-
-def _audit(source: KubeletSource) -> NodeAudit:
-    """Return the audit of this node."""
-    pods, settings = read_kubelet(source)
-    node = load_node(settings.config)
-    return coroutines.run(_observe(pods, node, settings))
 
 
 async def _observe(pods: Sequence[KubeletPod], node: Node, settings: KubeletSettings) -> NodeAudit:
@@ -197,13 +191,11 @@ def _text(name: str, value: Value | None) -> str:
 
 def _listed(title: str, found: Sequence[AuditFinding], display: Display) -> Iterator[str]:
     """Return findings with their remedies."""
-    sentences = [(_sentence(each), each.hint) for each in found]
+    sentences = []
+    for each in found:
+        whose = f" ({each.pod})" if each.pod and each.pod != each.object else ""
+        sentences.append((f"{each.object}{whose}: {each.message}", each.hint))
     return remedy_section(title, sentences, display, "more; to see all: podslice audit -o json")
-
-
-def _sentence(found: AuditFinding) -> str:
-    whose = f" ({found.pod})" if found.pod and found.pod != found.object else ""
-    return f"{found.object}{whose}: {found.message}"
 
 
 def document(found: NodeAudit) -> Document:
@@ -265,21 +257,17 @@ def metrics(found: NodeAudit) -> Iterator[str]:
     yield from _family(
         "podslice_audit_finding",
         "One problem of the last audit; the value is always 1.",
-        ((labels, 1) for labels in _unique(map(_labels, found.problems))),
+        ((dict(labels), 1) for labels in dict.fromkeys(map(_labels, found.problems))),
     )
 
 
-def _labels(found: AuditFinding) -> dict[str, str]:
-    return {
-        "kind": found.kind.value,
-        "object": found.object,
-        "pod": found.pod or "",
-        "property": found.property or "",
-    }
-
-
-def _unique(labels: Iterable[dict[str, str]]) -> Iterator[dict[str, str]]:
-    return (dict(each) for each in dict.fromkeys(tuple(each.items()) for each in labels))
+def _labels(found: AuditFinding) -> tuple[tuple[str, str], ...]:
+    return (
+        ("kind", found.kind.value),
+        ("object", found.object),
+        ("pod", found.pod or ""),
+        ("property", found.property or ""),
+    )
 
 
 def _family(name: str, text: str, samples: Iterable[tuple[dict[str, str], int]]) -> Iterator[str]:

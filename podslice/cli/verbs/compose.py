@@ -18,6 +18,7 @@ from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, read_stdin
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, note_problems, write
+from podslice.cli.views.problem_lines import problem_line
 from podslice.compose.manifest import PodDraft, draft_pod, join_problems
 from podslice.compose.manifest import make_override, unsupported_by
 from podslice.compose.project import Project, read_project
@@ -38,7 +39,7 @@ from podslice.compose.tools import (
 from podslice.compose.yaml_text import format_yaml
 from podslice.doctor.facts import installed_runtimes
 from podslice.doctor.runtime_drivers import SYSTEMD
-from podslice.errors import InputError, Problem, excerpt, invalid, printable, warning
+from podslice.errors import InputError, excerpt, invalid, printable, warning
 from podslice.inputs.budget import Budget
 from podslice.inputs.manifest.load import read_manifest
 from podslice.inputs.source import read_sources
@@ -137,7 +138,8 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     The override file starts all services in the pod, so that they share its budget. Nothing is
     started.
     """
-    options = Settings(name=name, namespace=namespace, budget=_read_budget(budget), reserve=reserve)
+    amounts = {} if budget is None else parse_budget(budget, "--budget")
+    options = Settings(name=name, namespace=namespace, budget=amounts, reserve=reserve)
     files = ProjectFiles(
         files=_list_files(filename, has_resolved=resolved is not None),
         profiles=tuple(profile or ()),
@@ -193,7 +195,10 @@ def _convert(
         up = up_command(tool, files._replace(files=()), (), pod.slice)
         lines.append(f"  {shlex.join(up)}")
     write(map(printable, lines))
-    note_problems(list(_check_driver(planning, tool)))
+    for runtime in installed_runtimes(planning.manager, HOST_ROOT):
+        if runtime.name == tool.runtime and runtime.driver not in ("", SYSTEMD):
+            message = f"its cgroup driver is {runtime.driver}: containers would be outside the pod"
+            note(problem_line(warning(runtime.name, message, runtime.fix)))
     return DONE
 
 
@@ -230,18 +235,6 @@ def _later_starts(tool: ComposeTool, files: ProjectFiles, override: str) -> Iter
     yield "  podslice compose --write-override"
     names = ":".join((*files.files, override))
     yield f"  or in .env: COMPOSE_FILE={shlex.quote(names)}"
-
-
-def _check_driver(planning: Planning, tool: ComposeTool) -> Iterator[Problem]:
-    """Yield a warning if the runtime of this host would not use the slice."""
-    for runtime in installed_runtimes(planning.manager, HOST_ROOT):
-        if runtime.name == tool.runtime and runtime.driver not in ("", SYSTEMD):
-            message = f"its cgroup driver is {runtime.driver}: containers would be outside the pod"
-            yield warning(runtime.name, message, runtime.fix)
-
-
-def _read_budget(text: str | None) -> dict[str, int]:
-    return {} if text is None else parse_budget(text, "--budget")
 
 
 def _list_files(filename: list[str] | None, *, has_resolved: bool) -> tuple[str, ...]:

@@ -67,7 +67,9 @@ def containers(planning: Planning) -> int:
         log = ContainerLog(world.store, world.manager)
         with locked(world.store), log.published():
             records = world.store.load()
-            desired = await _assigned(world)
+            # pods have CPUs for themselves with a policy only
+            has_policy = world.config.cpu_manager_policy is not CpuManagerPolicy.NONE
+            desired = (await assess(world)).desired if has_policy else None
             wanted = _checked(_wanted_quadlets(planning, records, desired, log), world, log)
             planner = QuadletPlanner(world.client.list_units, world.manager, wanted)
             services = QuadletServices(world.client, world.manager, planner)
@@ -86,14 +88,6 @@ def containers(planning: Planning) -> int:
     results = (*services.removals, *services.results)
     write(quadlet_result_lines(results, Display()))
     return int(any(each.outcome is not Outcome.DONE for each in results))
-
-
-async def _assigned(world: LiveWorld) -> Desired | None:
-    """Return the desired state, if pods have CPUs for themselves."""
-    if world.config.cpu_manager_policy is CpuManagerPolicy.NONE:
-        return None
-
-    return (await assess(world)).desired
 
 
 def _applied_pods(records: Records) -> dict[str, str]:
@@ -124,18 +118,14 @@ def _wanted_quadlets(
         return
     for file in files:
         try:
-            made = make_quadlets(_with_cpus(file, desired), file.workloads, options)
+            decisions: Iterable[PodDecision] = file.decisions
+            if desired is not None:
+                decisions = with_lasting_cpus(decisions, desired)
+            made = make_quadlets(decisions, file.workloads, options)
         except InputError as error:
             log.add_error(error, file.source)
         else:
             yield from (each for each in made if applied.get(each.pod) == file.source)
-
-
-def _with_cpus(file: _ManifestFile, desired: Desired | None) -> Iterable[PodDecision]:
-    if desired is None:
-        return file.decisions
-
-    return with_lasting_cpus(file.decisions, desired)
 
 
 def _read_files(
@@ -247,12 +237,8 @@ class ContainerLog:
         self._known = set(self._record.load())
 
     @property
-    def _flag(self) -> str:
-        return "--user " if self._manager.is_user else ""
-
-    @property
     def _retry(self) -> str:
-        return f"to try again: systemctl {self._flag}restart podslice-agent.service"
+        return f"to try again: systemctl{self._manager.flag} restart podslice-agent.service"
 
     def add_problem(
         self, problem: Problem, *, pod: str | None = None, consequence: str = _NOT_UPDATED
@@ -282,7 +268,16 @@ class ContainerLog:
     def add_results(self, results: Iterable[QuadletResult]) -> None:
         """Add the steps that have failed, and log the containers that were started."""
         results = tuple(results)
-        self._log(_start_event(each, each.started) for each in results if each.started)
+        self._log(
+            Event(
+                kind=Kind.CONTAINER_STARTED,
+                message=f"started {each.started} of pod {each.step.pod}",
+                pod=each.step.pod,
+                unit=each.started,
+            )
+            for each in results
+            if each.started
+        )
         for each in results:
             if each.outcome is Outcome.DONE:
                 continue
@@ -333,8 +328,3 @@ class ContainerLog:
         with closing(Journal(manager=self._manager, patience_sec=_PATIENCE_SEC)) as journal:
             for each in events:
                 journal.log(each)
-
-
-def _start_event(result: QuadletResult, unit: UnitName) -> Event:
-    text = f"started {unit} of pod {result.step.pod}"
-    return Event(kind=Kind.CONTAINER_STARTED, message=text, pod=result.step.pod, unit=unit)

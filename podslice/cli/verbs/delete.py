@@ -24,7 +24,7 @@ from podslice.cli.arguments import (
 )
 from podslice.cli.host import recorded_keys
 from podslice.cli.manifests import load_manifests
-from podslice.cli.manual_log import ManualLog, manual_log
+from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import StepProgress, both
@@ -99,8 +99,14 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     keys |= of_files
     if not keys and not every:
         raise invalid("no pod specified", "specify pods, -f FILE or --all")
-    files = _find_manifests(planning, known if every else keys)
-    manifests = _check_removal(files, known if every else keys) if forget else []
+    wanted = known if every else keys
+    # the files of these pods in the manifest directories, each with all its pods
+    files = {
+        path: pods
+        for path, pods in pods_of_manifests(planning).items()
+        if not pods.isdisjoint(wanted)
+    }
+    manifests = _check_removal(files, wanted) if forget else []
 
     async def work(world: LiveWorld) -> tuple[Report, StartedPods, PodServices]:
         progress = StepProgress()
@@ -128,7 +134,10 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
                 )
             await services.finish()
             log.finish(report)
-            _log_readmitted(log, marked)
+            for key in sorted(marked):
+                log.report(
+                    Kind.POD_READMITTED, f"the eviction mark of pod {key} is removed", pod=key
+                )
         return report, started, services
 
     report, started, services = in_world(planning, work)
@@ -141,7 +150,7 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         flag=planning.manager.flag,
     )
     if not forget:
-        _note_manifests(planning, files, known if every else keys)
+        _note_manifests(planning, files, wanted)
     missing = keys - report.matched - started.removed_pods - services.removed_pods
     # what was asked of these is done also where they are not applied
     of_files |= keys.intersection(chain.from_iterable(files.values())) if forget else set()
@@ -151,11 +160,6 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     for key in sorted(missing & of_files):
         note(f"pod {key} is not applied")
     return FAILED if missing - of_files else code
-
-
-def _log_readmitted(log: ManualLog, keys: Collection[str]) -> None:
-    for key in sorted(keys):
-        log.report(Kind.POD_READMITTED, f"the eviction mark of pod {key} is removed", pod=key)
 
 
 def _keys_of_files(files: list[str], namespace: str | None) -> set[str]:
@@ -171,12 +175,6 @@ def _keys_of_files(files: list[str], namespace: str | None) -> set[str]:
     if code_of(loaded.problems):
         raise InputError(loaded.problems)
     return {each.key for each in loaded.pods}
-
-
-def _find_manifests(planning: Planning, keys: Collection[str]) -> dict[str, set[str]]:
-    """Return the files of these pods in the manifest directories, each with all its pods."""
-    files = pods_of_manifests(planning)
-    return {path: pods for path, pods in files.items() if not pods.isdisjoint(keys)}
 
 
 def _note_manifests(

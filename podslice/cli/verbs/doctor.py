@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -92,6 +93,9 @@ def _facts(planning: Planning) -> Facts:
 async def _ask(planning: Planning) -> SystemdReply:
     """Return the reply of the service manager, or the reason why there is none."""
     tree, guard = Tree(cgroup_root=planning.config.cgroup_root), Guard(HOST_ROOT)
+    recorded: Collection[Pod] = ()
+    with suppress(HostError):  # a missing session is a finding of its own
+        recorded = recorded_pods(open_store(planning))
     kubelets = await guard.kubelets()
     units: Sequence[ObservedUnit] = ()
     version, error = None, ""
@@ -106,7 +110,7 @@ async def _ask(planning: Planning) -> SystemdReply:
     return SystemdReply(
         version=version,
         error=error,
-        foreign=await guard.judge(tree, units, _recorded(planning), planning.manager),
+        foreign=await guard.judge(tree, units, recorded, planning.manager),
         kubelets=kubelets,
         claims=await claims_beside_kubelet(
             guard,
@@ -116,13 +120,6 @@ async def _ask(planning: Planning) -> SystemdReply:
             planning.manager,
         ),
     )
-
-
-def _recorded(planning: Planning) -> Collection[Pod]:
-    try:
-        return recorded_pods(open_store(planning))
-    except HostError:
-        return ()  # a missing session is a finding of its own
 
 
 _COLUMNS = (
@@ -143,8 +140,11 @@ def _lines(found: Sequence[Finding], display: Display) -> Iterator[str]:
     heads = blocks(_COLUMNS, rows, display, has_head=False)
     for head, finding in zip(heads, found, strict=True):
         yield from head
-        if display.wide or finding.state is not FindingState.OK:
-            yield from _more(finding, display)
+        if not display.wide and finding.state is FindingState.OK:
+            continue
+        for label, text in (("effect", finding.effect), ("fix", finding.fix)):
+            if text:
+                yield from fold(f"{label}: {text}", display, indent="    ", hanging="      ")
     grave = [finding.check for finding in found if finding.state is FindingState.ATTENTION]
     yield ""
     if grave:
@@ -152,9 +152,3 @@ def _lines(found: Sequence[Finding], display: Display) -> Iterator[str]:
         yield from (display.paint(line, Role.ERROR) for line in fold(text, display, hanging="    "))
     else:
         yield display.paint("all checks passed", Role.GOOD)
-
-
-def _more(finding: Finding, display: Display) -> Iterator[str]:
-    for label, text in (("effect", finding.effect), ("fix", finding.fix)):
-        if text:
-            yield from fold(f"{label}: {text}", display, indent="    ", hanging="      ")

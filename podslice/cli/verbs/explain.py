@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -60,8 +60,11 @@ def explain(
     decisions = decide_all(loaded, node, config)
     if filename:
         desired = desire([each for each in decisions if each.is_valid], node, config)
+    elif planning.config.cpu_manager_policy is CpuManagerPolicy.NONE:
+        desired = desire((), node, planning.config, current=loaded.pods)
     else:
-        desired = _desire_applied(loaded, node, planning)
+        now = read_cpus(planning.config, loaded.pods, planning.manager, CgroupFs())
+        desired = desire((), node, planning.config, current=loaded.pods, cpus=now)
     shown = named_pods(_assigned(decisions, desired, node, config), pod, namespace)
     if planning.manager.is_user:
         shown = tuple(replace(each, volumes=tuple(map(unmounted, each.volumes))) for each in shown)
@@ -76,19 +79,10 @@ def explain(
             pods=documents.listed(shown, pod_documents.pod),
             problems=documents.listed(bounded((*of_node, *loaded.problems)), documents.problem),
         ),
-        lines=lambda _: _separated(map(tables.explanation, shown)),
+        lines=lambda _: tables.separated(map(tables.explanation, shown)),
         names=lambda: [each.pod.key for each in shown],
     )
     return code_of([*of_node, *all_problems(loaded, shown)])
-
-
-def _desire_applied(loaded: LoadedPods, node: Node, planning: Planning) -> Desired:
-    """Return what is desired for the applied pods, with the CPUs that they have now."""
-    config = planning.config
-    if config.cpu_manager_policy is CpuManagerPolicy.NONE:
-        return desire((), node, config, current=loaded.pods)
-    now = read_cpus(config, loaded.pods, planning.manager, CgroupFs())
-    return desire((), node, config, current=loaded.pods, cpus=now)
 
 
 def _assigned(
@@ -152,17 +146,9 @@ def _emit_differences(
         document=lambda: documents.document(
             pods=[pod_documents.differences(each, differences) for each, differences in found]
         ),
-        lines=lambda _: _separated(
+        lines=lambda _: tables.separated(
             tables.differences_of_rules(each, differences) for each, differences in found
         ),
         names=lambda: [each.pod.key for each, differences in found if differences],
     )
     return DONE
-
-
-def _separated(blocks: Iterable[Iterable[str]]) -> Iterator[str]:
-    """Yield blocks of lines with an empty line between them."""
-    for number, block in enumerate(blocks):
-        if number:
-            yield ""
-        yield from block

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -21,7 +21,6 @@ from podslice.cli.import_draft import (
     imported_document,
 )
 from podslice.cli.import_sources import (
-    ImportedSlice,
     import_containers,
     import_slice,
     import_units,
@@ -32,6 +31,7 @@ from podslice.cli.output import ReportFormat, note_problems, write, write_json
 from podslice.cli.pod_draft import decide_draft, note_if_young
 from podslice.cli.session import in_world
 from podslice.cli.views import documents
+from podslice.cli.views.tables import separated
 from podslice.errors import InputError, Problem, invalid
 from podslice.model.naming import Tree
 from podslice.reconcile.world import LiveWorld
@@ -88,8 +88,11 @@ def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     if output is ReportFormat.JSON:
         write_json(documents.document(pods=documents.listed(imported, imported_document)))
     else:
-        write(_lines(imported))
+        write(separated(map(format_imported, imported), "---"))
     return DONE
+
+
+_NO_SLICE = ImportGroup(slice=None, sources=())
 
 
 def _check_arguments(number: int, slice_: str | None, *, is_each: bool, name: str | None) -> None:
@@ -122,26 +125,23 @@ def _observe(
         InputError: something does not exist or cannot be imported.
     """
 
-    async def work(world: LiveWorld) -> tuple[ImportedSlice | None, tuple[ImportSource, ...]]:
-        found = await import_slice(world, slice_) if slice_ is not None else None
+    async def work(world: LiveWorld) -> tuple[ImportGroup, tuple[ImportSource, ...]]:
+        found = await import_slice(world, slice_) if slice_ is not None else _NO_SLICE
         return found, await import_units(world, units)
 
-    group, named = in_world(planning, work) if units or slice_ is not None else (None, ())
-    inside = group.units if group else ()
-    known = {source.what for source in inside}
+    group, named = in_world(planning, work) if units or slice_ is not None else (_NO_SLICE, ())
+    known = {source.what for source in group.sources}
     named = tuple(source for source in named if source.what not in known)
     root = Tree(cgroup_root=planning.config.cgroup_root).root
     containers = import_containers(podman, root, planning.manager) if podman else ()
-    sources = (*inside, *named, *containers)
+    sources = (*group.sources, *named, *containers)
     if not sources:
-        hint = "; ".join(group.left if group else ()) or "name units"
+        hint = "; ".join(group.left) or "name units"
         raise invalid("no loaded service or scope is in it", hint, where=slice_ or "UNIT")
     for source in sources:
         if source.use:
             note_if_young(source.use)
-    return ImportGroup(
-        slice=group.slice if group else None, sources=sources, left=group.left if group else ()
-    )
+    return group._replace(sources=sources)
 
 
 def _decide(drafts: Sequence[ImportDraft], planning: Planning) -> list[ImportedPod]:
@@ -156,7 +156,11 @@ def _decide(drafts: Sequence[ImportDraft], planning: Planning) -> list[ImportedP
         for draft, (_, each) in zip(drafts, decided, strict=True)
         for found in each
     ]
-    problems += _duplicates(drafts)
+    for key, count in Counter(draft.pod.key for draft in drafts).items():
+        if count > 1:
+            hint = "import one of them with --name"
+            message = f"{count} pods have the name {key}"
+            problems.append(Problem(where="--each", message=message, hint=hint))
     if code_of(problems):
         raise InputError(problems)
     note_problems(problems)
@@ -164,18 +168,3 @@ def _decide(drafts: Sequence[ImportDraft], planning: Planning) -> list[ImportedP
         ImportedPod(draft=draft, decision=decision, manager=planning.manager)
         for draft, ((decision, *_), _) in zip(drafts, decided, strict=True)
     ]
-
-
-def _duplicates(drafts: Sequence[ImportDraft]) -> Iterator[Problem]:
-    counts = Counter(draft.pod.key for draft in drafts)
-    for key, count in counts.items():
-        if count > 1:
-            hint = "import one of them with --name"
-            yield Problem(where="--each", message=f"{count} pods have the name {key}", hint=hint)
-
-
-def _lines(imported: Sequence[ImportedPod]) -> Iterator[str]:
-    for number, each in enumerate(imported):
-        if number:
-            yield "---"
-        yield from format_imported(each)

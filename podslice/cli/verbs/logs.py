@@ -69,8 +69,12 @@ def logs(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
             own = {each.container: each.unit for each in services.get(key, ())}
             _require(found, key, container, own)
             units += [own[container]] if container in own else []
-        units += _units(uid, [container] if container is not None else _containers(found))
-    slices = [each for uid, _ in pods.values() for each in _slices(planning, uid)]
+        for name in [container] if container is not None else _containers(found):
+            scope = scope_name(uid, name)
+            units += [scope, service_name(scope)]
+    # of each class: a pod may have had another one before
+    tree = Tree(cgroup_root=planning.config.cgroup_root)
+    slices = [tree.pod(uid, qos) for uid, _ in pods.values() for qos in Qos]
     query = LogQuery(
         units=units,
         slices=slices if container is None else (),
@@ -126,18 +130,6 @@ def _require(pod: Pod | None, key: str, container: str, services: Collection[str
             hint=f"{nearest}its containers: {', '.join(names)}",
         )
     )
-
-
-def _units(uid: str, containers: list[str]) -> list[UnitName]:
-    """Return the units that containers have when podslice starts them."""
-    scopes = [scope_name(uid, name) for name in containers]
-    return [unit for scope in scopes for unit in (scope, service_name(scope))]
-
-
-def _slices(planning: Planning, uid: str) -> list[UnitName]:
-    """Return the slices of a pod, one of each class: it may have had another one before."""
-    tree = Tree(cgroup_root=planning.config.cgroup_root)
-    return [tree.pod(uid, qos) for qos in Qos]
 
 
 def _runtime_ids(planning: Planning, pods: list[Pod], container: str | None) -> list[str]:

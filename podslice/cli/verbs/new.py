@@ -106,10 +106,11 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     started.
     """
     use, problems = _observe(like, user=user) if like else (None, [])
+    like_name = (to_label(use.name) if use else "") or _DEFAULT_CONTAINER
     pod = NewPod(
         name=name,
         namespace=namespace,
-        containers=tuple(NewContainer(name=each) for each in container or [_container_like(use)]),
+        containers=tuple(NewContainer(name=each) for each in container or [like_name]),
         requests=_amounts(cpu, memory),
         limits=_amounts(cpu_limit, memory_limit),
     )
@@ -127,16 +128,13 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     if code_of(problems):
         raise InputError(problems)
     note_problems(problems)
-    lines = list(format_lines(pod, _origin(use)))
+    origin = f"Proposed from the present use of {describe_use(use)}." if use else ""
+    lines = list(format_lines(pod, origin))
     if output_file is None:
         write(lines)
     else:
         _write_file(output_file, lines, overwrite=overwrite)
     return DONE
-
-
-def _origin(use: PresentUse | None) -> str:
-    return f"Proposed from the present use of {describe_use(use)}." if use else ""
 
 
 def _amounts(cpu: str | None, memory: str | None) -> dict[str, StatedAmount]:
@@ -197,11 +195,6 @@ def _find_unit(name: str, *, user: bool) -> ObservedUnit:
         hint = "see: systemctl --user" if user else "see: systemctl"
         raise invalid(f"no unit {name} is loaded", hint, where="--like")
     return found[0]
-
-
-def _container_like(use: PresentUse | None) -> str:
-    """Return the name of the only container."""
-    return (to_label(use.name) if use else "") or _DEFAULT_CONTAINER
 
 
 def _write_file(path: Path, lines: Iterable[str], *, overwrite: bool) -> None:

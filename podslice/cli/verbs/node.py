@@ -10,7 +10,7 @@ import typer
 from podslice.cli import configuration, coroutines, node_cpus
 from podslice.cli.arguments import DONE, Output, code_of
 from podslice.cli.host import load_node, recorded_pods
-from podslice.cli.node_cpus import NodeCpus, find_cpus
+from podslice.cli.node_cpus import find_cpus
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note_problems
 from podslice.cli.views import documents, pod_documents, tables
@@ -18,13 +18,12 @@ from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import fold
 from podslice.cli.views.style import Display, Role
 from podslice.cli.views.tables import human_bytes
-from podslice.errors import Problem
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.desired import Desired
 from podslice.model.naming import Tree
-from podslice.model.node import Allocation, Node
-from podslice.model.pod import Pod, Qos
+from podslice.model.node import Allocation
+from podslice.model.pod import Qos
 from podslice.model.properties import MEMORY_MAX
 from podslice.model.quantity import format_bytes, format_milli
 from podslice.model.resources import CPU, PIDS, Amounts, is_extended
@@ -48,8 +47,11 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
     allocation, pods = allocate(host, config), recorded_pods(planning)
     desired = desire((), host, config, current=pods)
     requested, tiers = desired.requested, tier_evictions(desired, config)
-    cpus = _find_cpus(planning, host, pods)
-    problems = (*validate_node(host, config), *_beside_kubelet(planning, host))
+    cpus = None
+    if config.cpu_manager_policy is not CpuManagerPolicy.NONE:
+        cpus = find_cpus(host, config, pods, planning.manager, CgroupFs())
+    claims = claims_beside_kubelet(Guard(), CgroupFs(), host, config, planning.manager)
+    problems = (*validate_node(host, config), *coroutines.run(claims))
     note_problems(problems)
     emit(
         output,
@@ -73,19 +75,6 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
         names=lambda: sorted(allocation.capacity),
     )
     return code_of(problems)
-
-
-def _beside_kubelet(planning: Planning, host: Node) -> tuple[Problem, ...]:
-    """Return a warning for each resource that a kubelet of this host claims as well."""
-    claims = claims_beside_kubelet(Guard(), CgroupFs(), host, planning.config, planning.manager)
-    return coroutines.run(claims)
-
-
-def _find_cpus(planning: Planning, host: Node, pods: Iterable[Pod]) -> NodeCpus | None:
-    """Return the CPUs, if pods can have some for themselves."""
-    if planning.config.cpu_manager_policy is CpuManagerPolicy.NONE:
-        return None
-    return find_cpus(host, planning.config, pods, planning.manager, CgroupFs())
 
 
 _WIDTH, _WIDTH_MIN = 40, 10

@@ -152,8 +152,9 @@ def reset(
 ) -> int:
     """Remove the unmodified files that `node init` has written."""
     tree = _open_tree(root)
+    names = (CONFIG, _SLICE_FILE, *map(_drop_in, SERVICES))
     found = (
-        FileChange(tree=tree, name=name, before=tree.read(name), wanted=None) for name in _names()
+        FileChange(tree=tree, name=each, before=tree.read(each), wanted=None) for each in names
     )
     changes = [each for each in found if each.is_marked]
     modified = _not_ours(changes, "was modified and is kept", "remove it manually")
@@ -261,18 +262,28 @@ def _document(
 ) -> Document:
     """Return the document of `init` and `reset`."""
     placed = {root / _drop_in(name): f"{name}.service" for name in SERVICES}
-    return document(
-        changes,
-        read_allocation(node, changes, root),
-        problems,
-        placed=placed,
-        config=root / CONFIG,
+    config = root / CONFIG
+    changed = {each.path for each in changes if each.is_change}
+    present = {each.path for each in changes if each.after is not None}
+    return documents.document(
+        changed=bool(changed),
         dry_run=dry_run,
+        **_read_allocation(node, changes, root),
+        files=[
+            {
+                "path": str(each.path),
+                "changed": each.is_change,
+                "before": each.before,
+                "after": each.after,
+            }
+            for each in changes
+        ],
+        services=[service for path, service in placed.items() if path in present],
+        needs_daemon_reload=bool(changed - {config}),
+        needs_restart=[service for path, service in placed.items() if path in changed],
+        needs_reload=[_AGENT] if config in changed else [],
+        problems=documents.listed(problems, documents.problem),
     )
-
-
-def _names() -> Iterator[str]:
-    yield from (CONFIG, _SLICE_FILE, *map(_drop_in, SERVICES))
 
 
 def _drop_in(service: str) -> str:
@@ -370,7 +381,7 @@ def used_by_system() -> int | None:
 _AGENT = "podslice-agent.service"
 
 
-def read_allocation(node: Node, changes: Sequence[FileChange], root: Path) -> Document:
+def _read_allocation(node: Node, changes: Sequence[FileChange], root: Path) -> Document:
     """Return the division of the node after the changes, with all configuration files.
 
     With a configuration that is invalid the division is not known, and its problems are listed.
@@ -391,42 +402,6 @@ def read_allocation(node: Node, changes: Sequence[FileChange], root: Path) -> Do
     }
 
 
-def document(
-    changes: Sequence[FileChange],
-    allocation: Document,
-    problems: Sequence[Problem],
-    *,
-    placed: Mapping[Path, str],
-    config: Path,
-    dry_run: bool,
-) -> Document:
-    """Return the document; `placed` are the services by their drop-in."""
-    changed = {each.path for each in changes if each.is_change}
-    return documents.document(
-        changed=bool(changed),
-        dry_run=dry_run,
-        **allocation,
-        files=[
-            {
-                "path": str(each.path),
-                "changed": each.is_change,
-                "before": each.before,
-                "after": each.after,
-            }
-            for each in changes
-        ],
-        services=[service for path, service in placed.items() if _exists_after(path, changes)],
-        needs_daemon_reload=bool(changed - {config}),
-        needs_restart=[service for path, service in placed.items() if path in changed],
-        needs_reload=[_AGENT] if config in changed else [],
-        problems=documents.listed(problems, documents.problem),
-    )
-
-
-def _exists_after(path: Path, changes: Sequence[FileChange]) -> bool:
-    return any(each.path == path and each.after is not None for each in changes)
-
-
 class Proposal(NamedTuple):
     """The reservations to write, with their reasons."""
 
@@ -440,7 +415,9 @@ class Proposal(NamedTuple):
 
     def value(self, key: str) -> str:
         """Return what is written."""
-        return self.stated.get(key) or _flag(self.kube if key == KUBE else self.system)
+        reserved = self.kube if key == KUBE else self.system
+        cpu, memory = format_milli(reserved.cpu_milli), format_bytes(reserved.memory_bytes)
+        return self.stated.get(key) or f"cpu={cpu},memory={memory}"
 
     def why(self, key: str, proposed: str) -> str:
         """Return the reason: that of the proposal, unless the value is stated."""
@@ -506,11 +483,6 @@ def config_text(proposal: Proposal) -> str:
 
 def _comment(text: str) -> list[str]:
     return wrap(text, 98, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
-
-
-def _flag(reservation: Reservation) -> str:
-    cpu, memory = format_milli(reservation.cpu_milli), format_bytes(reservation.memory_bytes)
-    return f"cpu={cpu},memory={memory}"
 
 
 def table(proposals: dict[str, Reservation], system: Reservation) -> Iterator[str]:

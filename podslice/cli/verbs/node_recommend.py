@@ -52,7 +52,8 @@ def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     if planning.manager.is_user:
         raise invalid("a user manager has no reserved slices", "omit --user")
     planning = configuration.tolerate(planning)
-    kube, system = _units_of(planning.config)
+    kube = [kube_reserved_slice(planning.config.kube_reserved_cgroup)]
+    system = [system_reserved_slice(planning.config.system_reserved_cgroup), USER_SLICE]
     capacity = {**host.load_node(planning.config).capacity, **planning.config.capacity}
     usage = _read(planning, [*kube, *system])
     found = Reservations(
@@ -69,14 +70,6 @@ def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
         names=lambda: [each.unit for each in usage],
     )
     return DONE if any(each.samples for each in usage) else FAILED
-
-
-def _units_of(config: Config) -> tuple[list[UnitName], list[UnitName]]:
-    """Return the slices of kube-reserved and of system-reserved."""
-    return (
-        [kube_reserved_slice(config.kube_reserved_cgroup)],
-        [system_reserved_slice(config.system_reserved_cgroup), USER_SLICE],
-    )
 
 
 def _read(planning: Planning, units: list[UnitName]) -> list[SliceUsage]:

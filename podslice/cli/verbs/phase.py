@@ -57,7 +57,12 @@ def phase(
         emit(
             output,
             document=lambda: documents.document(
-                **configuration.document(planning.origin), **_document(found)
+                **configuration.document(planning.origin),
+                pod=found.pod.pod.key,
+                phase=_name(found).value,
+                init_containers=[
+                    {"name": name, "done": done} for name, done in found.init_containers
+                ],
             ),
             lines=lambda _: _lines(found, planning.config.rules),
             names=lambda: [_name(found)],
@@ -77,14 +82,6 @@ def phase(
 
 def _name(found: Phase) -> PhaseName:
     return PhaseName.INIT if found.initializing else PhaseName.RUNNING
-
-
-def _document(found: Phase) -> documents.Document:
-    return {
-        "pod": found.pod.pod.key,
-        "phase": _name(found).value,
-        "init_containers": [{"name": name, "done": done} for name, done in found.init_containers],
-    }
 
 
 def _lines(found: Phase, rules: Rules) -> Iterator[str]:

@@ -30,6 +30,7 @@ from podslice.cli.views.layout import Column, Shorten, fold, table
 from podslice.cli.views.new_manifest import NewContainer, NewPod, format_lines
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Cell, Display, Role, Styled
+from podslice.cli.views.tables import separated
 from podslice.errors import HostError, Problem, Severity, invalid
 from podslice.inputs.kubelet.kubelet_files import read_authority
 from podslice.model.desired import PodDecision
@@ -111,7 +112,10 @@ def recommend(
         for key, history in histories.items()
     ]
     if output is RecommendFormat.PATCH:
-        problems += [_without_manifest(each.key) for each in found if each.decision is None]
+        message = "the pod is not applied, so it has no manifest"
+        missing = (each.key for each in found if each.decision is None)
+        hint = "to show the amounts: omit -o patch"
+        problems += [Problem(where=key, message=message, hint=hint) for key in missing]
     _emit(found, output)
     if not found and not problems:
         where = "" if namespace is None else f" in the namespace {namespace}"
@@ -199,14 +203,14 @@ def _read(
     return histories, missing
 
 
-def _without_manifest(key: str) -> Problem:
-    hint = "to show the amounts: omit -o patch"
-    return Problem(where=key, message="the pod is not applied, so it has no manifest", hint=hint)
-
-
 def _emit(found: Sequence[PodRecommendation], output: RecommendFormat) -> None:
     if output is RecommendFormat.PATCH:
-        write(_patches(found))
+        applied = ((each, each.decision) for each in found)
+        write(
+            separated(
+                (manifest_lines(each, decision) for each, decision in applied if decision), "---"
+            )
+        )
         return
     emit(
         OutputFormat(output.value),
@@ -214,15 +218,6 @@ def _emit(found: Sequence[PodRecommendation], output: RecommendFormat) -> None:
         lines=lambda display: lines(found, display) if found else (),
         names=lambda: [each.key for each in found],
     )
-
-
-def _patches(found: Sequence[PodRecommendation]) -> Iterator[str]:
-    """Yield the manifests of the pods that are applied."""
-    for number, pod in enumerate(each for each in found if each.decision is not None):
-        if number:
-            yield "---"
-        if pod.decision is not None:
-            yield from manifest_lines(pod, pod.decision)
 
 
 _Level = tuple[dict[str, StatedAmount], dict[str, StatedAmount]]
@@ -379,8 +374,9 @@ def notes_of(pod: PodRecommendation) -> Iterator[str]:
             f"{pod.key}: its containers need {format_amounts(pod.sum_of_requests)} in sum; together,"
             f" as a pod, {format_amounts(saving)} less"
         )
-    for name, amounts in ((pod.key, pod.amounts), *_containers(pod)):
-        for what, advice in _parts(amounts):
+    containers = ((f"{pod.key}, container {each.name}", each.amounts) for each in pod.containers)
+    for name, amounts in ((pod.key, pod.amounts), *containers):
+        for what, _, advice in _parts(amounts):
             if advice is not None and advice.veto is not None:
                 yield f"{name}: the {what} is not decreased: {_why(advice.veto, amounts)}"
     if pod.decision and pod.decision.qos is Qos.GUARANTEED and pod.amounts.cpu_request:
@@ -413,25 +409,17 @@ def reason_of(what: str, advice: Advice, amounts: Recommendation) -> str:
     return f"{base} of {format_age(amounts.age_sec)}, and 15 %"
 
 
-def _containers(pod: PodRecommendation) -> Iterator[tuple[str, Recommendation]]:
-    for each in pod.containers:
-        yield f"{pod.key}, container {each.name}", each.amounts
-
-
-def _parts(amounts: Recommendation) -> Iterable[tuple[str, Advice | None]]:
+def _parts(amounts: Recommendation) -> Iterable[tuple[str, str, Advice | None]]:
+    """Return the name of each amount, its resource, and the advice."""
     return (
-        ("CPU request", amounts.cpu_request),
-        ("memory request", amounts.memory_request),
-        ("memory limit", amounts.memory_limit),
+        ("CPU request", CPU, amounts.cpu_request),
+        ("memory request", MEMORY, amounts.memory_request),
+        ("memory limit", MEMORY, amounts.memory_limit),
     )
 
 
 def _table_row(name: str, amounts: Recommendation, display: Display) -> list[Cell]:
-    parts = (
-        (CPU, amounts.cpu_request),
-        (MEMORY, amounts.memory_request),
-        (MEMORY, amounts.memory_limit),
-    )
+    parts = [(resource, advice) for _, resource, advice in _parts(amounts)]
     age = format_age(amounts.age_sec) if amounts.samples else "-"
     row: list[Cell] = [name, age, *(_change(resource, each) for resource, each in parts)]
     return [*row, *(_bounds(resource, each) for resource, each in parts)] if display.wide else row
@@ -488,15 +476,11 @@ def _advice_document(resource: str, advice: Advice | None) -> Document | None:
         "lower": advice.lower,
         "upper": advice.upper,
     }
+    unit, divisor = ("milli", 1) if resource == CPU else ("bytes", 1000)
     return {
-        **{_key(name, resource): _whole(resource, milli) for name, milli in amounts.items()},
+        **{
+            f"{name}_{unit}": None if milli is None else -(-milli // divisor)
+            for name, milli in amounts.items()
+        },
         "veto": None if advice.veto is None else advice.veto.value,
     }
-
-
-def _key(name: str, resource: str) -> str:
-    return f"{name}_milli" if resource == CPU else f"{name}_bytes"
-
-
-def _whole(resource: str, milli: int | None) -> int | None:
-    return milli if milli is None or resource == CPU else -(-milli // 1000)

@@ -37,7 +37,6 @@ from podslice.errors import HostError, InputError, Problem, invalid
 from podslice.kernel.cgroup import CgroupFs, read_host_slices, usual_slices
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.cgroup import read_host_slices, usual_slices
-from podslice.model.cpu_topology import CpuGroup
 from podslice.model.cpu_list import parse_cpus
 from podslice.model.desired import Desired
 from podslice.model.node import Node
@@ -107,7 +106,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
         planning = configuration.tolerate(planning)
     node = load_node(planning.config)
     desired = _desired(planning, node, filename, namespace)
-    host = _host_slices(planning)
+    if CPU in planning.config.capacity:  # of another host
+        host = usual_slices(planning.manager)
+    else:
+        host = read_host_slices(CgroupFs(), planning.manager)
     cpu_count = max(1, -(-desired.allocation.capacity.get(CPU, 0) // 1000))
     known = Known(
         pods=[pod.pod.key for pod in desired.pods],
@@ -117,10 +119,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
         namespace=namespace,
         cpu_count=cpu_count,
     )
-    stated = AssumptionOptions(
-        idle=tuple(idle or ()), threads=tuple(threads or ()), cpus=tuple(allowed_cpus or ())
-    )
-    tree = cpu_tree(desired, host, read_assumptions(stated, known))
+    stated = read_assumptions(idle or (), threads or (), allowed_cpus or (), known)
+    tree = cpu_tree(desired, host, stated)
     used = share_cpu(tree, cpu_count)
     found = make_simulation(tree, used, desired, cpu_count=cpu_count, swap_bytes=node.swap_bytes)
     if draw is not None:
@@ -160,13 +160,6 @@ def _desired(
         progress=dict.fromkeys(uids, InitProgress(over=True)),
         mounts=False,
     )
-
-
-def _host_slices(planning: Planning) -> tuple[CpuGroup, ...]:
-    """Return the slices beside those of pods: of this host, or those that another one has."""
-    if CPU in planning.config.capacity:
-        return usual_slices(planning.manager)
-    return read_host_slices(CgroupFs(), planning.manager)
 
 
 def writer_of(path: Path) -> Callable[[BarChart], object]:
@@ -217,16 +210,6 @@ _SHOWN = 64
 T = TypeVar("T")
 
 
-class AssumptionOptions(NamedTuple):
-    """The values of the options, as they are on the command line."""
-
-    idle: tuple[str, ...] = ()
-    threads: tuple[str, ...] = ()
-    """`NAME=NUMBER`."""
-    cpus: tuple[str, ...] = ()
-    """`NAME=LIST`."""
-
-
 class Known(NamedTuple):
     """What the options can name, and the CPUs that there are."""
 
@@ -236,8 +219,12 @@ class Known(NamedTuple):
     cpu_count: int
 
 
-def read_assumptions(stated: AssumptionOptions, known: Known) -> Assumptions:
+def read_assumptions(
+    idle: Iterable[str], threads: Iterable[str], allowed_cpus: Iterable[str], known: Known
+) -> Assumptions:
     """Return what the options assume, by pod (`namespace/name`) or slice.
+
+    Threads are stated as `NAME=NUMBER`, and CPUs as `NAME=LIST`.
 
     Raises:
         InputError: options are wrong; it has every problem.
@@ -253,11 +240,9 @@ def read_assumptions(stated: AssumptionOptions, known: Known) -> Assumptions:
         return frozenset(numbers)
 
     found = Assumptions(
-        idle=frozenset(_find("--idle", stated.idle, known, problems)),
-        threads=dict(
-            _pairs("--threads", stated.threads, _parse_threads, _THREADS, known, problems)
-        ),
-        cpus=dict(_pairs("--allowed-cpus", stated.cpus, parse_present, cpus, known, problems)),
+        idle=frozenset(_find("--idle", idle, known, problems)),
+        threads=dict(_pairs("--threads", threads, _parse_threads, _THREADS, known, problems)),
+        cpus=dict(_pairs("--allowed-cpus", allowed_cpus, parse_present, cpus, known, problems)),
     )
     if problems:
         raise InputError(problems)

@@ -100,7 +100,7 @@ def blocks(
         yield _lines(columns, widths, titles, roles, display, indent)
     for number, row in enumerate(rows):
         cells = [shown[index][number] for index in widths]
-        roles = [_role_of(row[index]) for index in widths]
+        roles = [cell.role if isinstance(cell := row[index], Styled) else None for index in widths]
         yield _lines(columns, widths, cells, roles, display, indent)
 
 
@@ -109,16 +109,15 @@ def text_of(cell: Cell) -> str:
     return cell.text if isinstance(cell, Styled) else str(cell)
 
 
-def _role_of(cell: Cell) -> Role | None:
-    return cell.role if isinstance(cell, Styled) else None
-
-
 def _fit(columns: Sequence[Column], natural: Sequence[int], room: int | None) -> dict[int, int]:
     """Return the widths of the columns that are shown, by index."""
     shown = dict(enumerate(natural))
     if room is None:
         return shown
-    least = {index: _least(columns[index], natural[index]) for index in shown}
+    least = {
+        index: width if (floor := columns[index].min_width) is None else min(width, floor)
+        for index, width in shown.items()
+    }
     for _, index in sorted(
         (column.drop, index) for index, column in enumerate(columns) if column.drop is not None
     ):
@@ -128,10 +127,6 @@ def _fit(columns: Sequence[Column], natural: Sequence[int], room: int | None) ->
     while _total(least) > room and len(least) > 1 and _total(dict.fromkeys(least, 1)) > room:
         del least[max(least)]
     return _shrink(columns, {index: natural[index] for index in least}, least, room)
-
-
-def _least(column: Column, natural: int) -> int:
-    return natural if column.min_width is None else min(natural, column.min_width)
 
 
 def _total(widths: dict[int, int]) -> int:

@@ -11,11 +11,11 @@ from podslice.cli.views import layout, pod_documents, status_documents, status_l
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten
 from podslice.cli.views.status_lines import OTHER, UnitRow, state
-from podslice.cli.views.style import MARKS, Cell, Display, Role, Styled, marks_of, use_bar
+from podslice.cli.views.style import MARKS, Cell, Display, Role, Styled, marks_of, use_bar, warned
 from podslice.cli.views.tables import human_bytes
 from podslice.cli.views.usage_table import UsageRow
 from podslice.errors import printable
-from podslice.kernel.cgroup import Pressure, Sample, Waited
+from podslice.kernel.cgroup import Sample, Waited
 from podslice.model.desired import PodDecision
 from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, PROPERTIES, TASKS_MAX, format_value
 from podslice.model.resources import cpu_milli, format_amounts, memory_bytes
@@ -162,7 +162,10 @@ def _row_document(row: UsageRow) -> Document:
         "periods": sample.periods,
         "throttled_periods": sample.throttled_periods,
         "throttled_usec": sample.throttled_usec,
-        "pressure": {name: _pressure(each) for name, each in sample.pressure.items()},
+        "pressure": {
+            name: {"some": _waited(each.some), "full": _waited(each.full)}
+            for name, each in sample.pressure.items()
+        },
     }
 
 
@@ -173,10 +176,6 @@ def _io_document(sample: Sample | None) -> Document:
         "io_read_bytes": sum(read.values()) if read else None,
         "io_written_bytes": sum(written.values()) if written else None,
     }
-
-
-def _pressure(pressure: Pressure) -> Document:
-    return {"some": _waited(pressure.some), "full": _waited(pressure.full)}
 
 
 def _waited(waited: Waited) -> Document:
@@ -254,16 +253,6 @@ _EVENTS = (
 )
 
 
-def _cpu_marks(detail: PodDetail) -> dict[str, int]:
-    recorded = detail.recorded.cpu_milli if detail.recorded else None
-    return marks_of(cpu_milli(detail.decision.requests), recorded)
-
-
-def _memory_marks(detail: PodDetail) -> dict[str, int]:
-    recorded = detail.recorded.memory_bytes if detail.recorded else None
-    return marks_of(memory_bytes(detail.decision.requests), recorded)
-
-
 def pod_page(detail: PodDetail, display: Display) -> Iterator[str]:
     """Yield the page of a pod."""
     yield from _head(detail, display)
@@ -289,7 +278,8 @@ def _head(detail: PodDetail, display: Display) -> Iterator[str]:
         yield display.paint(line, Role.HEADING)
     started = "-"
     if stats and stats.started_usec:
-        started = f"{_time(stats.started_usec)} ({_age(detail, stats.started_usec)} ago)"
+        age = status_lines.duration(max(detail.time_usec - stats.started_usec, 0))
+        started = f"{_time(stats.started_usec)} ({age} ago)"
     pairs: list[tuple[str, Cell]] = [
         ("manifest", detail.source or "none found in a manifest directory"),
         ("slice", decision.slice),
@@ -320,21 +310,20 @@ def _use(detail: PodDetail, display: Display) -> Iterator[str]:
     width = _BAR
     if display.width is not None:
         width = max(_BAR_MIN, min(_BAR, display.width - _TEXT))
-    quota = detail.limit(CPU_QUOTA)
+    quota, usage, requests = detail.limit(CPU_QUOTA), detail.usage, detail.decision.requests
+    cpu_limit = None if quota is None else quota // 1000
+    recorded = detail.recorded
+    of_cpu = marks_of(cpu_milli(requests), recorded.cpu_milli if recorded else None)
+    of_memory = marks_of(memory_bytes(requests), recorded.memory_bytes if recorded else None)
+    memory_limit = detail.limit(MEMORY_MAX)
     rows: list[tuple[Cell, ...]] = []
     for name, used, limit, text, marks in (
-        (
-            "cpu",
-            detail.usage.cpu_milli,
-            None if quota is None else quota // 1000,
-            _cpus,
-            _cpu_marks,
-        ),
-        ("memory", sample.working_set_bytes, detail.limit(MEMORY_MAX), human_bytes, _memory_marks),
-        ("tasks", sample.tasks, detail.limit(TASKS_MAX), str, lambda _: {}),
+        ("cpu", usage.cpu_milli, cpu_limit, _cpus, of_cpu),
+        ("memory", sample.working_set_bytes, memory_limit, human_bytes, of_memory),
+        ("tasks", sample.tasks, detail.limit(TASKS_MAX), str, {}),
     ):
         if used is not None:
-            rows.append((name, *_bar(used, limit, width, text, marks(detail))))
+            rows.append((name, *_bar(used, limit, width, text, marks)))
     rows += [(name, "", text) for name, text in _counters(sample)]
     yield from layout.table(_BARS, rows, display, indent=_INDENT, has_head=False)
 
@@ -357,24 +346,20 @@ def _counters(sample: Sample) -> Iterator[tuple[str, Cell]]:
         throttled = sample.throttled_periods or 0
         text = f"{throttled} of {sample.periods} periods ({throttled * 100 // sample.periods}%)"
         duration = status_lines.duration(sample.throttled_usec or 0)
-        yield "throttled", _warned(f"{text}, {duration} in total", when=throttled > 0)
+        yield "throttled", warned(f"{text}, {duration} in total", when=throttled > 0)
     if sample.pressure:
         parts = (
             f"{name} {each.some.avg10_milli / 1000:.1f}%" for name, each in sample.pressure.items()
         )
         high = any(each.some.avg10_milli >= _HIGH_MILLI for each in sample.pressure.values())
-        yield "pressure", _warned(f"{', '.join(parts)} of the last 10 s", when=high)
+        yield "pressure", warned(f"{', '.join(parts)} of the last 10 s", when=high)
     if io := _io(sample):
         yield "I/O", io
     if sample.oom_kills is not None:
-        yield "OOM kills", _warned(str(sample.oom_kills), when=sample.oom_kills > 0)
+        yield "OOM kills", warned(str(sample.oom_kills), when=sample.oom_kills > 0)
 
 
 _HIGH_MILLI = 10_000
-
-
-def _warned(text: str, *, when: bool) -> Cell:
-    return Styled(text, Role.WARNING) if when else text
 
 
 def _containers(detail: PodDetail, display: Display) -> Iterator[str]:
@@ -435,7 +420,7 @@ def _details(detail: PodDetail, row: UnitRow, display: Display) -> Iterator[tupl
         yield "processes", _listed(row, display)
     if unit.last_exit is not None:
         text = status_lines.exit_sentence(unit.last_exit, unit.restarts)
-        yield "last exit", _warned(text, when=unit.last_exit.is_oom or unit.last_exit.is_oomd)
+        yield "last exit", warned(text, when=unit.last_exit.is_oom or unit.last_exit.is_oomd)
     if more.sample is not None and (io := _io(more.sample)):
         yield "I/O", io
     for index, each in enumerate(more.log):
@@ -505,7 +490,3 @@ def _cpus(milli: int) -> str:
 
 def _time(usec: int) -> str:
     return f"{datetime.fromtimestamp(usec / 1e6).astimezone():%Y-%m-%d %H:%M:%S}"
-
-
-def _age(detail: PodDetail, usec: int) -> str:
-    return status_lines.duration(max(detail.time_usec - usec, 0))

@@ -48,6 +48,11 @@ Cell = str | Styled
 """A cell of a table; its text is measured and shortened without its color."""
 
 
+def warned(text: str, *, when: bool) -> Cell:
+    """Return a cell, which may be a warning."""
+    return Styled(text, Role.WARNING) if when else text
+
+
 class Display(NamedTuple):
     """How lines are displayed: the details, the width and the colors. The default is for pipes."""
 

@@ -13,7 +13,7 @@ from podslice.model.pod import ContainerKind, Pod
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import Amounts, format_amount, format_amounts, is_bytes
-from podslice.model.unit import DesiredUnit, PropertyValue, UnitKind
+from podslice.model.unit import PropertyValue, UnitKind
 from podslice.policy.compare import Difference
 
 Cells = Sequence[str]
@@ -24,6 +24,14 @@ def columns(rows: Iterable[Cells], *, indent: str = "") -> Iterator[str]:
     rows = list(rows)
     made = [Column(title="")] * max(map(len, rows), default=0)
     return table(made, rows, Display(), indent=indent, has_head=False)
+
+
+def separated(blocks: Iterable[Iterable[str]], separator: str = "") -> Iterator[str]:
+    """Yield blocks of lines with a line between them."""
+    for number, block in enumerate(blocks):
+        if number:
+            yield separator
+        yield from block
 
 
 def format_property(stated: PropertyValue) -> str:
@@ -104,16 +112,12 @@ _UNIT_COLUMNS = (
 
 def units(desired: Desired, display: Display) -> Iterator[str]:
     """Return the desired units, one per line."""
-    rows = (
-        (unit.name, " ".join([*_structure(unit), *map(format_property, unit.properties)]))
-        for unit in desired.lasting
-        if unit.kind is UnitKind.SLICE or display.wide
-    )
+    rows = []
+    for unit in desired.lasting:
+        if unit.kind is UnitKind.SLICE or display.wide:
+            shown = [f"{name}={PROPERTIES[name].format(v)}" for name, v in unit.structure.items()]
+            rows.append((unit.name, " ".join([*shown, *map(format_property, unit.properties)])))
     return table(_UNIT_COLUMNS, rows, display)
-
-
-def _structure(unit: DesiredUnit) -> list[str]:
-    return [f"{name}={PROPERTIES[name].format(value)}" for name, value in unit.structure.items()]
 
 
 _DROPPED_FROM_NODE = ("KUBE", "SYSTEM", "EVICTION", "HUGEPAGES", "CAPACITY")

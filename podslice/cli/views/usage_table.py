@@ -11,7 +11,7 @@ from podslice.cli.arguments import Sort
 from podslice.cli.views import layout
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, fold, text_of
-from podslice.cli.views.style import Cell, Display, Role, Styled, bar, marks_of, use_bar
+from podslice.cli.views.style import Cell, Display, Role, Styled, bar, marks_of, use_bar, warned
 from podslice.cli.views.tables import human_bytes
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample
@@ -257,14 +257,14 @@ def _cells(row: UsageRow, indent: str, display: Display) -> list[Cell]:
         "-" if used is None else format_memory(used),
         use_bar(used or 0, row.limit_bytes, row.memory_marks, width=_BAR_WIDTH),
         _level(_number(row.memory_percent, "%"), row.memory_percent),
-        _warned(
+        warned(
             _number(row.throttled_percent, "%"),
             when=(row.throttled_percent or 0) >= _THROTTLED_PERCENT,
         ),
         _number(sample.tasks),
-        *((_warned(_number(sample.oom_kills), when=bool(sample.oom_kills)),) if wide else ()),
+        *((warned(_number(sample.oom_kills), when=bool(sample.oom_kills)),) if wide else ()),
         *((row.qos or "-", row.allowed_cpus) if wide else ()),
-        _warned(_pressure(sample), when=row.pressure_milli >= _PRESSURE_MILLI),
+        warned(_pressure(sample), when=row.pressure_milli >= _PRESSURE_MILLI),
     ]
 
 
@@ -272,10 +272,6 @@ def _level(text: str, percent: int | None) -> Cell:
     if percent is None or percent < _HIGH_PERCENT:
         return text
     return Styled(text, Role.ERROR if percent >= _FULL_PERCENT else Role.WARNING)
-
-
-def _warned(text: str, *, when: bool) -> Cell:
-    return Styled(text, Role.WARNING) if when else text
 
 
 def _number(value: int | None, unit: str = "") -> str:

@@ -1,29 +1,33 @@
-"""The overview that `status` and `tree` print: units, values, usage, processes and problems."""
+"""What `status`, `tree` and `top` observe, with all problems, and the overview that is printed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from podslice.cli import configuration
 from podslice.cli.arguments import PodFilter
+from podslice.cli.host import configuration_document, tolerate
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.start_at_boot import is_enabled
-from podslice.cli.views import documents, status_documents, status_lines
-from podslice.cli.views.pod_page import PodDetail, pod_document, pod_page
+from podslice.cli.recorded_usage import RecordedUsage
+from podslice.cli.views import documents, status_view, usage_table
+from podslice.cli.views.pod_page import ContainerDetail, PodDetail, pod_document, pod_page
 from podslice.cli.views.problem_lines import problem_line
+from podslice.cli.views.status_view import UnitRow
 from podslice.cli.views.style import Display
-from podslice.cli.wanted import WantedByManifests, may_have_quadlets, read_wanted
-from podslice.errors import Severity, printable
+from podslice.cli.wanted import WantedByManifests, is_enabled, may_have_quadlets, read_wanted
+from podslice.errors import PodsliceError, Severity, printable
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Containers
 from podslice.model.container_exit import ContainerHistory
 from podslice.model.desired import PodDecision
 from podslice.model.naming import podman_service, service_name
 from podslice.model.node_state import ContainerFailure
+from podslice.model.pod import NO_PROGRESS, ContainerKind, Pod
 from podslice.model.pod_service import PodService
 from podslice.model.reserved_values import PendingTrial, TrialState
 from podslice.model.unit import UnitName
@@ -32,6 +36,7 @@ from podslice.policy.allocatable import validate_node
 from podslice.processes import runtimes
 from podslice.processes.location import observe_placed, observe_services, read_placement
 from podslice.processes.service_adoption import outdated_services
+from podslice.programs import NoAnswerError
 from podslice.reconcile.assess import assess_findings, read_findings
 from podslice.reconcile.assessment import Request
 from podslice.processes.location import Placement, Stray, read_placement
@@ -44,7 +49,11 @@ from podslice.reconcile.world import LiveWorld
 from podslice.store import Store
 from podslice.store.adopted_services import drop_in_path, read_adopted
 from podslice.store.container_failures import ContainerFailures
+from podslice.systemd import journalctl
 from podslice.systemd.journalctl import reading_command
+from podslice.systemd.journalctl import Entry, LogQuery, Query
+from podslice.usage import stats
+from podslice.usage.health import FailingContainer
 from podslice.usage.health import (
     FailingContainer,
     HealthFacts,
@@ -58,10 +67,12 @@ from podslice.usage.health import (
     problems_of,
 )
 from podslice.usage.unit_status import PodFacts, pod_facts
+from podslice.usage.stats import NodeStats
 from podslice.usage.unit_status import (
     ACTIVATING,
     EXITED,
     FAILED,
+    HOLDS_PROCESSES,
     NOT_STARTED,
     pod_facts,
     UnitStatus,
@@ -95,14 +106,14 @@ class Overview:
         return frozenset(pod.key for pod in self.state.current).union(pending)
 
 
-def tolerate(planning: Planning, output: OutputFormat) -> Planning:
+def tolerate_for(planning: Planning, output: OutputFormat) -> Planning:
     """Return the options with another configuration if the configuration files are invalid.
 
     Raises:
-        InputError: as `configuration.tolerate`.
+        InputError: as `host.tolerate`.
     """
     is_listed = output in (OutputFormat.TABLE, OutputFormat.WIDE)
-    return configuration.tolerate(planning, is_listed=is_listed)
+    return tolerate(planning, is_listed=is_listed)
 
 
 async def observe(world: LiveWorld) -> Overview:
@@ -243,13 +254,13 @@ def emit_overview(
     emit(
         output,
         document=lambda: documents.document(
-            **configuration.document(planning.origin),
-            **status_documents.health(found.problems, found.wanted.problems),
-            **status_documents.status(state, found.units, found.placement, found.facts),
-            **status_documents.pending(found.wanted.pending),
-            **status_documents.foreign(state.foreign),
-            **status_documents.reserved(state.held),
-            **status_documents.unconfirmed(found.unconfirmed),
+            **configuration_document(planning.origin),
+            **status_view.health_document(found.problems, found.wanted.problems),
+            **status_view.status_document(state, found.units, found.placement, found.facts),
+            **status_view.pending_document(found.wanted.pending),
+            **status_view.foreign_document(state.foreign),
+            **status_view.reserved_document(state.held),
+            **status_view.unconfirmed_document(found.unconfirmed),
             **({"pod": pod_document(detail)} if detail else {}),
         ),
         lines=lambda display: _lines(found, shown, display, as_tree=as_tree, detail=detail),
@@ -271,23 +282,23 @@ def _lines(
 ) -> Iterator[str]:
     if detail is not None:
         yield from pod_page(detail, display)
-        yield from status_lines.problems(found.problems, display)
+        yield from status_view.problems(found.problems, display)
         return
-    rows = status_lines.rows(found.units, found.placement, found.cgroups.usage)
-    listed = (*rows, *status_lines.pending_rows(found.wanted.pending))
+    rows = status_view.rows(found.units, found.placement, found.cgroups.usage)
+    listed = (*rows, *status_view.pending_rows(found.wanted.pending))
     none = "no problems" if shown.only_problems and not found.problems else "no pods"
     if not listed:
         yield none
     elif as_tree:
-        yield from status_lines.tree(listed, display)
+        yield from status_view.tree(listed, display)
     else:
         now_usec = time.time_ns() // 1000
-        yield from status_lines.status(listed, display, facts=found.facts, now_usec=now_usec)
-    yield from status_lines.reserved(found.state.held, display)
-    yield from status_lines.problems(found.problems, display)
+        yield from status_view.status(listed, display, facts=found.facts, now_usec=now_usec)
+    yield from status_view.reserved(found.state.held, display)
+    yield from status_view.problems(found.problems, display)
     if not as_tree and (listed or found.problems):
         yield ""
-        yield status_lines.summary(listed, len(found.problems))
+        yield status_view.summary(listed, len(found.problems))
 
 
 def _notes(found: Overview) -> Iterator[str]:
@@ -364,7 +375,7 @@ def _stray(stray: Stray) -> HealthProblem:
     return HealthProblem(
         kind=HealthKind.STRAY,
         object=stray.pod or stray.what,
-        message=status_lines.describe_stray(stray),
+        message=status_view.describe_stray(stray),
         hint=stray.hint,
         pod=stray.pod,
     )
@@ -493,3 +504,187 @@ def container_histories(
                 history = histories[container.name]
                 found[container.scope] = found[service_name(container.scope)] = history
     return found
+
+
+INTERVAL_SEC = 0.25
+"""The time in which the use of CPUs is measured."""
+_EVENTS = 10
+_MESSAGES = 5
+_MESSAGES_READ = 50
+"""podman's events about a container, up to ten for a start and its end, are left out of these."""
+
+
+async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail | None:
+    """Return what is shown about an applied pod of an overview; None if it is not applied.
+
+    Raises:
+        HostError: /proc can't be read.
+    """
+    state = found.state
+    decision = next((each for each in state.desired.pods if each.pod.key == key), None)
+    if decision is None:
+        return None
+    state = await _with_start(world, decision, state)
+    rows = status_view.rows(found.units, found.placement, found.cgroups.usage)
+    shown = tuple(row for row in rows if row.unit.pod == key)
+    before = _measure(world, decision, state, found.services)
+    # journalctl may take long, while top answers keys
+    (events, events_problem), (containers, log_problem), _ = await asyncio.gather(
+        asyncio.to_thread(_read_events, world, key),
+        _read_containers(world, found, decision, shown),
+        asyncio.sleep(INTERVAL_SEC),
+    )
+    now = _measure(world, decision, state, found.services)
+    usage = usage_table.measure(now, before, {})
+    progress = state.progress.get(decision.pod.uid, NO_PROGRESS)
+    return PodDetail(
+        decision=decision,
+        units=shown,
+        stats=now.pods[0] if now.pods else None,
+        usage=usage.pods[0] if usage.pods else None,
+        time_usec=now.time_usec,
+        phase=_phase(key, state, shown),
+        init_containers=tuple(
+            (each.name, each.name in progress.done)
+            for each in decision.pod.of_kind(ContainerKind.INIT)
+        ),
+        source=state.sources.get(decision.pod.uid) or found.wanted.sources.get(key),
+        node_conditions=tuple(state.agent.conditions) if state.agent else (),
+        recorded=RecordedUsage(world).read(key),
+        events=events,
+        events_problem=events_problem,
+        containers=containers,
+        log_problem=log_problem,
+    )
+
+
+class PodPage(NamedTuple):
+    """What is known about a pod at one time."""
+
+    pod: str
+    detail: PodDetail | None = None
+    """None if the pod is not applied, or there is an error."""
+    problems: tuple[HealthProblem, ...] = ()
+    error: str = ""
+
+
+async def read_page(world: LiveWorld, pod: str) -> PodPage:
+    """Observe a pod, for a page that is refreshed."""
+    try:
+        found = await observe(world)
+        detail = await observe_pod(world, found, pod)
+    except PodsliceError as error:
+        return PodPage(pod=pod, error=str(error))
+    problems = tuple(each for each in found.problems if each.pod == pod)
+    return PodPage(pod=pod, detail=detail, problems=problems)
+
+
+async def _with_start(world: LiveWorld, decision: PodDecision, state: Assessment) -> Assessment:
+    """Add the start of the pod's slice, which its file does not have."""
+    units = state.observed.units
+    found = await world.client.inspect(decision.slice) if decision.slice in units else None
+    if found is None:
+        return state
+    started_usec = found.observed.started_usec
+    unit = replace(units[decision.slice], started_usec=started_usec)
+    observed = replace(state.observed, units={**units, decision.slice: unit})
+    return replace(state, observed=observed)
+
+
+def _measure(
+    world: LiveWorld, decision: PodDecision, state: Assessment, services: Sequence[PodService]
+) -> NodeStats:
+    return stats.read_stats(
+        (decision,), state.observed, world.config, cgroups=world.cgroups, services=services
+    )
+
+
+def _phase(key: str, state: Assessment, rows: Iterable[UnitRow]) -> str:
+    """Return the phase of a pod, which is running while it has processes."""
+    if state.agent and key in state.agent.terminating:
+        return "terminating"
+    if key in state.desired.initializing:
+        return "init"
+    if any(row.processes for row in rows):
+        return "running"
+    units = [row.unit for row in rows]
+    if any(unit.has_failed for unit in units):
+        return FAILED
+    return EXITED if any(unit.state == EXITED for unit in units) else "not started"
+
+
+async def _read_containers(
+    world: LiveWorld, found: Overview, decision: PodDecision, rows: Iterable[UnitRow]
+) -> tuple[dict[UnitName, ContainerDetail], str]:
+    """Return more about each container by its unit, and why messages can't be read."""
+    units = [row.unit for row in rows if row.unit.kind in HOLDS_PROCESSES]
+    runtimes = [_in_runtime(found.runtimes, decision.pod, unit) for unit in units]
+    logs = await asyncio.gather(
+        *(
+            _read_messages(world, decision, unit, held)
+            for unit, held in zip(units, runtimes, strict=True)
+        )
+    )
+    more = {
+        unit.name: ContainerDetail(
+            runtime=held,
+            sample=world.cgroups.sample(unit.control_group) if unit.control_group else None,
+            log=entries,
+        )
+        for unit, held, (entries, _) in zip(units, runtimes, logs, strict=True)
+    }
+    return more, next((problem for _, problem in logs if problem), "")
+
+
+def _in_runtime(
+    runtimes: Iterable[RuntimeContainer], pod: Pod, unit: UnitStatus
+) -> RuntimeContainer | None:
+    """Return the container of a runtime that a unit is for, preferably one that runs."""
+
+    def is_for_unit(each: RuntimeContainer) -> bool:
+        if each.container is not None:
+            return each.container == unit.label
+        group = unit.control_group
+        return bool(group) and f"{each.control_group}/".startswith(f"{group}/")
+
+    of_pod = (each for each in runtimes if each.pod_key == pod.key or each.pod_uid == pod.uid)
+    return max(filter(is_for_unit, of_pod), key=lambda each: bool(each.pid), default=None)
+
+
+async def _read_messages(
+    world: LiveWorld, decision: PodDecision, unit: UnitStatus, held: RuntimeContainer | None
+) -> tuple[tuple[Entry, ...], str]:
+    """Return the last messages of a container, or why they can't be read."""
+    if held is not None and held.runtime == "docker":
+        with suppress(NoAnswerError):
+            return await runtimes.docker_messages(held, _MESSAGES, world.manager), ""
+    return await asyncio.to_thread(_read_journal, world, decision, unit, held)
+
+
+def _read_journal(
+    world: LiveWorld, decision: PodDecision, unit: UnitStatus, held: RuntimeContainer | None
+) -> tuple[tuple[Entry, ...], str]:
+    """Return the last messages of a container in the journal, or why they can't be read."""
+    scopes = [each.scope for each in decision.scopes if each.name == unit.label]
+    names = (unit.name, *(name for scope in scopes for name in (scope, service_name(scope))))
+    query = LogQuery(
+        units=tuple(dict.fromkeys(names)),
+        containers=[held.id] if held else (),
+        lines=_MESSAGES_READ,
+        format="json",
+        manager=world.manager,
+    )
+    try:
+        return journalctl.read_messages(query)[-_MESSAGES:], ""
+    except PodsliceError as error:
+        return (), str(error)
+
+
+def _read_events(world: LiveWorld, key: str) -> tuple[tuple[Entry, ...], str]:
+    """Return the last events of a pod, or why they can't be read."""
+    try:
+        return tuple(
+            journalctl.read_events(Query(pods=[key], lines=_EVENTS, manager=world.manager))
+        ), ""
+    except PodsliceError as error:
+        return (), str(error)

@@ -14,7 +14,7 @@ from podslice.cli.host import PROGRAM, load_node, own_program
 from podslice.cli.manifests import all_problems, decide_all, read_stdin
 from podslice.cli.options import Planning
 from podslice.cli.output import note, note_problems, write
-from podslice.cli.start_at_boot import note_start_at_boot
+from podslice.cli.wanted import note_start_at_boot
 from podslice.errors import HostError, InputError, Problem, printable
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import LoadedPods, load_pods

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from podslice.cli import configuration
 from podslice.cli.adopted_services import PodServices, service_lines, services_document
+from podslice.cli.host import configuration_document
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.started_pods import StartedPods
 from podslice.cli.views import changes, documents
@@ -34,7 +34,7 @@ def emit_report(
     emit(
         output,
         document=lambda: documents.document(
-            **(configuration.document(origin) if origin else {}),
+            **(configuration_document(origin) if origin else {}),
             **{
                 **changes.report_document(report),
                 **quadlets_document((*before, *after)),

@@ -15,9 +15,9 @@ from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world, locked
-from podslice.cli.start_at_boot import note_limits_at_boot
-from podslice.cli.views import documents, status_documents
+from podslice.cli.views import documents, status_view
 from podslice.cli.views.tables import columns
+from podslice.cli.wanted import note_limits_at_boot
 from podslice.errors import InputError, Problem, invalid
 from podslice.model.event import Kind
 from podslice.processes import adoption
@@ -135,7 +135,7 @@ def _adopt_processes(
     adopted = in_world(planning, work)
     emit(
         output,
-        document=lambda: documents.document(**status_documents.adopted(adopted)),
+        document=lambda: documents.document(**status_view.adopted_document(adopted)),
         lines=lambda _: _lines(adopted),
         names=lambda: [adopted.unit],
     )

@@ -14,10 +14,9 @@ from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import StepProgress, both
 from podslice.cli.report_output import emit_report
 from podslice.cli.session import in_world, locked
-from podslice.cli.start_at_boot import note_start_at_boot
 from podslice.cli.started_pods import StartedPods, load_pods_to_apply
 from podslice.cli.views.problem_lines import problem_line
-from podslice.cli.wanted import sources_or_default
+from podslice.cli.wanted import note_start_at_boot, sources_or_default
 from podslice.errors import invalid
 from podslice.model.event import Kind
 from podslice.reconcile.assessment import Assessment, Request

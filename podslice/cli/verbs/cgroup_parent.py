@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration
 from podslice.cli.arguments import (
     DONE,
     Namespace,
@@ -16,7 +15,7 @@ from podslice.cli.arguments import (
     files_option,
     only_pod_named,
 )
-from podslice.cli.host import applied_pod, applied_pods, load_node
+from podslice.cli.host import applied_pod, applied_pods, load_node, tolerate
 from podslice.cli.manifests import all_problems, decide_all, load_manifests, named_pods
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
@@ -66,7 +65,7 @@ def cgroup_parent(
         found = _find_in(planning, filename, pod, namespace)
         key = found.pod.key
     else:
-        planning = configuration.tolerate(planning)
+        planning = tolerate(planning)
         key = applied_pod(planning, pod, namespace)
         found = _find_applied(planning, key)
     limits_of = None

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration
 from podslice.cli.adopted_services import PodServices
 from podslice.cli.arguments import (
     FAILED,
@@ -22,7 +21,7 @@ from podslice.cli.arguments import (
     nearest_pod,
     pods_named,
 )
-from podslice.cli.host import recorded_keys
+from podslice.cli.host import recorded_keys, tolerate
 from podslice.cli.manifests import load_manifests
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
@@ -89,7 +88,7 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     Adopted services are released. One that runs in a pod is restarted with --restart; without it
     nothing is deleted.
     """
-    planning = configuration.tolerate(planning)
+    planning = tolerate(planning)
     if planning.origin.source is Source.DEFAULT:
         note("pods are only stopped; the values of other units change with the next podslice apply")
     known = recorded_keys(planning)

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from podslice.cli import configuration, coroutines
+from podslice.cli import coroutines
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
-from podslice.cli.host import load_node, open_store
+from podslice.cli.host import configuration_document, load_node, open_store, tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.views import documents
@@ -44,13 +44,13 @@ def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
 
     Each finding has its effect and its fix. Nothing is changed, and no privileges are needed.
     """
-    planning = configuration.tolerate(planning)
+    planning = tolerate(planning)
     found = (*_configuration(planning.origin), *check_host(_facts(planning)))
     grave = [finding for finding in found if finding.state is FindingState.ATTENTION]
     emit(
         output,
         document=lambda: documents.document(
-            **configuration.document(planning.origin),
+            **configuration_document(planning.origin),
             passed=not grave,
             findings=[{**asdict(each), "state": each.state.value} for each in found],
         ),

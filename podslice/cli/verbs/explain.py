@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration
 from podslice.cli.arguments import DONE, Names, Namespace, Output, code_of, files_option, pod_filter
-from podslice.cli.host import applied_pods, load_node
+from podslice.cli.host import applied_pods, load_node, tolerate
 from podslice.cli.manifests import all_problems, decide_all, load_all, named_pods
 from podslice.cli.node_cpus import read_cpus
 from podslice.cli.options import Planning, planning_options
@@ -131,7 +130,7 @@ def _load_applied(
             "missing option '--filename' / '-f', or the name of an applied pod",
             "see: podslice explain --help",
         )
-    planning = configuration.tolerate(planning)
+    planning = tolerate(planning)
     pods = applied_pods(planning)
     pod_filter(names, namespace).resolve({pod.key for pod in pods})
     return planning.config, LoadedPods(pods=pods)

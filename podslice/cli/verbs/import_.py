@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration
 from podslice.cli.arguments import DONE, NamespaceOfNew, TextOrJson, code_of
+from podslice.cli.host import tolerate
 from podslice.cli.import_draft import (
     ImportDraft,
     ImportedPod,
@@ -26,9 +26,9 @@ from podslice.cli.import_sources import (
     import_units,
     unit_names,
 )
+from podslice.cli.manifests import decide_draft, note_if_young
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import ReportFormat, note_problems, write, write_json
-from podslice.cli.pod_draft import decide_draft, note_if_young
 from podslice.cli.session import in_world
 from podslice.cli.views import documents
 from podslice.cli.views.tables import separated
@@ -80,7 +80,7 @@ def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     """
     units, containers = unit_names(unit or ()), list(dict.fromkeys(podman or ()))
     _check_arguments(len(units) + len(containers), slice_, is_each=each, name=name)
-    planning = configuration.tolerate(planning)
+    planning = tolerate(planning)
     found = _observe(planning, units, slice_, containers)
     groups = [found] if not each else [found._replace(sources=(one,)) for one in found.sources]
     drafts = [draft_pod(group, name, namespace, planning.config) for group in groups]

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration, interrupts
+from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, PodName
+from podslice.cli.host import tolerate
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note
@@ -26,7 +27,7 @@ def init_done(
     """Record the result of a detached init container that systemd reports."""
     if any(os.environ.get(name) != value for name, value in SUCCESS.items()):
         return DONE
-    return finish(configuration.tolerate(planning), pod, container)
+    return finish(tolerate(planning), pod, container)
 
 
 VERB = "__init_done"

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration
 from podslice.cli.arguments import (
     Namespace,
     PodFilter,
@@ -18,7 +17,7 @@ from podslice.cli.arguments import (
     lines_option,
     since_option,
 )
-from podslice.cli.host import open_store
+from podslice.cli.host import open_store, tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note
 from podslice.cli.suggestions import closest
@@ -60,7 +59,7 @@ def logs(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     They are those of its containers and of everything else in its slice.
     """
-    planning = configuration.tolerate(planning)
+    planning = tolerate(planning)
     pods = _find(planning, key_of(pod, namespace))
     services = by_pod(read_adopted(planning.manager)) if container is not None else {}
     units: list[UnitName] = []

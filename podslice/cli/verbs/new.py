@@ -10,11 +10,12 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration, interrupts
+from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, NamespaceOfNew, code_of
+from podslice.cli.host import tolerate
+from podslice.cli.manifests import decide_draft, note_if_young
 from podslice.cli.options import Planning
 from podslice.cli.output import note_problems, write
-from podslice.cli.pod_draft import decide_draft, note_if_young
 from podslice.cli.session import in_world
 from podslice.cli.views.new_manifest import (
     NewContainer,
@@ -185,7 +186,7 @@ def _find_unit(name: str, *, user: bool) -> ObservedUnit:
             "name a service, scope or slice",
             where="--like",
         )
-    planning = configuration.tolerate(Planning(manager=find_manager(user=user)))
+    planning = tolerate(Planning(manager=find_manager(user=user)))
 
     async def work(world: LiveWorld) -> tuple[ObservedUnit, ...]:
         return await world.client.observe([name])

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import typer
 
-from podslice.cli import configuration, coroutines, node_cpus
+from podslice.cli import coroutines, node_cpus
 from podslice.cli.arguments import DONE, Output, code_of
-from podslice.cli.host import load_node, recorded_pods
+from podslice.cli.host import configuration_document, load_node, recorded_pods, tolerate
 from podslice.cli.node_cpus import find_cpus
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note_problems
@@ -41,7 +41,7 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
     """
     if context.invoked_subcommand is not None:
         return DONE
-    planning = configuration.tolerate(planning)
+    planning = tolerate(planning)
     config = planning.config
     host = load_node(config, manager=planning.manager)
     allocation, pods = allocate(host, config), recorded_pods(planning)
@@ -59,7 +59,7 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
             pod_documents.node_status(allocation)
             if output is OutputFormat.YAML
             else documents.document(
-                **configuration.document(planning.origin),
+                **configuration_document(planning.origin),
                 **pod_documents.node(allocation, requested),
                 **({"eviction_tiers": tier_documents(tiers)} if tiers else {}),
                 **({"cpus": node_cpus.cpu_document(cpus)} if cpus else {}),

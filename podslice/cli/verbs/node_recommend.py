@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from podslice.cli import configuration, host
+from podslice.cli import host
 from podslice.cli.arguments import DONE, FAILED, Output
+from podslice.cli.host import tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.recorded_usage import recorded_files, see_agent
@@ -51,7 +52,7 @@ def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     """
     if planning.manager.is_user:
         raise invalid("a user manager has no reserved slices", "omit --user")
-    planning = configuration.tolerate(planning)
+    planning = tolerate(planning)
     kube = [kube_reserved_slice(planning.config.kube_reserved_cgroup)]
     system = [system_reserved_slice(planning.config.system_reserved_cgroup), USER_SLICE]
     capacity = {**host.load_node(planning.config).capacity, **planning.config.capacity}

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration, interrupts
+from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, Namespace, Output, PodName
-from podslice.cli.host import applied_pod
+from podslice.cli.host import applied_pod, configuration_document, tolerate
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
@@ -50,14 +50,14 @@ def phase(
     During the init phase the limits at the pod level do not apply.
     """
     if wanted is None:
-        planning = configuration.tolerate(planning)
+        planning = tolerate(planning)
     key = applied_pod(planning, pod, namespace)
     if wanted is None:
         found = in_world(planning, lambda world: read_phase(world, key))
         emit(
             output,
             document=lambda: documents.document(
-                **configuration.document(planning.origin),
+                **configuration_document(planning.origin),
                 pod=found.pod.pod.key,
                 phase=_name(found).value,
                 init_containers=[

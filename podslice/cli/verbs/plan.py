@@ -24,7 +24,7 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems
 from podslice.cli.session import in_world_or_offline
 from podslice.cli.started_pods import PlannedServices, StartedPods, load_pods_to_apply
-from podslice.cli.views import changes, documents, status_documents
+from podslice.cli.views import changes, documents, status_view
 from podslice.cli.views.changes import plan_lines
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment, Request
@@ -61,8 +61,8 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         output,
         document=lambda: documents.document(
             **{**changes.plan_document(made), **services.document(), **services_document(drop_ins)},
-            **status_documents.foreign(state.foreign),
-            **status_documents.reserved(state.held),
+            **status_view.foreign_document(state.foreign),
+            **status_view.reserved_document(state.held),
         ),
         lines=lambda display: plan_lines(
             made, display, (*services.lines(display), *planned_lines(drop_ins, display))

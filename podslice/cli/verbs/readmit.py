@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration, interrupts
+from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, FAILED, Namespace, key_of
-from podslice.cli.host import open_store
+from podslice.cli.host import open_store, tolerate
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
@@ -34,7 +34,7 @@ def readmit(
     A pod whose manifest has changed since its eviction needs no readmission.
     """
     keys = {key_of(name, namespace) for name in pod}
-    store = open_store(configuration.tolerate(planning))
+    store = open_store(tolerate(planning))
     interrupts.begin("pods may have been readmitted; see: podslice status")
     with manual_log("readmit", store, planning.manager) as log:
         log.announce(pods=sorted(keys & {mark.pod for mark in store.load().evicted}))

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from podslice.cli import configuration, host
+from podslice.cli import host
 from podslice.cli.arguments import (
     DONE,
     FAILED,
@@ -21,6 +21,7 @@ from podslice.cli.arguments import (
     nearest_pod,
     pod_filter,
 )
+from podslice.cli.host import tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, write
 from podslice.cli.recorded_usage import recorded_files, see_agent
@@ -99,7 +100,7 @@ def recommend(
     if prometheus is None and prometheus_ca is not None:
         hint = "add --prometheus https://HOST:9090, or leave it out"
         raise invalid("it requires --prometheus", hint, where="--prometheus-ca")
-    planning = configuration.tolerate(planning)
+    planning = tolerate(planning)
     shown, applied, now = pod_filter(pod, namespace), _decide_applied(planning), int(time.time())
     if prometheus is None:
         source, shown = _recorded(planning, shown, applied)

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration, interrupts
+from podslice.cli import interrupts
 from podslice.cli.adopted_services import emit_services, log_services
 from podslice.cli.arguments import Output, RestartService
+from podslice.cli.host import tolerate
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat
@@ -33,7 +34,7 @@ def release(
 
     A service that runs stays in the pod until it is restarted.
     """
-    planning = configuration.tolerate(planning)
+    planning = tolerate(planning)
 
     async def work(world: LiveWorld) -> tuple[PlacedService, ...]:
         interrupts.begin("drop-ins may have been removed; see: systemctl daemon-reload")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
-from podslice.cli import configuration
 from podslice.cli.arguments import (
     DONE,
     FAILED,
@@ -18,7 +17,12 @@ from podslice.cli.arguments import (
     key_of,
     nearest_pod,
 )
-from podslice.cli.host import applied_pods, load_node, recorded_pods
+from podslice.cli.host import (
+    applied_pods,
+    load_node,
+    recorded_pods,
+    tolerate,
+)
 from podslice.cli.manifests import choose_candidates, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
@@ -103,7 +107,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
     # a wrong name is an error before anything is read
     draw = None if plot is None else writer_of(plot)
     if not filename:
-        planning = configuration.tolerate(planning)
+        planning = tolerate(planning)
     node = load_node(planning.config)
     desired = _desired(planning, node, filename, namespace)
     if CPU in planning.config.capacity:  # of another host

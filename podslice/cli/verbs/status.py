@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration, overview
+from podslice.cli import overview
 from podslice.cli.arguments import (
     DIFFERENCES,
     DONE,
@@ -18,12 +18,12 @@ from podslice.cli.arguments import (
     ShownPods,
     pod_filter,
 )
+from podslice.cli.host import configuration_document, tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.overview import Overview
-from podslice.cli.pod_observer import observe_pod
+from podslice.cli.overview import Overview, observe_pod
 from podslice.cli.session import in_world
-from podslice.cli.views import documents, status_documents, status_lines
+from podslice.cli.views import documents, status_view
 from podslice.cli.views.pod_page import PodDetail
 from podslice.errors import invalid
 from podslice.processes.location import locate, observe_services
@@ -67,9 +67,9 @@ def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
             "--pid cannot be combined with POD, -n or --problems", "leave out one of the two"
         )
     if pid:
-        planning = configuration.tolerate(planning)
+        planning = tolerate(planning)
         return DONE if _show_located(planning, output, pid) else code
-    planning = overview.tolerate(planning, output)
+    planning = overview.tolerate_for(planning, output)
     found, shown, detail = in_world(planning, partial(_observe, shown, output))
     found = overview.select(found, shown)
     overview.emit_overview(planning, found, output, shown, as_tree=False, detail=detail)
@@ -100,9 +100,9 @@ def _show_located(planning: Planning, output: OutputFormat, pids: list[int]) -> 
     emit(
         output,
         document=lambda: documents.document(
-            **configuration.document(planning.origin), **status_documents.located(found)
+            **configuration_document(planning.origin), **status_view.located_document(found)
         ),
-        lines=lambda display: status_lines.located(found, display),
+        lines=lambda display: status_view.located(found, display),
         names=lambda: [each.home.unit for each in found if each.home],
     )
     return all(each.home for each in found)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from podslice.cli import configuration, interrupts, overview, terminal
+from podslice.cli import interrupts, overview, terminal
 from podslice.cli.arguments import (
     DONE,
     OnlyNamespace,
@@ -24,12 +24,13 @@ from podslice.cli.arguments import (
     Sort,
     pod_filter,
 )
+from podslice.cli.host import configuration_document, tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, display_on_terminal, emit
-from podslice.cli.pod_observer import PodPage, read_page
+from podslice.cli.overview import PodPage, read_page
 from podslice.cli.recorded_usage import RecordedUsage
 from podslice.cli.session import in_world
-from podslice.cli.views import documents, status_lines, top_view, usage_table
+from podslice.cli.views import documents, status_view, top_view, usage_table
 from podslice.cli.views.layout import fold
 from podslice.cli.views.pod_page import pod_page
 from podslice.cli.views.style import Display
@@ -79,7 +80,7 @@ def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     """
     interval_sec = _interval_sec(interval)
     shown = pod_filter(pod, namespace, only_problems=problems)
-    planning = configuration.tolerate(planning)
+    planning = tolerate(planning)
     wide = output is OutputFormat.WIDE
     if not once and (wide or output is OutputFormat.TABLE) and terminal.is_interactive():
         gc.enable()  # it may run for days
@@ -102,7 +103,7 @@ def _print_once(
     emit(
         output,
         document=lambda: documents.document(
-            **configuration.document(planning.origin), **usage_table.document(shown, summary)
+            **configuration_document(planning.origin), **usage_table.document(shown, summary)
         ),
         lines=lines,
         names=lambda: [row.name for row in shown.pods],
@@ -224,7 +225,7 @@ class LivePage:
         if page.detail is None:
             text = page.error or f"pod {pod} is no longer applied"
             return list(fold(text, display))
-        return [*pod_page(page.detail, display), *status_lines.problems(page.problems, display)]
+        return [*pod_page(page.detail, display), *status_view.problems(page.problems, display)]
 
 
 _FORGET_SEC = 10.0

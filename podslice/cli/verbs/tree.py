@@ -21,7 +21,7 @@ def tree(
 ) -> int:
     """Run `podslice tree`."""
     shown = pod_filter(pod, namespace, only_problems=problems)
-    planning = overview.tolerate(planning, output)
+    planning = overview.tolerate_for(planning, output)
     found = overview.select(in_world(planning, partial(overview.observe_for, output)), shown)
     overview.emit_overview(planning, found, output, shown, as_tree=True)
     return DONE

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import NamedTuple
 
-from podslice.cli.views import layout, pod_documents, status_documents, status_lines
+from podslice.cli.views import layout, pod_documents, status_view
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten
-from podslice.cli.views.status_lines import OTHER, UnitRow, state
+from podslice.cli.views.status_view import OTHER, UnitRow, state
 from podslice.cli.views.style import MARKS, Cell, Display, Role, Styled, marks_of, use_bar, warned
 from podslice.cli.views.tables import human_bytes
 from podslice.cli.views.usage_table import UsageRow
@@ -199,7 +199,7 @@ def _container_document(detail: PodDetail, row: UnitRow) -> Document:
         "unit": unit.name,
         "state": unit.state,
         "restarts": unit.restarts,
-        "last_exit": unit.last_exit and status_documents.container_exit(unit.last_exit),
+        "last_exit": unit.last_exit and status_view.exit_document(unit.last_exit),
         "processes": [{"pid": each.pid, "name": each.name} for each in row.processes],
         "usage": None if used is None else _row_document(used),
         "runtime": held and held.runtime,
@@ -278,7 +278,7 @@ def _head(detail: PodDetail, display: Display) -> Iterator[str]:
         yield display.paint(line, Role.HEADING)
     started = "-"
     if stats and stats.started_usec:
-        age = status_lines.duration(max(detail.time_usec - stats.started_usec, 0))
+        age = status_view.duration(max(detail.time_usec - stats.started_usec, 0))
         started = f"{_time(stats.started_usec)} ({age} ago)"
     pairs: list[tuple[str, Cell]] = [
         ("manifest", detail.source or "none found in a manifest directory"),
@@ -345,7 +345,7 @@ def _counters(sample: Sample) -> Iterator[tuple[str, Cell]]:
     if sample.periods:
         throttled = sample.throttled_periods or 0
         text = f"{throttled} of {sample.periods} periods ({throttled * 100 // sample.periods}%)"
-        duration = status_lines.duration(sample.throttled_usec or 0)
+        duration = status_view.duration(sample.throttled_usec or 0)
         yield "throttled", warned(f"{text}, {duration} in total", when=throttled > 0)
     if sample.pressure:
         parts = (
@@ -419,7 +419,7 @@ def _details(detail: PodDetail, row: UnitRow, display: Display) -> Iterator[tupl
     if row.processes:
         yield "processes", _listed(row, display)
     if unit.last_exit is not None:
-        text = status_lines.exit_sentence(unit.last_exit, unit.restarts)
+        text = status_view.exit_sentence(unit.last_exit, unit.restarts)
         yield "last exit", warned(text, when=unit.last_exit.is_oom or unit.last_exit.is_oomd)
     if more.sample is not None and (io := _io(more.sample)):
         yield "I/O", io

@@ -7,7 +7,7 @@ import pytest
 
 from podslice import __version__
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.views import documents, pod_documents, status_lines, tables
+from podslice.cli.views import documents, pod_documents, status_view, tables
 from podslice.cli.views.problem_lines import count_problems, problem_line
 from podslice.errors import Problem, Severity
 from podslice.kernel.cgroup import Usage
@@ -43,7 +43,7 @@ def test_usage_is_for_people(number, shown):
 
 
 def test_unknown_usage_is_a_dash():
-    assert status_lines.usage(Usage()) == ("-", "-", "-")
+    assert status_view.usage(Usage()) == ("-", "-", "-")
 
 
 def test_problems_are_escaped():

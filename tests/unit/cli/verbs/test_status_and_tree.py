@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from podslice.cli import overview, pod_observer
+from podslice.cli import overview
 from podslice.kernel.proc import read_process as read
 from podslice.model.unit import TransientUnit, UnitName, control_group_of
 from podslice.processes import location
@@ -509,7 +509,7 @@ def test_a_process_has_a_number(podslice, memory):
 def many(podslice, files, memory, monkeypatch):
     """Three pods in two namespaces, one of each class."""
     monkeypatch.setattr(journalctl, "read_events", lambda _: ())
-    monkeypatch.setattr(pod_observer, "INTERVAL_SEC", 0)
+    monkeypatch.setattr(overview, "INTERVAL_SEC", 0)
     limits = {"cpu": 1, "memory": "1Gi"}
     files({"a.json": manifest("a", limits=limits), "b.json": manifest("b", {"cpu": 1})})
     files({"c.json": manifest("c").replace('"name": "c"', '"name": "c", "namespace": "shop"')})

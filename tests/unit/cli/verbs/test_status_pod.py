@@ -9,8 +9,8 @@ from datetime import datetime
 
 import pytest
 
-from podslice.cli import pod_observer
-from podslice.cli.views.status_lines import duration, exit_sentence, exit_summary
+from podslice.cli import overview
+from podslice.cli.views.status_view import duration, exit_sentence, exit_summary
 from podslice.errors import HostError
 from podslice.model.container_exit import ContainerExit
 from podslice.model.usage_history import PodHistory
@@ -65,7 +65,7 @@ def events(monkeypatch):
     """The events of the pod, in a list that may be changed; a second measurement is immediate."""
     found = [EVENT]
     monkeypatch.setattr(journalctl, "read_events", lambda query: found[-query.lines :])
-    monkeypatch.setattr(pod_observer, "INTERVAL_SEC", 0)
+    monkeypatch.setattr(overview, "INTERVAL_SEC", 0)
     return found
 
 

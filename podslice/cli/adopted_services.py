@@ -12,7 +12,7 @@ from podslice.cli.manual_log import ManualLog
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.views import documents
 from podslice.cli.views.documents import Document
-from podslice.cli.views.layout import fold
+from podslice.cli.views.layout import fold, fold_with_head
 from podslice.cli.views.style import Display, Role
 from podslice.errors import HostError
 from podslice.model.desired import PodDecision
@@ -240,8 +240,8 @@ def service_lines(
         text, role = _state(each, flag)
         if with_text and not text and not each.runs_in:
             text = f"{each.service.unit} is not running"
-        for line in fold(text, display, hanging=_HANGING) if text else ():
-            yield display.paint(line, role)
+        if text:
+            yield from fold(text, display, hanging=_HANGING, role=role)
 
 
 def planned_lines(planned: Iterable[PlannedDropIn], display: Display) -> Iterator[str]:
@@ -250,13 +250,11 @@ def planned_lines(planned: Iterable[PlannedDropIn], display: Display) -> Iterato
         service = each.service
         place = f"{service.unit} would start in {service.slice}, pod {service.pod}"
         if each.action is ServiceAction.REMOVED:
-            text, role = f"would remove {each.path}: pod {service.pod} is removed", Role.ERROR
+            text = f"would remove {each.path}: pod {service.pod} is removed"
+            yield from fold_with_head(text, "would remove", Role.ERROR, display)
         else:
-            text, role = f"would write {each.path}: {place}", Role.WARNING
-        head = " ".join(text.split(" ", 2)[:2])
-        first, *others = fold(text, display, hanging=_HANGING)
-        yield display.paint(head, role) + first[len(head) :]
-        yield from others
+            text = f"would write {each.path}: {place}"
+            yield from fold_with_head(text, "would write", Role.WARNING, display)
 
 
 def services_document(

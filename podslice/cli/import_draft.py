@@ -7,14 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from podslice.cli.views import new_manifest
 from podslice.cli.views.documents import Document
-from podslice.cli.views.new_manifest import (
-    NewContainer,
-    NewPod,
-    describe_use,
-    format_lines,
-    make_document,
-)
 from podslice.inputs.manifest.names import to_label
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
@@ -80,13 +74,13 @@ class ImportSource(NamedTuple):
             return f"{self.what}, which has no processes"
         peak = self.use.peak_bytes
         most = "" if peak is None else f"; its peak of memory is {about_bytes(peak)}"
-        return f"{describe_use(self.use)}{most}"
+        return f"{new_manifest.describe_use(self.use)}{most}"
 
 
 class ImportDraft(NamedTuple):
     """The manifest of a pod with what it is imported from."""
 
-    pod: NewPod
+    pod: new_manifest.NewPod
     sources: Mapping[str, ImportSource]
     """By the name of the container."""
     further: Mapping[str, tuple[str, ...]]
@@ -112,7 +106,7 @@ ORIGIN = "Limits are from settings; requests are from settings, or else from the
 
 def format_imported(imported: ImportedPod) -> Iterator[str]:
     """Yield the manifest, then in comments how each container's processes get into the pod."""
-    yield from format_lines(imported.draft.pod, ORIGIN)
+    yield from new_manifest.format_lines(imported.draft.pod, ORIGIN)
     for container, source in imported.draft.sources.items():
         yield "#"
         lead, lines = _placement(source, container, imported)
@@ -125,7 +119,7 @@ def imported_document(imported: ImportedPod) -> Document:
     return {
         "pod": imported.decision.pod.key,
         "slice": imported.decision.slice,
-        "manifest": make_document(imported.draft.pod),
+        "manifest": new_manifest.make_document(imported.draft.pod),
         "not_imported": list(imported.draft.further_of_slice),
         "containers": [
             {
@@ -216,7 +210,7 @@ def draft_pod(
     sources = dict(zip(names, group.sources, strict=True))
     further = dict(zip(names, (each.further for each in amounts), strict=True))
     containers = tuple(
-        NewContainer(
+        new_manifest.NewContainer(
             name=label,
             requests=found.requests,
             limits=found.limits,
@@ -226,7 +220,7 @@ def draft_pod(
         )
         for label, found in zip(names, amounts, strict=True)
     )
-    pod = NewPod(
+    pod = new_manifest.NewPod(
         name=name or _to_name((group.slice or group.sources[0]).name),
         namespace=namespace,
         containers=containers,

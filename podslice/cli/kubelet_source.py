@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 
 from podslice.cli.manifests import read_stdin
+from podslice.cli.options import declared, parameter
 from podslice.cli.output import note
 from podslice.errors import HostError, InputError, Problem, invalid, printable
 from podslice.inputs.kubelet.kubelet_files import read_kubeconfig
@@ -24,38 +26,46 @@ from podslice.model.kubelet_node import KUBELET_VERSION, Credentials, KubeletPod
 from podslice.model.manager import Manager
 
 _KEY = "pods-from"
-Kubelet = Annotated[
-    str | None,
-    typer.Option("--kubelet", metavar="URL", help="Read the pods from the kubelet's API."),
-]
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option("--kubeconfig", metavar="FILE", help="Use the user of this kubeconfig."),
-]
-KubeletCa = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubelet-ca",
-        metavar="FILE",
-        help="Trust these certificates, instead of the kubeconfig's.",
+_PARAMETERS = (
+    parameter(
+        "kubelet",
+        typer.Option("--kubelet", metavar="URL", help="Read the pods from the kubelet's API."),
     ),
-]
-Insecure = Annotated[
-    bool,
-    typer.Option("--insecure-skip-tls-verify", help="Accept any certificate of the kubelet."),
-]
-KubeletConfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubelet-config",
-        metavar="FILE",
-        help="Read the kubelet's configuration, or a saved /configz, from this file.",
+    parameter(
+        "kubeconfig",
+        typer.Option("--kubeconfig", metavar="FILE", help="Use the user of this kubeconfig."),
+        Path | None,
     ),
-]
-KubeletVersion = Annotated[
-    str | None,
-    typer.Option("--kubelet-version", metavar="VERSION", help="Follow the rules of this version."),
-]
+    parameter(
+        "kubelet-ca",
+        typer.Option(
+            "--kubelet-ca",
+            metavar="FILE",
+            help="Trust these certificates, instead of the kubeconfig's.",
+        ),
+        Path | None,
+    ),
+    parameter(
+        "insecure-skip-tls-verify",
+        typer.Option("--insecure-skip-tls-verify", help="Accept any certificate of the kubelet."),
+        bool,
+    ),
+    parameter(
+        "kubelet-config",
+        typer.Option(
+            "--kubelet-config",
+            metavar="FILE",
+            help="Read the kubelet's configuration, or a saved /configz, from this file.",
+        ),
+        Path | None,
+    ),
+    parameter(
+        "kubelet-version",
+        typer.Option(
+            "--kubelet-version", metavar="VERSION", help="Follow the rules of this version."
+        ),
+    ),
+)
 
 
 class KubeletSource(NamedTuple):
@@ -68,6 +78,26 @@ class KubeletSource(NamedTuple):
     is_verified: bool = True
     config: Path | None = None
     version: str | None = None
+
+
+def kubelet_options(verb: Callable[..., int]) -> Callable[..., int]:
+    """Put the options that state a kubelet in the place of the parameter `source` of a verb."""
+    parameters: list[inspect.Parameter] = []
+    for each in inspect.signature(verb, eval_str=True).parameters.values():
+        parameters += _PARAMETERS if each.name == "source" else [each]
+
+    def with_source(*arguments: Any, **given: Any) -> int:  # noqa: ANN401 (as typer has parsed it)
+        source = KubeletSource(
+            url=given.pop("kubelet", None),
+            kubeconfig=given.pop("kubeconfig", None),
+            authority=given.pop("kubelet_ca", None),
+            is_verified=not given.pop("insecure_skip_tls_verify", False),
+            config=given.pop("kubelet_config", None),
+            version=given.pop("kubelet_version", None),
+        )
+        return verb(*arguments, source=source, **given)
+
+    return declared(with_source, verb, parameters)
 
 
 def check_options(

@@ -107,7 +107,8 @@ def _name(key: str) -> str:
     return key.replace("-", "_")
 
 
-def _parameter(key: str, option: object, kind: object = str | None) -> inspect.Parameter:
+def parameter(key: str, option: object, kind: object = str | None) -> inspect.Parameter:
+    """Return the parameter of a verb for an option with this name."""
     return inspect.Parameter(
         _name(key),
         inspect.Parameter.KEYWORD_ONLY,
@@ -123,23 +124,23 @@ def _row_parameter(row: ConfigOption) -> inspect.Parameter:
     """
     flags = [f"--{name}" for name in (row.key, *row.aliases)]
     if row.is_agent_only and row.is_boolean:
-        return _parameter(row.key, typer.Option(*flags, help=row.help), bool | None)
+        return parameter(row.key, typer.Option(*flags, help=row.help), bool | None)
     option = typer.Option(*flags, metavar=row.metavar or "true|false", help=row.help)
-    return _parameter(row.key, option)
+    return parameter(row.key, option)
 
 
 _COMMON = (
-    _parameter(
+    parameter(
         "user",
         typer.Option("--user", help="Use the user manager instead of the system manager."),
         bool,
     ),
-    _parameter(
+    parameter(
         "no_admission",
         typer.Option("--no-admission", help="Skip admission: accept pods that do not fit."),
         bool,
     ),
-    _parameter(
+    parameter(
         "config",
         typer.Option(
             "--config",

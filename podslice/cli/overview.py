@@ -52,20 +52,8 @@ from podslice.store.container_failures import ContainerFailures
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import reading_command
 from podslice.systemd.journalctl import Entry, LogQuery, Query
-from podslice.usage import stats
+from podslice.usage import health, stats
 from podslice.usage.health import FailingContainer
-from podslice.usage.health import (
-    FailingContainer,
-    HealthFacts,
-    HealthKind,
-    HealthProblem,
-    OutdatedDropIn,
-    PlannedChange,
-    RestartingPod,
-    StoppedAgent,
-    problematic_pods,
-    problems_of,
-)
 from podslice.usage.unit_status import PodFacts, pod_facts
 from podslice.usage.stats import NodeStats
 from podslice.usage.unit_status import (
@@ -95,7 +83,7 @@ class Overview:
     cgroups: CgroupFs
     unconfirmed: PendingTrial | None
     wanted: WantedByManifests
-    problems: tuple[HealthProblem, ...]
+    problems: tuple[health.HealthProblem, ...]
     facts: Mapping[str, PodFacts] = field(default_factory=dict)
     """By the pod's key; empty where they are not shown."""
 
@@ -203,7 +191,7 @@ def select(found: Overview, shown: PodFilter) -> Overview:
         return found
     shown = shown.resolve(found.pods)
     objects = {each.object for each in found.problems} if shown.only_problems else set()
-    affected = problematic_pods(found.problems)
+    affected = health.problematic_pods(found.problems)
 
     def is_shown(pod: str) -> bool:
         return shown.selects(pod) and (pod in affected or not shown.only_problems)
@@ -328,12 +316,12 @@ async def find_problems(
     units: tuple[UnitStatus, ...],
     placement: Placement,
     trial: PendingTrial | None,
-) -> tuple[HealthProblem, ...]:
+) -> tuple[health.HealthProblem, ...]:
     """Return everything that is not as it should be."""
     of_node = validate_node(world.node, world.config)
     has_ended = trial is not None and trial.state is not TrialState.ARMED
-    return problems_of(
-        HealthFacts(
+    return health.problems_of(
+        health.HealthFacts(
             configuration=(*world.origin.problems, *of_node),
             foreign=state.foreign,
             agent=state.agent,
@@ -355,7 +343,7 @@ async def find_problems(
             lacking_cpus=state.desired.lacking_cpus,
             units=units,
             changes=tuple(
-                PlannedChange(
+                health.PlannedChange(
                     unit=step.name,
                     pod=step.pod if isinstance(step, StopUnit) else step.unit.pod,
                     text=describe_step(step),
@@ -371,9 +359,9 @@ async def find_problems(
     )
 
 
-def _stray(stray: Stray) -> HealthProblem:
-    return HealthProblem(
-        kind=HealthKind.STRAY,
+def _stray(stray: Stray) -> health.HealthProblem:
+    return health.HealthProblem(
+        kind=health.HealthKind.STRAY,
         object=stray.pod or stray.what,
         message=status_view.describe_stray(stray),
         hint=stray.hint,
@@ -383,7 +371,7 @@ def _stray(stray: Stray) -> HealthProblem:
 
 async def _find_stopped_agent(
     world: LiveWorld, state: Assessment, directories: tuple[str, ...]
-) -> StoppedAgent | None:
+) -> health.StoppedAgent | None:
     """Return the agent if it should run and does not.
 
     The directories may also be applied at boot only: then `podslice-apply.service` is active, and
@@ -396,11 +384,11 @@ async def _find_stopped_agent(
     start = f"to start it: systemctl{world.manager.flag} start podslice-agent"
     if agent is not None and agent.active_state == "failed":
         why = f"to see why: {reading_command(_AGENT, world.manager)}"
-        return StoppedAgent(directories=directories, has_failed=True, hint=f"{why}; {start}")
+        return health.StoppedAgent(directories=directories, has_failed=True, hint=f"{why}; {start}")
     is_applied = apply is not None and apply.active_state == "active"
     if not directories or (is_applied and not is_enabled(_AGENT, world.manager)):
         return None
-    return StoppedAgent(directories=directories, hint=start)
+    return health.StoppedAgent(directories=directories, hint=start)
 
 
 async def _find_container_failures(
@@ -415,13 +403,15 @@ async def _find_container_failures(
     return tuple(each for each in failures if each.unit not in active)
 
 
-async def _find_restarting_pods(world: LiveWorld, state: Assessment) -> tuple[RestartingPod, ...]:
+async def _find_restarting_pods(
+    world: LiveWorld, state: Assessment
+) -> tuple[health.RestartingPod, ...]:
     """Return the pods of quadlets whose services systemd is about to start again."""
     if not may_have_quadlets(world.manager):
         return ()
     services = {podman_service(pod.key): pod.key for pod in state.current}
     return tuple(
-        RestartingPod(
+        health.RestartingPod(
             pod=services[each.name],
             restarts=each.restarts,
             hint=f"to see why: {reading_command(each.name, world.manager)}",
@@ -481,7 +471,7 @@ def _find_ended(state: Assessment, ended: Iterable[RuntimeContainer]) -> Iterato
         )
 
 
-def _find_outdated_drop_ins(world: LiveWorld, state: Assessment) -> Iterator[OutdatedDropIn]:
+def _find_outdated_drop_ins(world: LiveWorld, state: Assessment) -> Iterator[health.OutdatedDropIn]:
     """Yield the drop-ins that an apply would write again."""
     adopted = read_adopted(world.manager)
     if not adopted:
@@ -489,7 +479,7 @@ def _find_outdated_drop_ins(world: LiveWorld, state: Assessment) -> Iterator[Out
 
     for each in outdated_services(adopted, state.desired.pods, world.manager):
         path = str(drop_in_path(each.unit, world.manager))
-        yield OutdatedDropIn(pod=each.pod, unit=each.unit, path=path)
+        yield health.OutdatedDropIn(pod=each.pod, unit=each.unit, path=path)
 
 
 def container_histories(
@@ -564,7 +554,7 @@ class PodPage(NamedTuple):
     pod: str
     detail: PodDetail | None = None
     """None if the pod is not applied, or there is an error."""
-    problems: tuple[HealthProblem, ...] = ()
+    problems: tuple[health.HealthProblem, ...] = ()
     error: str = ""
 
 

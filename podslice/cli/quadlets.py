@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, FAILED, code_of
@@ -15,7 +14,7 @@ from podslice.cli.manifests import all_problems, decide_all, read_stdin
 from podslice.cli.options import Planning
 from podslice.cli.output import note, note_problems, write
 from podslice.cli.wanted import note_start_at_boot
-from podslice.errors import HostError, InputError, Problem, printable
+from podslice.errors import HostError, InputError, Problem, invalid, printable
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import LoadedPods, load_pods
 from podslice.inputs.manifest.workloads import LoadedWorkloads, read_workloads
@@ -27,25 +26,10 @@ from podslice.processes.quadlet_files import Directories, installed, write_quadl
 from podslice.programs import NoAnswerError, run_program
 from podslice.quadlet.generate import generate
 from podslice.quadlet.probes import program_problem
-from podslice.quadlet.result import ARCHIVE_SUFFIX, File, Options, Quadlets, is_data
+from podslice.quadlet.result import ARCHIVE_SUFFIX, Options, Quadlets, is_data
 
 _VERSION_WAIT_SEC = 30.0
 _EXTRACT = "tar --extract --preserve-permissions --directory=/ --file=FILE"
-
-
-class Target(NamedTuple):
-    """Where quadlets are written: standard output if nothing is stated."""
-
-    directory: Path | None = None
-    install: bool = False
-
-    @property
-    def problem(self) -> Problem | None:
-        """Return why this is contradictory; None if it is not."""
-        if self.directory is None or not self.install:
-            return None
-        message, hint = "contradicts --output-dir", "write one of the two"
-        return Problem(where="--install", message=message, hint=hint)
 
 
 def render_quadlets(
@@ -54,15 +38,18 @@ def render_quadlets(
     namespace: str | None,
     *,
     ignored: frozenset[str],
-    target: Target,
+    directory: Path | None,
+    install: bool,
 ) -> int:
     """Write the quadlets of pods, if there is no error and no field is refused.
+
+    They are printed on standard output unless they are for a directory or installed.
 
     Raises:
         InputError: the options contradict each other, or podman is too old.
     """
-    if target.problem:
-        raise InputError(target.problem)
+    if directory is not None and install:
+        raise invalid("contradicts --output-dir", "write one of the two", where="--install")
     config = planning.config
     loaded, workloads = load_with_workloads(filename, namespace, ignored, config.validate)
     node = load_node(config, manager=planning.manager)
@@ -75,22 +62,24 @@ def render_quadlets(
     note_problems(problems)
     if code := code_of(problems):
         return code
-    options = host_options(planning, is_for_host=target.install)
+    options = host_options(planning, is_for_host=install)
     made = make_quadlets(decisions, workloads, options)
     for text in chain.from_iterable(each.notes for each in made):
         note(text)
-    code = _write(made, planning.manager, target)
-    if target.install:
+    code = _write(made, planning.manager, directory, install=install)
+    if install:
         note_start_at_boot(planning, filename)
     return code
 
 
-def _write(made: tuple[Quadlets, ...], manager: Manager, target: Target) -> int:
+def _write(
+    made: tuple[Quadlets, ...], manager: Manager, directory: Path | None, *, install: bool
+) -> int:
     top = manager.own_state_directory
-    if target.install:
+    if install:
         directories = installed(manager)
-    elif target.directory is not None:
-        directories = Directories(generator=target.directory, units=target.directory)
+    elif directory is not None:
+        directories = Directories(generator=directory, units=directory)
         made = tuple(with_archive(each, top) for each in made)
     else:
         write(chain.from_iterable(quadlet_lines(each, top) for each in made))
@@ -100,7 +89,7 @@ def _write(made: tuple[Quadlets, ...], manager: Manager, target: Target) -> int:
     for path in done.removed:
         note(f"removed {printable(str(path))}, which the pod no longer has")
     write(map(printable, done.written))
-    if target.directory is not None:
+    if directory is not None:
         _note_places(done.written, manager)
     note_problems(done.problems)
     return FAILED if done.problems else DONE
@@ -213,15 +202,11 @@ def quadlet_lines(quadlets: Quadlets, top: str) -> Iterator[str]:
     for file in quadlets.files:
         path = f"{top}/{file.path}" if is_data(file.path) else file.path
         yield f"### {printable(path)} (mode {file.mode:04o})"
-        yield from _content(file)
+        if file.is_secret:
+            yield f"# {len(file.content)} bytes, which are written to a file only"
+        else:
+            try:
+                yield from file.text.removesuffix("\n").split("\n")
+            except UnicodeDecodeError:
+                yield f"# {len(file.content)} bytes, which are not text"
         yield ""
-
-
-def _content(file: File) -> Iterator[str]:
-    if file.is_secret:
-        yield f"# {len(file.content)} bytes, which are written to a file only"
-        return
-    try:
-        yield from file.text.removesuffix("\n").split("\n")
-    except UnicodeDecodeError:
-        yield f"# {len(file.content)} bytes, which are not text"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -232,9 +232,17 @@ _AGENT, _APPLY = "podslice-agent.service", "podslice-apply.service"
 
 def note_start_at_boot(planning: Planning, sources: Sequence[str]) -> None:
     """Print what the pods of these manifests need to start at boot, if something is missing."""
-    own = manifest_directories(planning.config, planning.manager)
-    if missing := list(_missing(planning.manager, sources, own or Config().manifests)):
-        when = "with the user's service manager" if planning.manager.is_user else "at boot"
+    manager, missing = planning.manager, []
+    directories = manifest_directories(planning.config, manager) or Config().manifests
+    outside = [each for each in sources if not _is_inside(each, directories)]
+    if outside:
+        listed = " ".join("standard input" if each == _STDIN else each for each in outside)
+        missing.append(f"copy {listed} to {directories[0]}")
+    units = (_AGENT,) if manager.is_user else (_APPLY, _AGENT)
+    if not any(is_enabled(each, manager) for each in units):
+        missing.append(f"systemctl{manager.flag} enable {units[0]}")
+    if missing:
+        when = "with the user's service manager" if manager.is_user else "at boot"
         note(f"the pods do not start {when}; to change that: {'; '.join(missing)}")
 
 
@@ -256,16 +264,6 @@ def note_limits_at_boot(planning: Planning, key: str) -> None:
     note(f"pod {key} is not applied {when}, so that its services start without limits; {remedy}")
 
 
-def _missing(manager: Manager, sources: Sequence[str], directories: Sequence[str]) -> Iterator[str]:
-    outside = [each for each in sources if not _is_inside(each, directories)]
-    if outside:
-        listed = " ".join("standard input" if each == _STDIN else each for each in outside)
-        yield f"copy {listed} to {directories[0]}"
-    units = (_AGENT,) if manager.is_user else (_APPLY, _AGENT)
-    if not any(is_enabled(each, manager) for each in units):
-        yield f"systemctl{manager.flag} enable {units[0]}"
-
-
 def _is_inside(source: str, directories: Sequence[str]) -> bool:
     path = Path(source).resolve()
     places = {Path(each).resolve() for each in directories}
@@ -279,13 +277,8 @@ def is_enabled(unit: str, manager: Manager) -> bool:
 
     Source: systemd.unit(5), "Unit File Load Path" and "[Install] Section Options".
     """
-    return any((each / unit).is_symlink() for each in _wants_directories(manager))
-
-
-def _wants_directories(manager: Manager) -> Iterator[Path]:
     own = Path(manager.config_directory, "systemd")
-    if not manager.is_user:
-        yield own / "system/multi-user.target.wants"
-        return
-    for each in (own, Path("/etc/systemd")):
-        yield each / "user/default.target.wants"
+    wanting = [own / "system/multi-user.target.wants"]
+    if manager.is_user:
+        wanting = [each / "user/default.target.wants" for each in (own, Path("/etc/systemd"))]
+    return any((each / unit).is_symlink() for each in wanting)

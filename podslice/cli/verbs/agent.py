@@ -17,25 +17,14 @@ import typer
 
 from podslice.agent.daemon import Daemon, Setup
 from podslice.agent.kubelet_daemon import KubeletDaemon, KubeletSetup
+from podslice.cli import host
 from podslice.cli.arguments import DONE
-from podslice.cli.host import (
-    level_directory,
-    load_node,
-    own_program,
-    runtime_directory,
-    usage_directory,
-)
 from podslice.cli.kubelet_source import (
     POD_LIST,
-    Insecure,
-    Kubeconfig,
-    Kubelet,
-    KubeletCa,
-    KubeletConfig,
     KubeletSource,
-    KubeletVersion,
     check_options,
     connect,
+    kubelet_options,
     read_kubelet_settings,
 )
 from podslice.cli.options import Planning, agent_options
@@ -76,16 +65,13 @@ Restore = Annotated[
 
 
 @agent_options
-def agent(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
+@kubelet_options
+def agent(
     planning: Planning,
     socket: SocketPath = None,
-    kubelet: Kubelet = None,
-    kubeconfig: Kubeconfig = None,
-    kubelet_ca: KubeletCa = None,
-    insecure_skip_tls_verify: Insecure = False,  # noqa: FBT002
-    kubelet_config: KubeletConfig = None,
-    kubelet_version: KubeletVersion = None,
-    restore: Restore = False,  # noqa: FBT002
+    *,
+    source: KubeletSource,
+    restore: Restore = False,
 ) -> int:
     """Run `podslice agent`.
 
@@ -93,14 +79,6 @@ def agent(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     when the node is short of a resource. With --kubelet it only applies the pod levels of a
     kubelet's pods.
     """
-    source = KubeletSource(
-        url=kubelet,
-        kubeconfig=kubeconfig,
-        authority=kubelet_ca,
-        is_verified=not insecure_skip_tls_verify,
-        config=kubelet_config,
-        version=kubelet_version,
-    )
     # an invalid configuration is an error before anything is opened
     follows = check_options(source, planning.config, planning.manager, restores=restore)
     if follows:
@@ -108,7 +86,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         run_kubelet_agent(source, planning, socket, restores=restore)
         return DONE
 
-    _check_node(load_node(planning.config, manager=planning.manager), planning.config)
+    _check_node(host.load_node(planning.config, manager=planning.manager), planning.config)
     _prepare_memory()
 
     async def serve() -> None:
@@ -131,7 +109,7 @@ def _prepare_memory() -> None:
 
 def _setup(planning: Planning, socket: Path | None) -> Setup:
     """Return what the daemon needs: how to load its world, and its connections."""
-    directory = runtime_directory(planning.manager)
+    directory = host.runtime_directory(planning.manager)
     environment = dict(os.environ)
     return Setup(
         load=lambda: _load_world(planning, directory),
@@ -141,7 +119,7 @@ def _setup(planning: Planning, socket: Path | None) -> Setup:
         journal=Journal(manager=planning.manager),
         manager=planning.manager,
         notifier=Notifier(environment),
-        program=own_program(),
+        program=host.own_program(),
         sockets=listen_fds(environment),
         socket_path=socket or directory / "agent.sock",
     )
@@ -153,9 +131,9 @@ def _load_world(planning: Planning, directory: Path) -> World:
     config = replace(
         config,
         manifests=manifest_directories(config, planning.manager),
-        usage_history=usage_directory(config, planning.manager),
+        usage_history=host.usage_directory(config, planning.manager),
     )
-    node = load_node(config, manager=planning.manager)
+    node = host.load_node(config, manager=planning.manager)
     _check_node(node, config)
     return World(
         node=node,
@@ -196,7 +174,10 @@ class FollowedKubelet:
     """A kubelet whose configuration may change with each of its restarts."""
 
     def __init__(
-        self, source: KubeletSource, url: str, now: Callable[[], float] = time.monotonic
+        self,
+        source: KubeletSource,
+        url: str,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`now` is a monotonic clock."""
         self._source = source
@@ -239,7 +220,7 @@ class FollowedKubelet:
         at = self._now()
         api = connect(self._source, self._url)
         settings = read_kubelet_settings(self._source, self._url, api, assumes_version=False)
-        return at, api, settings, load_node(settings.config)
+        return at, api, settings, host.load_node(settings.config)
 
 
 def run_kubelet_agent(
@@ -265,7 +246,7 @@ def _setup_levels(
 ) -> KubeletSetup:
     """Return the arguments of the daemon, with its connections."""
     environment = dict(os.environ)
-    directory = level_directory(planning.manager)
+    directory = host.level_directory(planning.manager)
     return KubeletSetup(
         read=kubelet.read,
         refresh=kubelet.refresh,

@@ -12,16 +12,7 @@ import typer
 from podslice.cli import coroutines
 from podslice.cli.arguments import DIFFERENCES, DONE, files_option
 from podslice.cli.host import level_directory, load_node
-from podslice.cli.kubelet_source import (
-    Insecure,
-    Kubeconfig,
-    Kubelet,
-    KubeletCa,
-    KubeletConfig,
-    KubeletSource,
-    KubeletVersion,
-    read_kubelet,
-)
+from podslice.cli.kubelet_source import KubeletSource, kubelet_options, read_kubelet
 from podslice.cli.output import OutputFormat, emit, write
 from podslice.cli.views import documents
 from podslice.cli.views.documents import Document, listed, number
@@ -66,31 +57,18 @@ PodFiles = Annotated[
 Format = Annotated[AuditFormat, typer.Option("--output", "-o", help="Output format.")]
 
 
-def audit(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
+@kubelet_options
+def audit(
     filename: PodFiles = None,
-    kubelet: Kubelet = None,
-    kubeconfig: Kubeconfig = None,
-    kubelet_ca: KubeletCa = None,
-    insecure_skip_tls_verify: Insecure = False,  # noqa: FBT002
-    kubelet_config: KubeletConfig = None,
-    kubelet_version: KubeletVersion = None,
+    *,
+    source: KubeletSource,
     output: Format = AuditFormat.TABLE,
 ) -> int:
     """Run `podslice audit`.
 
     Nothing is changed. The exit status is 3 if there is a problem.
     """
-    pods, settings = read_kubelet(
-        KubeletSource(
-            files=tuple(filename or ()),
-            url=kubelet,
-            kubeconfig=kubeconfig,
-            authority=kubelet_ca,
-            is_verified=not insecure_skip_tls_verify,
-            config=kubelet_config,
-            version=kubelet_version,
-        )
-    )
+    pods, settings = read_kubelet(source._replace(files=tuple(filename or ())))
     found = coroutines.run(_observe(pods, load_node(settings.config), settings))
     if output is AuditFormat.PROMETHEUS:
         write(metrics(found))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all
@@ -51,12 +50,8 @@ from podslice.systemd.journalctl import reading_command
 _OTHERS_WRITE = 0o022
 
 
-class _ManifestFile(NamedTuple):
-    """The pods of a manifest without errors."""
-
-    source: str
-    decisions: tuple[PodDecision, ...]
-    workloads: LoadedWorkloads
+_Pods = tuple[tuple[PodDecision, ...], LoadedWorkloads]
+"""The pods of a manifest without errors."""
 
 
 @planning_options
@@ -116,35 +111,33 @@ def _wanted_quadlets(
     if options.problem is not None:
         log.add_error(InputError(options.problem))
         return
-    for file in files:
+    for source, (pods, workloads) in files:
         try:
-            decisions: Iterable[PodDecision] = file.decisions
-            if desired is not None:
-                decisions = with_lasting_cpus(decisions, desired)
-            made = make_quadlets(decisions, file.workloads, options)
+            decisions = pods if desired is None else with_lasting_cpus(pods, desired)
+            made = make_quadlets(decisions, workloads, options)
         except InputError as error:
-            log.add_error(error, file.source)
+            log.add_error(error, source)
         else:
-            yield from (each for each in made if applied.get(each.pod) == file.source)
+            yield from (each for each in made if applied.get(each.pod) == source)
 
 
 def _read_files(
     planning: Planning, sources: Iterable[str], log: ContainerLog
-) -> Iterator[_ManifestFile]:
+) -> Iterator[tuple[str, _Pods]]:
     """Yield the files of the agent's manifest directories that have no error."""
     directories = manifest_directories(planning.config, planning.manager)
     for source in sources:
         if str(Path(source).parent) not in directories:
             continue
         try:
-            yield _read_file(planning, source)
+            yield source, _read_file(planning, source)
         except FileNotFoundError:
             continue  # the agent stops its pods, for as long as their grace periods
         except (InputError, HostError) as error:
             log.add_error(error, source)
 
 
-def _read_file(planning: Planning, source: str) -> _ManifestFile:
+def _read_file(planning: Planning, source: str) -> _Pods:
     """Read a file; its problems have its path.
 
     Raises:
@@ -174,7 +167,7 @@ def _read_file(planning: Planning, source: str) -> _ManifestFile:
     ]
     if any(each.severity is Severity.ERROR for each in problems):
         raise InputError(problems)
-    return _ManifestFile(source=source, decisions=decisions, workloads=workloads)
+    return decisions, workloads
 
 
 def _read_private(source: str, manager: Manager) -> bytes:

@@ -149,6 +149,6 @@ def _lines(found: Sequence[Finding], display: Display) -> Iterator[str]:
     yield ""
     if grave:
         text = f"need attention: {', '.join(grave)}"
-        yield from (display.paint(line, Role.ERROR) for line in fold(text, display, hanging="    "))
+        yield from fold(text, display, hanging="    ", role=Role.ERROR)
     else:
         yield display.paint("all checks passed", Role.GOOD)

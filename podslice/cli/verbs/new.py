@@ -17,14 +17,7 @@ from podslice.cli.manifests import decide_draft, note_if_young
 from podslice.cli.options import Planning
 from podslice.cli.output import note_problems, write
 from podslice.cli.session import in_world
-from podslice.cli.views.new_manifest import (
-    NewContainer,
-    NewPod,
-    describe_use,
-    format_lines,
-    with_proposals,
-    with_requests,
-)
+from podslice.cli.views import new_manifest
 from podslice.errors import HostError, InputError, Problem, invalid, printable, quote
 from podslice.inputs.manifest.names import to_label
 from podslice.model.config import Config
@@ -108,10 +101,10 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     """
     use, problems = _observe(like, user=user) if like else (None, [])
     like_name = (to_label(use.name) if use else "") or _DEFAULT_CONTAINER
-    pod = NewPod(
+    pod = new_manifest.NewPod(
         name=name,
         namespace=namespace,
-        containers=tuple(NewContainer(name=each) for each in container or [like_name]),
+        containers=tuple(new_manifest.NewContainer(name=each) for each in container or [like_name]),
         requests=_amounts(cpu, memory),
         limits=_amounts(cpu_limit, memory_limit),
     )
@@ -123,14 +116,14 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         )
     if not code_of(problems):
         if use is not None:
-            pod = with_proposals(pod, propose_amounts(use))
-        pod = with_requests(pod, reserve=reserve)
+            pod = new_manifest.with_proposals(pod, propose_amounts(use))
+        pod = new_manifest.with_requests(pod, reserve=reserve)
         problems = _validate(pod)
     if code_of(problems):
         raise InputError(problems)
     note_problems(problems)
-    origin = f"Proposed from the present use of {describe_use(use)}." if use else ""
-    lines = list(format_lines(pod, origin))
+    origin = f"Proposed from the present use of {new_manifest.describe_use(use)}." if use else ""
+    lines = list(new_manifest.format_lines(pod, origin))
     if output_file is None:
         write(lines)
     else:
@@ -143,7 +136,7 @@ def _amounts(cpu: str | None, memory: str | None) -> dict[str, StatedAmount]:
     return {key: StatedAmount(text=text) for key, text in stated.items() if text is not None}
 
 
-def _validate(pod: NewPod) -> list[Problem]:
+def _validate(pod: new_manifest.NewPod) -> list[Problem]:
     """Return the problems that the manifest would have, with the options in place of its fields."""
     _, found = decide_draft(pod, Config())
     return list(dict.fromkeys(replace(each, where=_option_of(each.where)) for each in found))

@@ -33,15 +33,8 @@ from podslice.kernel.host import read_node
 from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.node import Node
 from podslice.model.quantity import format_bytes, format_milli
+from podslice.policy import providers
 from podslice.policy.allocatable import allocate, validate_node
-from podslice.policy.providers import (
-    PROVIDERS,
-    Reservation,
-    by_provider,
-    explain_provider,
-    explain_system,
-    system_reservation,
-)
 
 CONFIG = "etc/podslice/podslice.toml"
 SERVICES = ("containerd", "crio", "docker", "kubelet", "podman")
@@ -125,12 +118,12 @@ def init(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     Each proposal is explained. Installed container runtimes are placed in podruntime.slice when
     their services are restarted.
     """
-    if like is not None and like not in PROVIDERS:
-        hint = f"use one of {', '.join(PROVIDERS)}"
+    if like is not None and like not in providers.PROVIDERS:
+        hint = f"use one of {', '.join(providers.PROVIDERS)}"
         raise InputError(Problem(where="--like", message=f"unknown provider {like!r}", hint=hint))
     stated = read_stated({KUBE: kube_reserved, SYSTEM: system_reserved})
     node = read_node()
-    proposals = by_provider(node.capacity, pods)
+    proposals = providers.by_provider(node.capacity, pods)
     proposal = propose(node, proposals, like, pods, stated, used_by_system())
     tree = _open_tree(root)
     changes = [
@@ -405,10 +398,10 @@ def _read_allocation(node: Node, changes: Sequence[FileChange], root: Path) -> D
 class Proposal(NamedTuple):
     """The reservations to write, with their reasons."""
 
-    kube: Reservation
+    kube: providers.Reservation
     why_kube: str
     formula: str
-    system: Reservation
+    system: providers.Reservation
     why_system: str
     stated: Mapping[str, str]
     """The values of options that are written instead, by key."""
@@ -444,7 +437,7 @@ def read_stated(options: Mapping[str, str | None]) -> dict[str, str]:
 
 def propose(
     node: Node,
-    proposals: Mapping[str, Reservation],
+    proposals: Mapping[str, providers.Reservation],
     like: str | None,
     pods: int,
     stated: Mapping[str, str],
@@ -455,9 +448,9 @@ def propose(
     return Proposal(
         kube=proposals[like or least],
         why_kube=f"as {like}" if like else f"as {least}, the lowest memory of the three",
-        formula=explain_provider(like or least, pods),
-        system=system_reservation(node, used_bytes),
-        why_system=explain_system(used_bytes),
+        formula=providers.explain_provider(like or least, pods),
+        system=providers.system_reservation(node, used_bytes),
+        why_system=providers.explain_system(used_bytes),
         stated=stated,
     )
 
@@ -485,7 +478,9 @@ def _comment(text: str) -> list[str]:
     return wrap(text, 98, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 
-def table(proposals: dict[str, Reservation], system: Reservation) -> Iterator[str]:
+def table(
+    proposals: dict[str, providers.Reservation], system: providers.Reservation
+) -> Iterator[str]:
     """Return a table of the providers' reservations, and of the system's."""
     kept = {f"kube, as {name}": each for name, each in proposals.items()} | {"system": system}
     rows = [
@@ -497,7 +492,7 @@ def table(proposals: dict[str, Reservation], system: Reservation) -> Iterator[st
 
 def explain(proposal: Proposal, pods: int) -> Iterator[str]:
     """Yield each provider's formula, and the proposed values, with their sources."""
-    yield from (f"{name}: {explain_provider(name, pods)}" for name in PROVIDERS)
+    yield from (f"{name}: {providers.explain_provider(name, pods)}" for name in providers.PROVIDERS)
     yield f"system: {proposal.why_system}"
     yield ""
     why_kube = proposal.why(KUBE, proposal.why_kube)
@@ -507,10 +502,10 @@ def explain(proposal: Proposal, pods: int) -> Iterator[str]:
 
 
 def proposals_document(
-    by_name: Mapping[str, Reservation], proposal: Proposal, pods: int
+    by_name: Mapping[str, providers.Reservation], proposal: Proposal, pods: int
 ) -> Document:
     """Return the reservation that each provider proposes, and the one for the system."""
-    formulas = {name: explain_provider(name, pods) for name in by_name}
+    formulas = {name: providers.explain_provider(name, pods) for name in by_name}
     formulas["system"] = proposal.why_system
     return {
         name: {

@@ -15,10 +15,9 @@ from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems, write
-from podslice.cli.quadlets import Target, render_quadlets
+from podslice.cli.quadlets import render_quadlets
 from podslice.cli.views import documents, pod_documents, tables
 from podslice.errors import invalid, printable
-from podslice.model.desired import Desired
 from podslice.model.pod import InitProgress
 from podslice.model.unit import GENERATED
 from podslice.policy.allocatable import validate_node
@@ -67,9 +66,14 @@ def render(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     if output is not OutputFormat.TABLE and (is_quadlet or output_dir is not None):
         raise invalid("is for units that are shown", "omit it", where="--output")
     if is_quadlet:
-        target = Target(directory=output_dir, install=install)
-        ignored = frozenset(ignore or ())
-        return render_quadlets(planning, filename, namespace, ignored=ignored, target=target)
+        return render_quadlets(
+            planning,
+            filename,
+            namespace,
+            ignored=frozenset(ignore or ()),
+            directory=output_dir,
+            install=install,
+        )
     if install or ignore:
         option = "--install" if install else "--ignore"
         raise invalid("is for quadlets only", "add --format quadlet", where=option)
@@ -98,14 +102,10 @@ def _render_units(
         interrupts.begin(f"not all files are in {output_dir}")
         write(map(printable, write_generated(unit_files(desired), output_dir, GENERATED)))
     elif output_dir is None:
-        _emit_units(output, desired)
+        emit(
+            output,
+            document=lambda: documents.document(units=pod_documents.units(desired)),
+            lines=lambda display: tables.units(desired, display),
+            names=lambda: [unit.name for unit in desired.lasting],
+        )
     return code_of(problems) or int(bool(desired.refused))
-
-
-def _emit_units(output: OutputFormat, desired: Desired) -> None:
-    emit(
-        output,
-        document=lambda: documents.document(units=pod_documents.units(desired)),
-        lines=lambda display: tables.units(desired, display),
-        names=lambda: [unit.name for unit in desired.lasting],
-    )

@@ -26,17 +26,7 @@ from podslice.cli.host import (
 from podslice.cli.manifests import choose_candidates, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.views import documents
-from podslice.cli.views.simulation import (
-    BAR_COLOR,
-    MARK_COLOR,
-    BarChart,
-    chart_of,
-    make_simulation,
-    simulation_document,
-    simulation_lines,
-    svg,
-)
+from podslice.cli.views import documents, simulation
 from podslice.errors import HostError, InputError, Problem, invalid
 from podslice.kernel.cgroup import CgroupFs, read_host_slices, usual_slices
 from podslice.kernel.cgroup import CgroupFs
@@ -126,13 +116,15 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
     stated = read_assumptions(idle or (), threads or (), allowed_cpus or (), known)
     tree = cpu_tree(desired, host, stated)
     used = share_cpu(tree, cpu_count)
-    found = make_simulation(tree, used, desired, cpu_count=cpu_count, swap_bytes=node.swap_bytes)
+    found = simulation.make_simulation(
+        tree, used, desired, cpu_count=cpu_count, swap_bytes=node.swap_bytes
+    )
     if draw is not None:
-        draw(chart_of(found))
+        draw(simulation.chart_of(found))
     emit(
         output,
-        document=lambda: documents.document(**simulation_document(found)),
-        lines=lambda display: simulation_lines(found, display),
+        document=lambda: documents.document(**simulation.simulation_document(found)),
+        lines=lambda display: simulation.simulation_lines(found, display),
         names=lambda: [unit.pod.pod.key for unit in found.units if unit.pod],
     )
     for refusal in desired.refused:
@@ -166,7 +158,7 @@ def _desired(
     )
 
 
-def writer_of(path: Path) -> Callable[[BarChart], object]:
+def writer_of(path: Path) -> Callable[[simulation.BarChart], object]:
     """Return the function that writes a chart to a file, by the ending of its name.
 
     Raises:
@@ -174,7 +166,7 @@ def writer_of(path: Path) -> Callable[[BarChart], object]:
         HostError: it is PNG, and matplotlib is not installed.
     """
     if path.suffix == ".svg":
-        return lambda chart: path.write_text(svg(chart), encoding="utf-8")
+        return lambda chart: path.write_text(simulation.svg(chart), encoding="utf-8")
     if path.suffix != ".png":
         raise invalid(f"{path.name!r} does not end in .svg or .png", where="--plot")
     try:
@@ -187,16 +179,18 @@ def writer_of(path: Path) -> Callable[[BarChart], object]:
     return lambda chart: _write_png(chart, path, Figure(figsize=(9, 1 + len(chart.bars) / 4)))
 
 
-def _write_png(chart: BarChart, path: Path, figure: Figure) -> None:
+def _write_png(chart: simulation.BarChart, path: Path, figure: Figure) -> None:
     """Draw the same bars with matplotlib."""
     figure.set_layout_engine("tight")
     axes = figure.add_subplot()
     places = range(len(chart.bars))
-    drawn = axes.barh(places, [each.value for each in chart.bars], color=BAR_COLOR)
+    drawn = axes.barh(places, [each.value for each in chart.bars], color=simulation.BAR_COLOR)
     axes.bar_label(drawn, [each.text for each in chart.bars], padding=4)
     for place, each in zip(places, chart.bars, strict=True):
         if each.mark is not None:
-            axes.plot([each.mark, each.mark], [place - 0.4, place + 0.4], color=MARK_COLOR)
+            axes.plot(
+                [each.mark, each.mark], [place - 0.4, place + 0.4], color=simulation.MARK_COLOR
+            )
     axes.set_yticks(places, [each.label for each in chart.bars])
     axes.set_xlim(0, chart.whole)
     axes.set_xticks([])

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -93,8 +93,8 @@ def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 def _print_once(
     planning: Planning, pods: PodFilter, sort: Sort, interval_sec: float, output: OutputFormat
 ) -> int:
-    observed = in_world(planning, lambda world: observe_interval(world, pods, interval_sec))
-    shown, summary = observed.usage.sorted(sort), observed.summary
+    usage, summary = in_world(planning, lambda world: observe_interval(world, pods, interval_sec))
+    shown = usage.sorted(sort)
 
     def lines(display: Display) -> list[str]:
         head = usage_table.head(shown, summary, display)
@@ -191,8 +191,8 @@ class LivePage:
             return
         pods: Sequence[str] = ()
         if self._observed is not None:
-            usage = top_view.select(self._observed.usage, self._state)
-            pods = [each.name for each in usage.pods]
+            usage, _ = self._observed
+            pods = [each.name for each in top_view.select(usage, self._state).pods]
         before = self._state.opened
         self._state = top_view.press(self._state, key, pods)
         if self._state.opened != before:
@@ -211,7 +211,7 @@ class LivePage:
             return Frame(lines=["loading …"], state=self._state)
         if self._state.shows_help:
             return top_view.draw_help(self._state, display, height)
-        usage, summary = self._observed.usage, self._observed.summary
+        usage, summary = self._observed
         if self._state.opened:
             return top_view.draw_page(self._state, self._page_lines(display), display, height)
         at = datetime.fromtimestamp(usage.stats.time_usec / 1e6, UTC).astimezone()
@@ -232,11 +232,8 @@ _FORGET_SEC = 10.0
 """The maximal age of limits and problems; units are listed each time."""
 
 
-class ObservedUsage(NamedTuple):
-    """The usage between two measurements, with a summary of the node."""
-
-    usage: NodeUsage
-    summary: NodeSummary
+ObservedUsage = tuple[NodeUsage, NodeSummary]
+"""The usage between two measurements, with a summary of the node."""
 
 
 class UsageObserver:
@@ -292,10 +289,7 @@ class UsageObserver:
             found, before, _limits(assessment), recorded, allowed_cpus=_allowed_cpus(assessment)
         )
         pods = tuple(pod for pod in usage.pods if self._is_shown(pod.name))
-        return ObservedUsage(
-            usage=usage._replace(pods=pods),
-            summary=summarize_node(assessment, problems),
-        )
+        return usage._replace(pods=pods), summarize_node(assessment, problems)
 
     def _is_shown(self, pod: str) -> bool:
         is_affected = not self._shown.only_problems or pod in self._affected

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from podslice.cli.views.documents import Document, listed, number
-from podslice.cli.views.layout import fold
+from podslice.cli.views.layout import fold, fold_with_head
 from podslice.cli.views.style import Display, Role
 from podslice.model.desired import Refusal
 from podslice.plan import Action, Plan, SetProperties, Skipped, Step, StopUnit
@@ -93,10 +93,8 @@ def plan_lines(made: Plan, display: Display, further: Iterable[str] = ()) -> Ite
     `further` lines are those of services, which are not counted.
     """
     for step in made.steps:
-        head = f"would {step.action}"
-        first, *others = _folded(f"would {describe_step(step)}", display)
-        yield display.paint(head, _ACTION_ROLES[step.action]) + first[len(head) :]
-        yield from others
+        text, head = f"would {describe_step(step)}", f"would {step.action}"
+        yield from fold_with_head(text, head, _ACTION_ROLES[step.action], display)
     further = tuple(further)
     yield from further
     for text in map(describe_skipped, made.skipped):
@@ -124,12 +122,8 @@ def step_lines(report: Report, display: Display) -> Iterator[str]:
         yield from _painted(text, Role.WARNING, display)
 
 
-def _folded(text: str, display: Display) -> Iterator[str]:
-    return fold(text, display, hanging="    ")
-
-
 def _painted(text: str, role: Role | None, display: Display) -> Iterator[str]:
-    return (display.paint(line, role) for line in _folded(text, display))
+    return fold(text, display, hanging="    ", role=role)
 
 
 _VERBS = {
@@ -147,10 +141,9 @@ def quadlet_plan_lines(steps: Sequence[tuple[QuadletStep, str]], display: Displa
     """Yield what `apply` would do; each step is followed by the path of its file."""
     for step, path in steps:
         verb, _ = _VERBS[step.action]
+        role = _ROLES.get(step.action, Role.WARNING)
         head = f"would {verb}"
-        first, *others = fold(f"{head} {_subject(step, path)}", display, hanging="    ")
-        yield display.paint(head, _ROLES.get(step.action, Role.WARNING)) + first[len(head) :]
-        yield from others
+        yield from fold_with_head(f"{head} {_subject(step, path)}", head, role, display)
 
 
 def quadlet_result_lines(results: Sequence[QuadletResult], display: Display) -> Iterator[str]:
@@ -160,8 +153,7 @@ def quadlet_result_lines(results: Sequence[QuadletResult], display: Display) -> 
         subject = _subject(each.step, each.path)
         is_done = each.outcome is Outcome.DONE
         text = f"{past} {subject}" if is_done else f"failed to {verb} {subject}: {each.error}"
-        for line in fold(text, display, hanging="    "):
-            yield display.paint(line, None if is_done else Role.ERROR)
+        yield from _painted(text, None if is_done else Role.ERROR, display)
 
 
 def quadlet_step_document(step: QuadletStep, path: str) -> Document:

@@ -194,22 +194,37 @@ def _lines(
     return lines
 
 
-def fold(text: str, display: Display, *, indent: str = "", hanging: str = "") -> Iterator[str]:
-    """Yield a sentence as lines, broken between words where it does not fit.
+def fold(
+    text: str,
+    display: Display,
+    *,
+    indent: str = "",
+    hanging: str = "",
+    role: Role | None = None,
+) -> Iterator[str]:
+    """Yield a sentence as lines in the color of its role, broken between words where it does not fit.
 
     The first line begins with `indent`, the others with `hanging`. A word that is longer than a
     line, such as a path to copy, stays whole.
     """
     text = printable(text)
     if display.width is None:
-        yield indent + text
+        yield display.paint(indent + text, role)
         return
     first, *others = folded(text, display.width - width_of(indent))
-    yield indent + first
+    yield display.paint(indent + first, role)
     if others:
         # further lines have another width
         rest = text[len(first) :].lstrip(" ")
-        yield from (hanging + line for line in folded(rest, display.width - width_of(hanging)))
+        for line in folded(rest, display.width - width_of(hanging)):
+            yield display.paint(hanging + line, role)
+
+
+def fold_with_head(text: str, head: str, role: Role, display: Display) -> Iterator[str]:
+    """Yield a sentence as lines, of which only the first words have the color of the role."""
+    first, *others = fold(text, display, hanging="    ")
+    yield display.paint(head, role) + first[len(head) :]
+    yield from others
 
 
 def remedy_section(

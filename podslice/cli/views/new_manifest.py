@@ -10,16 +10,7 @@ from dataclasses import dataclass, field, replace
 from podslice.model.properties import CPU_WEIGHT, annotation_key
 from podslice.model.quantity import format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY
-from podslice.policy.present_settings import (
-    NOT_RESERVED,
-    PresentUse,
-    ProposedAmounts,
-    StatedAmount,
-    at_least,
-    at_most,
-    format_age,
-    share_request_milli,
-)
+from podslice.policy import proposal
 
 _COLUMN_MAX = 34
 """Where comments start at most; after a longer line they follow at once."""
@@ -57,10 +48,10 @@ class NewContainer:
     """A container of a new pod."""
 
     name: str
-    requests: Mapping[str, StatedAmount] = field(default_factory=dict)
+    requests: Mapping[str, proposal.StatedAmount] = field(default_factory=dict)
     """By resource: `cpu` and `memory`."""
-    limits: Mapping[str, StatedAmount] = field(default_factory=dict)
-    annotations: Mapping[str, StatedAmount] = field(default_factory=dict)
+    limits: Mapping[str, proposal.StatedAmount] = field(default_factory=dict)
+    annotations: Mapping[str, proposal.StatedAmount] = field(default_factory=dict)
     """What annotations state about it, by their names: `cpu-weight`."""
     origin: str = ""
     """The unit or container that it is imported from."""
@@ -75,14 +66,14 @@ class NewPod:
     name: str
     namespace: str | None = None
     containers: tuple[NewContainer, ...]
-    requests: Mapping[str, StatedAmount] = field(default_factory=dict)
-    limits: Mapping[str, StatedAmount] = field(default_factory=dict)
-    annotations: Mapping[str, StatedAmount] = field(default_factory=dict)
+    requests: Mapping[str, proposal.StatedAmount] = field(default_factory=dict)
+    limits: Mapping[str, proposal.StatedAmount] = field(default_factory=dict)
+    annotations: Mapping[str, proposal.StatedAmount] = field(default_factory=dict)
     """What annotations state about the pod, by their names."""
     remarks: tuple[str, ...] = ()
 
     @property
-    def all_annotations(self) -> Mapping[str, StatedAmount]:
+    def all_annotations(self) -> Mapping[str, proposal.StatedAmount]:
         """Return the annotations of the pod and its containers, as the manifest has them."""
         found = {annotation_key(name): each for name, each in self.annotations.items()}
         for container in self.containers:
@@ -96,13 +87,13 @@ class NewPod:
         return self.name if self.namespace is None else f"{self.namespace}/{self.name}"
 
 
-def with_proposals(pod: NewPod, proposed: ProposedAmounts) -> NewPod:
+def with_proposals(pod: NewPod, proposed: proposal.ProposedAmounts) -> NewPod:
     """Return the pod with proposals where it states nothing, and nothing contradicts them."""
     requests = {
-        CPU: at_most(proposed.cpu, pod.limits.get(CPU)),
-        MEMORY: at_most(proposed.memory, pod.limits.get(MEMORY)),
+        CPU: proposal.at_most(proposed.cpu, pod.limits.get(CPU)),
+        MEMORY: proposal.at_most(proposed.memory, pod.limits.get(MEMORY)),
     }
-    limits = {MEMORY: at_least(proposed.memory_limit, pod.requests.get(MEMORY))}
+    limits = {MEMORY: proposal.at_least(proposed.memory_limit, pod.requests.get(MEMORY))}
     return replace(
         pod,
         requests={name: amount for name, amount in requests.items() if amount} | dict(pod.requests),
@@ -123,12 +114,16 @@ def with_requests(pod: NewPod, *, reserve: bool) -> NewPod:
         if name in requests:
             continue
         if reserve:
-            requests[name] = StatedAmount(text=limit.text, source="the limit, which is reserved")
+            requests[name] = proposal.StatedAmount(
+                text=limit.text, source="the limit, which is reserved"
+            )
         elif name == CPU:
-            milli = share_request_milli(parse_quantity(limit.text).milli)
-            requests[name] = StatedAmount(text=format_milli(milli), source=NOT_RESERVED)
+            milli = proposal.share_request_milli(parse_quantity(limit.text).milli)
+            requests[name] = proposal.StatedAmount(
+                text=format_milli(milli), source=proposal.NOT_RESERVED
+            )
         else:
-            requests[name] = StatedAmount(text="0", source=NOT_RESERVED)
+            requests[name] = proposal.StatedAmount(text="0", source=proposal.NOT_RESERVED)
     return replace(pod, requests=requests)
 
 
@@ -156,7 +151,7 @@ def _make_resources(level: NewPod | NewContainer) -> dict[str, object]:
     return {"resources": resources} if resources else {}
 
 
-def _parts(level: NewPod | NewContainer) -> dict[str, Mapping[str, StatedAmount]]:
+def _parts(level: NewPod | NewContainer) -> dict[str, Mapping[str, proposal.StatedAmount]]:
     return {"requests": level.requests, "limits": level.limits}
 
 
@@ -172,10 +167,10 @@ def format_lines(pod: NewPod, origin: str = "") -> Iterator[str]:
         yield f"{text}# {comment}" if indented else f"{text.ljust(column - 2)}  # {comment}"
 
 
-def describe_use(use: PresentUse) -> str:
+def describe_use(use: proposal.PresentUse) -> str:
     """Return a program with its age and size: `nginx.service, which has run for 3 h, …`."""
     tasks = f", with {use.tasks} {'task' if use.tasks == 1 else 'tasks'}" if use.tasks else ""
-    return f"{use.what}, which has run for {format_age(use.age_sec)}{tasks}"
+    return f"{use.what}, which has run for {proposal.format_age(use.age_sec)}{tasks}"
 
 
 def _head(pod: NewPod) -> Iterator[Row]:
@@ -223,7 +218,7 @@ def _resources(
             yield at, f"no {name} {part.removesuffix('s')}: {why}"
 
 
-def _explain(part: str, name: str, amount: StatedAmount) -> str:
+def _explain(part: str, name: str, amount: proposal.StatedAmount) -> str:
     meaning = _MEANING[part, name]
     return f"{meaning}; {amount.source}" if amount.source else meaning
 

@@ -274,8 +274,7 @@ def _head(detail: PodDetail, display: Display) -> Iterator[str]:
     decision, stats = detail.decision, detail.stats
     pod = decision.pod
     title = f"pod {pod.key}  {decision.qos}  {_phase(detail)}"
-    for line in layout.fold(title, display, hanging=_INDENT):
-        yield display.paint(line, Role.HEADING)
+    yield from layout.fold(title, display, hanging=_INDENT, role=Role.HEADING)
     started = "-"
     if stats and stats.started_usec:
         age = status_view.duration(max(detail.time_usec - stats.started_usec, 0))

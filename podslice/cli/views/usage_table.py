@@ -355,7 +355,7 @@ def head(usage: NodeUsage, summary: NodeSummary, display: Display) -> Iterator[s
     else:
         yield from _gauges(usage, summary, display, display.width)
     for text, role in _notices(summary):
-        yield from (display.paint(line, role) for line in fold(text, display, hanging="  "))
+        yield from fold(text, display, hanging="  ", role=role)
 
 
 def _sentences(usage: NodeUsage, summary: NodeSummary) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.cli.import_draft import ImportGroup, ImportSource, draft_pod
+from podslice.cli.verbs.import_ import ImportGroup, ImportSource, draft_pod
 from podslice.inputs.manifest.names import check_label
 from podslice.model.config import Config
 from podslice.policy.present_settings import PresentSettings

@@ -6,10 +6,10 @@ import pytest
 
 from podslice.cli.arguments import Sort
 from podslice.cli.terminal import Key
-from podslice.cli.views import top_view
+from podslice.cli.verbs import top
+from podslice.cli.verbs.top import TopState
 from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import width_of
-from podslice.cli.views.top_view import TopState
 from podslice.cli.views.usage_table import NODE, NodeSummary, NodeUsage, UsageRow
 from podslice.kernel.cgroup import Sample
 from podslice.model.unit import UnitName
@@ -63,19 +63,19 @@ def after(*keys, of=MANY, state=None, width=80, height=24):
     """The frame after these keys, which are drawn one by one as on the screen."""
     state = draw(state or TopState(), of, width, height).state
     for key in keys:
-        names = [each.name for each in top_view.select(of, state).pods]
-        state = draw(top_view.press(state, key, names), of, width, height).state
+        names = [each.name for each in top.select_pods(of, state).pods]
+        state = draw(top.press(state, key, names), of, width, height).state
     return draw(state, of, width, height)
 
 
 def draw(state, of=MANY, width=80, height=24, **more):
     display = Display(width=width, wide=state.wide, **more)
     if state.shows_help:
-        return top_view.draw_help(state, display, height)
+        return top.draw_help(state, display, height)
     if state.opened:
-        return top_view.draw_page(state, PAGE, display, height)
-    title = top_view.format_title(state, of, "12:00:00", 2)
-    return top_view.draw_list(state, of, ABOUT, title, display, height)
+        return top.draw_page(state, PAGE, display, height)
+    title = top.format_title(state, of, "12:00:00", 2)
+    return top.draw_list(state, of, ABOUT, title, display, height)
 
 
 def selected(frame):

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from podslice.cli import import_sources
+from podslice.cli.verbs import import_
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import UnitName
 from podslice.policy.present_settings import PresentUse
@@ -197,7 +197,7 @@ def test_a_scope_keeps_the_score_that_its_processes_have(
             raise ProcessLookupError
         return scores[pid]
 
-    monkeypatch.setattr(import_sources, "read_oom_score_adj", read)
+    monkeypatch.setattr(import_, "read_oom_score_adj", read)
     made = podslice("import", "app.scope")
     annotations = yaml.safe_load(made.out)["metadata"]["annotations"]
     assert annotations.get("podslice.io/oom-score-adj.app") == kept
@@ -397,8 +397,8 @@ def podman(monkeypatch):
 
     original = podman_inspect.inspect_podman
     monkeypatch.setattr(podman_inspect, "inspect_podman", inspect)
-    monkeypatch.setattr(import_sources.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(import_sources.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(import_.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(import_.shutil, "which", lambda name: f"/usr/bin/{name}")
     found = use("podman container cache", memory_bytes=32 * MI)
     monkeypatch.setattr(present_use, "group_use", lambda group, *_: found if group else None)
     return entries
@@ -451,7 +451,7 @@ def test_what_becomes_of_options_without_a_field_is_commented(podslice, no_syste
 
 
 def test_podman_may_not_be_installed(podslice, no_systemd, podman, monkeypatch):
-    monkeypatch.setattr(import_sources.shutil, "which", lambda _: None)
+    monkeypatch.setattr(import_.shutil, "which", lambda _: None)
     ended = podslice("import", "--podman", "cache")
     assert ended == (1, "", "error: podman is not installed, or not in PATH\n")
 
@@ -460,7 +460,7 @@ def test_podman_is_that_of_the_manager_s_user(podslice, no_systemd, podman, monk
     assert podslice("import", "--user", "--podman", "cache").err == (
         "error: podman has containers for each user: run podslice as that user, not as root\n"
     )
-    monkeypatch.setattr(import_sources.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(import_.os, "geteuid", lambda: 1000)
     assert podslice("import", "--podman", "cache").err == (
         "error: podman has containers for each user: run podslice as root, or add --user\n"
     )

@@ -257,9 +257,7 @@ def planned_lines(planned: Iterable[PlannedDropIn], display: Display) -> Iterato
             yield from fold_with_head(text, "would write", Role.WARNING, display)
 
 
-def services_document(
-    services: Sequence[PlacedService] | Sequence[PlannedDropIn],
-) -> Document:
+def services_document(services: Sequence[PlacedService] | Sequence[PlannedDropIn]) -> Document:
     """Return the part of a plan or a report on adopted services, where there are some."""
     if not services:
         return {}

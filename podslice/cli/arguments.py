@@ -94,7 +94,6 @@ Force = Annotated[
     ),
 ]
 
-
 RestartService = Annotated[
     bool,
     typer.Option("--restart", help="Restart services that run, so that they change their slice."),

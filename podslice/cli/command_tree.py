@@ -89,7 +89,6 @@ HELP = Option(
     flags=("-h", "--help"), metavar="", help="Show this help and exit.", group=OptionGroup.COMMON
 )
 
-
 _WORDS = re.compile(r"[a-z0-9_-]+(\|[a-z0-9_-]+)+")
 _SUMMARIES: dict[tuple[str, ...], str] = {
     (name,): text for verbs in SUMMARIES.values() for name, text in verbs.items()

@@ -93,11 +93,7 @@ class FileTree:
             HostError: that is not possible.
             InputError: as `read`.
         """
-        with (
-            suppress(*_ABSENT),
-            self._errors(name),
-            self._directory(name) as (directory, base),
-        ):
+        with suppress(*_ABSENT), self._errors(name), self._directory(name) as (directory, base):
             os.unlink(base, dir_fd=directory)
         parent = str(Path(name).parent)
         if parent.endswith(".d"):

@@ -109,27 +109,24 @@ def check_options(
         InputError: the options contradict each other; it has every problem.
     """
     follows = config.pods_from is PodsFrom.KUBELET
-    stated = dict(_stated(source, restores=restores))
     if follows:
         found = list(_lacking(source, manager))
     else:
+        stated = {
+            "--kubelet": source.url is not None,
+            "--kubeconfig": source.kubeconfig is not None,
+            "--kubelet-ca": source.authority is not None,
+            "--insecure-skip-tls-verify": not source.is_verified,
+            "--kubelet-config": source.config is not None,
+            "--kubelet-version": source.version is not None,
+            "--restore": restores,
+        }
         hint = f'set {_KEY} = "kubelet" and allow-kubelet-slices = true in podslice.toml, or leave it out'
         message = "the agent reads its pods from manifests"
         found = [Problem(where=name, message=message, hint=hint) for name in stated if stated[name]]
     if found:
         raise InputError(found)
     return follows
-
-
-def _stated(source: KubeletSource, *, restores: bool) -> Iterator[tuple[str, bool]]:
-    """Yield the options of the command line, and whether each is stated."""
-    yield "--kubelet", source.url is not None
-    yield "--kubeconfig", source.kubeconfig is not None
-    yield "--kubelet-ca", source.authority is not None
-    yield "--insecure-skip-tls-verify", not source.is_verified
-    yield "--kubelet-config", source.config is not None
-    yield "--kubelet-version", source.version is not None
-    yield "--restore", restores
 
 
 def _lacking(source: KubeletSource, manager: Manager) -> Iterator[Problem]:

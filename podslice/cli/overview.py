@@ -261,12 +261,7 @@ def emit_overview(
 
 
 def _lines(
-    found: Overview,
-    shown: PodFilter,
-    display: Display,
-    *,
-    as_tree: bool,
-    detail: PodDetail | None,
+    found: Overview, shown: PodFilter, display: Display, *, as_tree: bool, detail: PodDetail | None
 ) -> Iterator[str]:
     if detail is not None:
         yield from pod_page(detail, display)

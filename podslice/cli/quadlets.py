@@ -111,18 +111,11 @@ def _note_places(paths: Iterable[str], manager: Manager) -> None:
 
 
 def load_with_workloads(
-    sources: Sequence[str],
-    namespace: str | None,
-    ignored: frozenset[str],
-    validate: Validate,
+    sources: Sequence[str], namespace: str | None, ignored: frozenset[str], validate: Validate
 ) -> tuple[LoadedPods, LoadedWorkloads]:
     """Return the pods of all files, and their workloads."""
     loaded = load_pods(
-        sources,
-        namespace=namespace,
-        stdin=read_stdin,
-        validate=validate,
-        used_kinds=DATA_KINDS,
+        sources, namespace=namespace, stdin=read_stdin, validate=validate, used_kinds=DATA_KINDS
     )
     workloads = read_workloads(loaded.pods, loaded.documents, namespace=namespace, ignored=ignored)
     return loaded, workloads

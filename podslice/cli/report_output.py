@@ -7,11 +7,7 @@ from podslice.cli.host import configuration_document
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.started_pods import StartedPods
 from podslice.cli.views import changes, documents
-from podslice.cli.views.changes import (
-    quadlet_result_lines,
-    quadlets_document,
-    step_lines,
-)
+from podslice.cli.views.changes import quadlet_result_lines, quadlets_document, step_lines
 from podslice.model.config import Origin
 from podslice.reconcile.report import Report, summarize
 

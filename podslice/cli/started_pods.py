@@ -205,7 +205,10 @@ class StartedPods:
         if self._planner is None or self._services is None:
             return
         self._services.refuse(self._obstacles)
-        steps = await self._planner.plan_start({*self._obstacles, *_failed_pods(report)})
+        left = [each.step for each in report.results if each.outcome is not Outcome.DONE]
+        failed = {each.pod if isinstance(each, StopUnit) else each.unit.pod for each in left}
+        failed |= {*self._obstacles, *(each.pod for each in report.refused)}
+        steps = await self._planner.plan_start({*filter(None, failed)})
         self._starts = await self._services.change(steps)
 
     async def start(self) -> None:
@@ -228,10 +231,3 @@ class StartedPods:
             return None
         present = {each.pod.key for each in state.desired.pods}
         return {each.key for each in state.current if each.key not in present}.union(self._named)
-
-
-def _failed_pods(report: Report) -> set[str]:
-    """Return the pods that were refused, or of which a step was not done."""
-    left = [each.step for each in report.results if each.outcome is not Outcome.DONE]
-    pods = {each.pod if isinstance(each, StopUnit) else each.unit.pod for each in left}
-    return {*(each.pod for each in report.refused), *filter(None, pods)}

@@ -93,11 +93,10 @@ class Screen:
         self._press(self._decoder.feed(data))
         if self._decoder.is_pending:
             loop = asyncio.get_running_loop()
-            self._flushing = loop.call_later(_ESCAPE_SEC, self._flush)
-
-    def _flush(self) -> None:
-        """Take an Escape that nothing has followed as the key."""
-        self._press(self._decoder.flush())
+            # an Escape that nothing has followed is the key
+            self._flushing = loop.call_later(
+                _ESCAPE_SEC, lambda: self._press(self._decoder.flush())
+            )
 
     def _press(self, keys: Sequence[str]) -> None:
         for key in keys:

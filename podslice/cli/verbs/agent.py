@@ -47,7 +47,6 @@ from podslice.systemd.notify import Notifier, listen_fds
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 256 * 1024
 
-
 SocketPath = Annotated[
     Path | None,
     typer.Option(
@@ -57,10 +56,8 @@ SocketPath = Annotated[
     ),
 ]
 
-
 Restore = Annotated[
-    bool,
-    typer.Option("--restore", help="Set the values of the kubelet again before the exit."),
+    bool, typer.Option("--restore", help="Set the values of the kubelet again before the exit.")
 ]
 
 
@@ -104,7 +101,11 @@ def _prepare_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-    _release_large_blocks()
+    # glibc keeps large blocks after the first few instead of returning them to the kernel: Python's
+    # table of interned strings, 2 MiB that are reallocated every few thousand rounds, would leave
+    # holes twice its size. Source: mallopt(3), M_MMAP_THRESHOLD
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 def _setup(planning: Planning, socket: Path | None) -> Setup:
@@ -154,18 +155,6 @@ def _check_node(node: Node, config: Config) -> None:
         raise InputError(problems)
 
 
-def _release_large_blocks() -> None:
-    """Have glibc return large blocks to the kernel as soon as they are free.
-
-    Otherwise it keeps such blocks after the first few. Python's table of interned strings, 2 MiB
-    that are reallocated every few thousand rounds, would leave holes twice its size.
-
-    Source: mallopt(3), M_MMAP_THRESHOLD.
-    """
-    with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
-
-
 SETTINGS_SEC = 60.0
 """How long the configuration and the version of the kubelet, and the credentials, are used."""
 
@@ -174,10 +163,7 @@ class FollowedKubelet:
     """A kubelet whose configuration may change with each of its restarts."""
 
     def __init__(
-        self,
-        source: KubeletSource,
-        url: str,
-        now: Callable[[], float] = time.monotonic,
+        self, source: KubeletSource, url: str, now: Callable[[], float] = time.monotonic
     ) -> None:
         """`now` is a monotonic clock."""
         self._source = source
@@ -234,20 +220,9 @@ def run_kubelet_agent(
     """
     kubelet = FollowedKubelet(source, source.url or "")
     kubelet.check()
-
-    async def serve() -> None:
-        await KubeletDaemon(_setup_levels(kubelet, planning, socket, restores=restores)).run()
-
-    asyncio.run(serve())
-
-
-def _setup_levels(
-    kubelet: FollowedKubelet, planning: Planning, socket: Path | None, *, restores: bool
-) -> KubeletSetup:
-    """Return the arguments of the daemon, with its connections."""
     environment = dict(os.environ)
     directory = host.level_directory(planning.manager)
-    return KubeletSetup(
+    setup = KubeletSetup(
         read=kubelet.read,
         refresh=kubelet.refresh,
         connect=lambda on_change: bus.Bus(planning.manager, on_change=on_change),
@@ -260,3 +235,8 @@ def _setup_levels(
         socket_path=socket or directory / "agent.sock",
         restores=restores,
     )
+
+    async def serve() -> None:
+        await KubeletDaemon(setup).run()
+
+    asyncio.run(serve())

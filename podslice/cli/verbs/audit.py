@@ -59,10 +59,7 @@ Format = Annotated[AuditFormat, typer.Option("--output", "-o", help="Output form
 
 @kubelet_options
 def audit(
-    filename: PodFiles = None,
-    *,
-    source: KubeletSource,
-    output: Format = AuditFormat.TABLE,
+    filename: PodFiles = None, *, source: KubeletSource, output: Format = AuditFormat.TABLE
 ) -> int:
     """Run `podslice audit`.
 
@@ -179,20 +176,29 @@ def _listed(title: str, found: Sequence[AuditFinding], display: Display) -> Iter
 def document(found: NodeAudit) -> Document:
     """Return the units with their values, and the findings."""
     return {
-        "units": listed(found.units, _unit_document),
-        "findings": listed(found.findings, _finding_document),
-    }
-
-
-def _unit_document(unit: AuditedUnit) -> Document:
-    expected = unit.expected
-    return {
-        "unit": expected.name,
-        "control_group": expected.control_group,
-        "pod": expected.pod.pod.key if expected.pod else None,
-        "container": expected.container,
-        "exists": unit.exists,
-        "properties": listed(unit.values, _value_document),
+        "units": [
+            {
+                "unit": each.expected.name,
+                "control_group": each.expected.control_group,
+                "pod": each.expected.pod.pod.key if each.expected.pod else None,
+                "container": each.expected.container,
+                "exists": each.exists,
+                "properties": listed(each.values, _value_document),
+            }
+            for each in found.units
+        ],
+        "findings": [
+            {
+                "kind": each.kind.value,
+                "known": each.kind.is_known,
+                "object": each.object,
+                "pod": each.pod,
+                "property": each.property,
+                "message": each.message,
+                "hint": each.hint,
+            }
+            for each in found.findings
+        ],
     }
 
 
@@ -204,18 +210,6 @@ def _value_document(found: AuditedValue) -> Document:
         "kernel": found.kernel,
         "finding": found.kind.value if found.kind else None,
         "why": found.expected.why,
-    }
-
-
-def _finding_document(found: AuditFinding) -> Document:
-    return {
-        "kind": found.kind.value,
-        "known": found.kind.is_known,
-        "object": found.object,
-        "pod": found.pod,
-        "property": found.property,
-        "message": found.message,
-        "hint": found.hint,
     }
 
 

@@ -35,7 +35,6 @@ HINTS = {
 }
 """What else a form requires; printed only on a terminal."""
 
-
 LimitsOf = Annotated[
     str | None, container_option("Include the limits of this container of the pod.")
 ]
@@ -72,10 +71,7 @@ def cgroup_parent(
     if container is not None or output is Form.OCI:
         limits_of = find_container(found, container)
     parent = Parent(
-        pod=found,
-        container=limits_of,
-        manager=planning.manager,
-        exists=_exists(planning, found),
+        pod=found, container=limits_of, manager=planning.manager, exists=_exists(planning, found)
     )
     write(FORMATTERS[output](parent))
     if not parent.exists:

@@ -99,10 +99,7 @@ def _check_manifests(
             ],
             problems=documents.listed(bounded(problems), documents.problem),
         ),
-        lines=lambda _: [
-            *problem_lines(problems),
-            count_problems(problems, len(decisions)),
-        ],
+        lines=lambda _: [*problem_lines(problems), count_problems(problems, len(decisions))],
         names=lambda: [each.pod.key for each in decisions if each.is_valid],
     )
     return code_of(problems)

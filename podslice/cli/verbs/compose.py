@@ -138,7 +138,25 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     project, tool = _load(files, tool, resolved)
     name = _own_override(tool, filename, output_dir) if write_override else OVERRIDE
     override = (output_dir or Path(files.files[0]).parent) / name
-    return _convert(planning, files, project, tool, options, override)
+    draft = draft_pod(project, options)
+    pod = _decide(planning, project, draft)
+    interrupts.begin(f"not all files are in {override.parent}")
+    keys = make_override(project, pod, has_oom_scores=options.reserve)
+    texts = {MANIFEST: draft.lines(), override.name: format_yaml(keys)}
+    content = {name: "\n".join([HEAD, *lines, ""]) for name, lines in texts.items()}
+    written = write_generated(content, override.parent, HEAD)
+    write(map(printable, _report(planning, project, pod, written)))
+    if override.name == OVERRIDE:
+        up = up_command(tool, files, written[1:], pod.slice)
+        later = [*_later_starts(tool, files, written[1])]
+    else:
+        up, later = up_command(tool, files._replace(files=()), (), pod.slice), []
+    write(map(printable, [f"  {shlex.join(up)}", *later]))
+    for runtime in installed_runtimes(planning.manager, HOST_ROOT):
+        if runtime.name == tool.runtime and runtime.driver not in ("", SYSTEMD):
+            message = f"its cgroup driver is {runtime.driver}: containers would be outside the pod"
+            note(problem_line(warning(runtime.name, message, runtime.fix)))
+    return DONE
 
 
 def _load(
@@ -158,37 +176,6 @@ def _load(
     tool = tool or ComposeTool.DOCKER
     problems = (*project.problems, *unsupported_by(tool, project))
     return replace(project, name=next(filter(None, names), None), problems=problems), tool
-
-
-def _convert(
-    planning: Planning,
-    files: ProjectFiles,
-    project: Project,
-    tool: ComposeTool,
-    options: Settings,
-    override: Path,
-) -> int:
-    """Write both files, and print what to run next."""
-    draft = draft_pod(project, options)
-    pod = _decide(planning, project, draft)
-    interrupts.begin(f"not all files are in {override.parent}")
-    keys = make_override(project, pod, has_oom_scores=options.reserve)
-    texts = {MANIFEST: draft.lines(), override.name: format_yaml(keys)}
-    content = {name: "\n".join([HEAD, *lines, ""]) for name, lines in texts.items()}
-    written = write_generated(content, override.parent, HEAD)
-    lines = [*_report(planning, project, pod, written)]
-    if override.name == OVERRIDE:
-        lines.append(f"  {shlex.join(up_command(tool, files, written[1:], pod.slice))}")
-        lines += _later_starts(tool, files, written[1])
-    else:
-        up = up_command(tool, files._replace(files=()), (), pod.slice)
-        lines.append(f"  {shlex.join(up)}")
-    write(map(printable, lines))
-    for runtime in installed_runtimes(planning.manager, HOST_ROOT):
-        if runtime.name == tool.runtime and runtime.driver not in ("", SYSTEMD):
-            message = f"its cgroup driver is {runtime.driver}: containers would be outside the pod"
-            note(problem_line(warning(runtime.name, message, runtime.fix)))
-    return DONE
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -10,11 +10,7 @@ from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
-from podslice.cli.quadlets import (
-    further_problems,
-    host_options,
-    make_quadlets,
-)
+from podslice.cli.quadlets import further_problems, host_options, make_quadlets
 from podslice.cli.session import in_world, locked
 from podslice.cli.views.changes import quadlet_result_lines
 from podslice.cli.views.problem_lines import problem_line
@@ -48,7 +44,6 @@ from podslice.systemd.journal import Journal
 from podslice.systemd.journalctl import reading_command
 
 _OTHERS_WRITE = 0o022
-
 
 _Pods = tuple[tuple[PodDecision, ...], LoadedWorkloads]
 """The pods of a manifest without errors."""
@@ -149,11 +144,7 @@ def _read_file(planning: Planning, source: str) -> _Pods:
     try:
         content = _read_private(source, planning.manager)
         loaded = load_text(
-            content,
-            name,
-            Budget(),
-            validate=planning.config.validate,
-            used_kinds=DATA_KINDS,
+            content, name, Budget(), validate=planning.config.validate, used_kinds=DATA_KINDS
         )
     except Exhausted as error:
         raise InputError(error.at(name)) from error
@@ -161,10 +152,7 @@ def _read_file(planning: Planning, source: str) -> _Pods:
     decisions = decide_all(
         loaded, load_node(planning.config, manager=planning.manager), planning.config
     )
-    problems = [
-        *all_problems(loaded, decisions),
-        *further_problems(workloads.problems, loaded),
-    ]
+    problems = [*all_problems(loaded, decisions), *further_problems(workloads.problems, loaded)]
     if any(each.severity is Severity.ERROR for each in problems):
         raise InputError(problems)
     return decisions, workloads

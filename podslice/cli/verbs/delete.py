@@ -43,7 +43,6 @@ from podslice.reconcile.world import LiveWorld
 GRACE_MAX_SEC = 10**6
 """More than eleven days; a longer time is most likely an error."""
 
-
 ManifestFiles = Annotated[list[str] | None, files_option("Delete the pods of these manifests.")]
 Every = Annotated[bool, typer.Option("--all", help="Delete every applied pod.")]
 GracePeriod = Annotated[
@@ -58,10 +57,8 @@ GracePeriod = Annotated[
 ]
 
 Forget = Annotated[
-    bool,
-    typer.Option("--forget", help="Remove their files in the manifest directories, too."),
+    bool, typer.Option("--forget", help="Remove their files in the manifest directories, too.")
 ]
-
 
 Restart = Annotated[
     bool,

@@ -17,20 +17,16 @@ from podslice.cli.output import OutputFormat, emit
 from podslice.cli.views import documents
 from podslice.cli.views.layout import Column, Shorten, blocks, fold
 from podslice.cli.views.style import Display, Role, Styled
-from podslice.doctor.facts import Facts, Subject, SystemdReply, read_facts
-from podslice.doctor.findings import Finding, FindingState, check_host
+from podslice.doctor.facts import Subject, SystemdReply, read_facts
+from podslice.doctor.findings import Finding, FindingState
+from podslice.doctor.findings import check_host
 from podslice.errors import HostError, SystemdError
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Origin, Source
 from podslice.model.naming import Tree
 from podslice.model.pod import Pod
 from podslice.model.unit import ObservedUnit, control_group_of
-from podslice.reconcile.guard import (
-    Guard,
-    claims_beside_kubelet,
-    list_evidence,
-    recorded_pods,
-)
+from podslice.reconcile.guard import Guard, claims_beside_kubelet, list_evidence, recorded_pods
 from podslice.systemd import bus
 
 HOST_ROOT = Path("/")
@@ -45,7 +41,17 @@ def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     Each finding has its effect and its fix. Nothing is changed, and no privileges are needed.
     """
     planning = tolerate(planning)
-    found = (*_configuration(planning.origin), *check_host(_facts(planning)))
+    facts = read_facts(
+        coroutines.run(_ask(planning)),
+        Subject(
+            uid=os.getuid(),
+            manager=planning.manager,
+            cgroup_root=planning.config.cgroup_root,
+            control_group=control_group_of(Tree(cgroup_root=planning.config.cgroup_root).root),
+        ),
+        HOST_ROOT,
+    )
+    found = (*_configuration(planning.origin), *check_host(facts))
     grave = [finding for finding in found if finding.state is FindingState.ATTENTION]
     emit(
         output,
@@ -73,20 +79,6 @@ def _configuration(origin: Origin) -> Iterator[Finding]:
         " its configuration",
         fix="correct the files, check them with podslice check, then: systemctl reload"
         " podslice-agent.service",
-    )
-
-
-def _facts(planning: Planning) -> Facts:
-    config = planning.config
-    return read_facts(
-        coroutines.run(_ask(planning)),
-        Subject(
-            uid=os.getuid(),
-            manager=planning.manager,
-            cgroup_root=config.cgroup_root,
-            control_group=control_group_of(Tree(cgroup_root=config.cgroup_root).root),
-        ),
-        HOST_ROOT,
     )
 
 

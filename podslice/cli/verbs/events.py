@@ -56,7 +56,6 @@ _ANY_WIDTH = 1000
 _COMPARED = 200
 """Objects of earlier events, from which the next one looks different."""
 
-
 Since = Annotated[str | None, since_option("events")]
 Lines = Annotated[int | None, lines_option("events")]
 Follow = Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated
 
@@ -14,8 +14,8 @@ from podslice.cli.manifests import all_problems, decide_all, load_all, named_pod
 from podslice.cli.node_cpus import read_cpus
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems
-from podslice.cli.views import documents, pod_documents, tables
-from podslice.errors import Problem, bounded, invalid
+from podslice.cli.views import documents, tables
+from podslice.errors import bounded, invalid
 from podslice.inputs.manifest.load import LoadedPods
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, CpuManagerPolicy
@@ -70,12 +70,15 @@ def explain(
     if diff_rules:
         return _emit_differences(shown, node, config, output)
     of_node = validate_node(node, config)
-    _note((*of_node, *loaded.problems), desired, _others(decisions, shown, output))
+    note_problems((*of_node, *loaded.problems))
+    # the problems of other pods are in the output
+    listed = set() if output is OutputFormat.NAME else {each.pod.key for each in shown}
+    _note_refused(desired, (each for each in decisions if each.pod.key not in listed))
     emit(
         output,
         document=lambda: documents.document(
-            node=pod_documents.node(allocate(node, config), desired.requested),
-            pods=documents.listed(shown, pod_documents.pod),
+            node=tables.node_document(allocate(node, config), desired.requested),
+            pods=documents.listed(shown, tables.pod_document),
             problems=documents.listed(bounded((*of_node, *loaded.problems)), documents.problem),
         ),
         lines=lambda _: tables.separated(map(tables.explanation, shown)),
@@ -100,17 +103,8 @@ def _assigned(
     return tuple(found)
 
 
-def _others(
-    decisions: tuple[PodDecision, ...], shown: tuple[PodDecision, ...], output: OutputFormat
-) -> tuple[PodDecision, ...]:
-    """Return the decisions on pods whose problems are not in the output."""
-    keys = set() if output is OutputFormat.NAME else {each.pod.key for each in shown}
-    return tuple(each for each in decisions if each.pod.key not in keys)
-
-
-def _note(problems: Sequence[Problem], desired: Desired, decisions: Iterable[PodDecision]) -> None:
-    """Note the problems, and which of the pods claim exclusive CPUs and cannot have them."""
-    note_problems(problems)
+def _note_refused(desired: Desired, decisions: Iterable[PodDecision]) -> None:
+    """Note which of the pods claim exclusive CPUs and cannot have them."""
     claiming = {each.pod.key for each in decisions if each.has_own_cpus}
     for refusal in desired.refused:
         if refusal.pod in claiming:
@@ -143,7 +137,7 @@ def _emit_differences(
     emit(
         output,
         document=lambda: documents.document(
-            pods=[pod_documents.differences(each, differences) for each, differences in found]
+            pods=[tables.differences_document(each, differences) for each, differences in found]
         ),
         lines=lambda _: tables.separated(
             tables.differences_of_rules(each, differences) for each, differences in found

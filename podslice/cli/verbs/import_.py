@@ -628,6 +628,10 @@ def draft_pod(
         )
         for label, found in zip(names, amounts, strict=True)
     )
+    not_kept = []
+    if group.slice and of_pod.further:
+        listed = ", ".join(of_pod.further)
+        not_kept.append(f"Not in the manifest, and without effect in the pod: {listed}")
     pod = new_manifest.NewPod(
         name=name or _to_name((group.slice or group.sources[0]).name),
         namespace=namespace,
@@ -635,7 +639,7 @@ def draft_pod(
         requests=of_pod.requests,
         limits=of_pod.limits,
         annotations=dict(_annotations_of_pod(group)),
-        remarks=(*_slice_remarks(group.slice, of_pod.further), *group.left),
+        remarks=(*not_kept, *group.left),
     )
     return ImportDraft(pod=pod, sources=sources, further=further, further_of_slice=of_pod.further)
 
@@ -710,8 +714,3 @@ def _remarks(source: ImportSource, further: Sequence[str]) -> Iterator[str]:
         unit = source.unit or source.what
         where = f"kept by {unit}" if is_kept else "to be set again where it is started"
         yield f"Not in the manifest, {where}: {listed}"
-
-
-def _slice_remarks(slice_: ImportSource | None, further: Sequence[str]) -> Iterator[str]:
-    if slice_ and further:
-        yield f"Not in the manifest, and without effect in the pod: {', '.join(further)}"

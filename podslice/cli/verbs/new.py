@@ -41,7 +41,6 @@ _OPTION_OF_FIELD = {
 """The fields of the manifest, and the options that set them."""
 _CONTAINER_FIELD = re.compile(r"spec\.containers\[\d+\]\.name")
 
-
 CpuRequest = Annotated[
     str | None, typer.Option(metavar="QUANTITY", help="Request of CPUs: 500m is half of one.")
 ]
@@ -53,8 +52,7 @@ MemoryLimit = Annotated[
     str | None, typer.Option(metavar="QUANTITY", help="Limit of memory: 512Mi, 2Gi.")
 ]
 Reserve = Annotated[
-    bool,
-    typer.Option("--reserve", help="Reserve the limits: they are also the requests."),
+    bool, typer.Option("--reserve", help="Reserve the limits: they are also the requests.")
 ]
 Containers = Annotated[
     list[str] | None,

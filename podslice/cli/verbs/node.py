@@ -13,7 +13,7 @@ from podslice.cli.host import configuration_document, load_node, recorded_pods, 
 from podslice.cli.node_cpus import find_cpus
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note_problems
-from podslice.cli.views import documents, pod_documents, tables
+from podslice.cli.views import documents, tables
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import fold
 from podslice.cli.views.style import Display, Role
@@ -56,11 +56,11 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
     emit(
         output,
         document=lambda: (
-            pod_documents.node_status(allocation)
+            tables.node_status(allocation)
             if output is OutputFormat.YAML
             else documents.document(
                 **configuration_document(planning.origin),
-                **pod_documents.node(allocation, requested),
+                **tables.node_document(allocation, requested),
                 **({"eviction_tiers": tier_documents(tiers)} if tiers else {}),
                 **({"cpus": node_cpus.cpu_document(cpus)} if cpus else {}),
             )

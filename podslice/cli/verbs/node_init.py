@@ -18,8 +18,7 @@ from podslice.cli.file_tree import FileTree, leaving
 from podslice.cli.output import ReportFormat, note, write, write_json
 from podslice.cli.views import documents
 from podslice.cli.views.documents import Document
-from podslice.cli.views.pod_documents import division
-from podslice.cli.views.tables import columns
+from podslice.cli.views.tables import columns, division_document
 from podslice.errors import InputError, Problem, printable
 from podslice.inputs.options.config_files import (
     CONFIG_DIRECTORIES,
@@ -124,7 +123,16 @@ def init(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     stated = read_stated({KUBE: kube_reserved, SYSTEM: system_reserved})
     node = read_node()
     proposals = providers.by_provider(node.capacity, pods)
-    proposal = propose(node, proposals, like, pods, stated, used_by_system())
+    used_bytes = used_by_system()
+    least = min(proposals, key=lambda name: proposals[name].memory_bytes)
+    proposal = Proposal(
+        kube=proposals[like or least],
+        why_kube=f"as {like}" if like else f"as {least}, the lowest memory of the three",
+        formula=providers.explain_provider(like or least, pods),
+        system=providers.system_reservation(node, used_bytes),
+        why_system=providers.explain_system(used_bytes),
+        stated=stated,
+    )
     tree = _open_tree(root)
     changes = [
         FileChange(tree=tree, name=name, before=tree.read(name), wanted=mark(text))
@@ -389,7 +397,7 @@ def _read_allocation(node: Node, changes: Sequence[FileChange], root: Path) -> D
         unknown = dict.fromkeys(("capacity", "reserved", "allocatable", "effective"))
         return {**unknown, "configuration_problems": found}
     return {
-        **division(allocate(node, config)),
+        **division_document(allocate(node, config)),
         "effective": dict(sorted(files.options.items())),
         "configuration_problems": documents.listed(problems, documents.problem),
     }
@@ -433,26 +441,6 @@ def read_stated(options: Mapping[str, str | None]) -> dict[str, str]:
     if problems:
         raise InputError(problems)
     return stated
-
-
-def propose(
-    node: Node,
-    proposals: Mapping[str, providers.Reservation],
-    like: str | None,
-    pods: int,
-    stated: Mapping[str, str],
-    used_bytes: int | None,
-) -> Proposal:
-    """Return the reservations of one provider, or those with the least memory, and the system's."""
-    least = min(proposals, key=lambda name: proposals[name].memory_bytes)
-    return Proposal(
-        kube=proposals[like or least],
-        why_kube=f"as {like}" if like else f"as {least}, the lowest memory of the three",
-        formula=providers.explain_provider(like or least, pods),
-        system=providers.system_reservation(node, used_bytes),
-        why_system=providers.explain_system(used_bytes),
-        stated=stated,
-    )
 
 
 def config_text(proposal: Proposal) -> str:

@@ -12,18 +12,14 @@ from podslice.cli.host import tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.recorded_usage import recorded_files, see_agent
-from podslice.cli.views import documents, pod_documents
+from podslice.cli.views import documents, tables
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
 from podslice.errors import HostError, Problem, invalid
 from podslice.model.config import Config
-from podslice.model.naming import (
-    USER_SLICE,
-    kube_reserved_slice,
-    system_reserved_slice,
-)
+from podslice.model.naming import USER_SLICE, kube_reserved_slice, system_reserved_slice
 from podslice.model.quantity import about_bytes, format_milli
 from podslice.model.resources import CPU, MEMORY, Amounts, format_amount, rounded_up
 from podslice.model.unit import UnitName
@@ -158,7 +154,7 @@ def document(found: Reservations) -> Document:
         ],
         "reservations": {
             name: {
-                "current": pod_documents.amounts(current),
+                "current": tables.amounts_document(current),
                 "recommended": None if recommended is None else _document(recommended),
             }
             for name, current, recommended in found.rows

@@ -48,9 +48,7 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     )
     request = Request(candidates=candidates, prune=prune, force=force, by_operator=True)
 
-    async def work(
-        world: World,
-    ) -> tuple[Assessment, PlannedServices, tuple[PlannedDropIn, ...]]:
+    async def work(world: World) -> tuple[Assessment, PlannedServices, tuple[PlannedDropIn, ...]]:
         state = await assess(world, request)
         drop_ins = PodServices(world).plan(state) if isinstance(world, LiveWorld) else ()
         return state, await StartedPods(world, to_start).plan(state), drop_ins

@@ -16,7 +16,6 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import pods_with_quadlets
 from podslice.errors import Problem
 from podslice.model.event import Kind
-from podslice.model.node_state import Eviction
 from podslice.reconcile.readmission import living_agent
 from podslice.reconcile.readmission import readmit as readmit_pods
 
@@ -46,7 +45,13 @@ def readmit(
     for mark in marks:
         start = " --start" if mark.pod in started else ""
         command = f"podslice apply{planning.manager.flag}{start} -f FILE"
-        write([_describe(mark, command, agent_runs=runs)])
+        after = f"to start it again: {command}"
+        if runs:
+            after = (
+                "the agent starts it again if a manifest directory has it, otherwise run:"
+                f" {command}"
+            )
+        write([f"pod {mark.pod} is readmitted; {after}"])
     missing = keys - {mark.pod for mark in marks}
     for key in sorted(missing):
         note(
@@ -59,12 +64,3 @@ def readmit(
             )
         )
     return FAILED if missing else DONE
-
-
-def _describe(mark: Eviction, command: str, *, agent_runs: bool) -> str:
-    if agent_runs:
-        return (
-            f"pod {mark.pod} is readmitted; the agent starts it again if a manifest directory has it,"
-            f" otherwise run: {command}"
-        )
-    return f"pod {mark.pod} is readmitted; to start it again: {command}"

@@ -25,7 +25,7 @@ from podslice.cli.host import tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, write
 from podslice.cli.recorded_usage import recorded_files, see_agent
-from podslice.cli.views import documents, pod_documents
+from podslice.cli.views import documents, tables
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Column, Shorten, fold, table
 from podslice.cli.views.new_manifest import NewContainer, NewPod, format_lines
@@ -64,7 +64,6 @@ Format = Annotated[
     RecommendFormat,
     typer.Option("--output", "-o", help="Output format; patch: manifests with the new amounts."),
 ]
-
 
 Server = Annotated[
     str | None,
@@ -397,8 +396,8 @@ def document(pod: PodRecommendation) -> Document:
         "containers": [
             {"name": each.name, **_amounts_document(each.amounts)} for each in pod.containers
         ],
-        "sum_of_requests": pod_documents.amounts(pod.sum_of_requests),
-        "saving": pod_documents.amounts(pod.saving),
+        "sum_of_requests": tables.amounts_document(pod.sum_of_requests),
+        "saving": tables.amounts_document(pod.saving),
     }
 
 

@@ -18,8 +18,7 @@ from podslice.processes.service_adoption import PlacedService, release_services,
 from podslice.reconcile.world import LiveWorld
 
 Units = Annotated[
-    list[str],
-    typer.Argument(metavar="UNIT", help="Adopted services; nginx is nginx.service."),
+    list[str], typer.Argument(metavar="UNIT", help="Adopted services; nginx is nginx.service.")
 ]
 
 

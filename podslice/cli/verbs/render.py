@@ -16,7 +16,7 @@ from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems, write
 from podslice.cli.quadlets import render_quadlets
-from podslice.cli.views import documents, pod_documents, tables
+from podslice.cli.views import documents, tables
 from podslice.errors import invalid, printable
 from podslice.model.pod import InitProgress
 from podslice.model.unit import GENERATED
@@ -104,7 +104,7 @@ def _render_units(
     elif output_dir is None:
         emit(
             output,
-            document=lambda: documents.document(units=pod_documents.units(desired)),
+            document=lambda: documents.document(units=tables.unit_documents(desired)),
             lines=lambda display: tables.units(desired, display),
             names=lambda: [unit.name for unit in desired.lasting],
         )

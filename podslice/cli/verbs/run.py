@@ -132,18 +132,14 @@ def _run_in_place(
     interrupts.begin("the end of the command may not be recorded")
     child.start()
     status = child.watch()
-    _record_end(started.end, status, kills)
+    try:
+        save_end(started.end, variables_of(status, kills.result(status)))
+    except HostError as error:
+        note(str(error))  # the exit status remains the command's
     is_init = started.place.container.kind is ContainerKind.INIT
     if status != 0 or not is_init:
         return exit_like(status)
     return init_done.finish(planning, key, started.place.container.name)
-
-
-def _record_end(path: Path, status: int, kills: OomKills) -> None:
-    try:
-        save_end(path, variables_of(status, kills.result(status)))
-    except HostError as error:
-        note(str(error))  # the exit status remains the command's
 
 
 def _with_environment(world: LiveWorld, place: Place, wanted: Invocation) -> Invocation:

@@ -18,12 +18,7 @@ from podslice.cli.arguments import (
     key_of,
     nearest_pod,
 )
-from podslice.cli.host import (
-    applied_pods,
-    load_node,
-    recorded_pods,
-    tolerate,
-)
+from podslice.cli.host import applied_pods, load_node, recorded_pods, tolerate
 from podslice.cli.manifests import choose_candidates, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
@@ -406,7 +401,17 @@ def _cells(unit: SimulatedUnit, found: Simulation, display: Display) -> Sequence
 
 def simulation_document(found: Simulation) -> Document:
     """Return the parts of the document."""
-    memory = {each.pod.pod.key: pod_memory_document(each) for each in found.memory.pods}
+    memory = {
+        each.pod.pod.key: {
+            "requested_memory_bytes": memory_bytes(each.pod.requests),
+            "limit_memory_bytes": each.limit_bytes if each.is_limited else None,
+            "protected_memory_bytes": each.protected_bytes,
+            "reclaimable_memory_bytes": each.reclaimable_bytes,
+            "oom_score": each.oom_score,
+            "eviction_rank": each.eviction_rank,
+        }
+        for each in found.memory.pods
+    }
     return {
         "cpus": found.cpu_count,
         "memory": {
@@ -416,7 +421,17 @@ def simulation_document(found: Simulation) -> Document:
         },
         "units": [_unit(unit) for unit in found.units],
         "pods": [
-            {**_pod(unit, unit.pod), **memory[unit.pod.pod.key]} for unit in found.units if unit.pod
+            {
+                "namespace": unit.pod.pod.namespace,
+                "name": unit.pod.pod.name,
+                "qos": unit.pod.qos.value,
+                "requested_cpu_milli": unit.pod.requests.get(CPU),
+                "limit_cpu_milli": unit.group.quota_milli,
+                "cpu_milli": unit.cpu_milli,
+                **memory[unit.pod.pod.key],
+            }
+            for unit in found.units
+            if unit.pod
         ],
     }
 
@@ -430,17 +445,6 @@ def _unit(unit: SimulatedUnit) -> Document:
         "quota_cpu_milli": unit.group.quota_milli,
         "threads": None if unit.group.children else unit.group.threads,
         "allowed_cpus": None if cpus is None else sorted(cpus),
-        "cpu_milli": unit.cpu_milli,
-    }
-
-
-def _pod(unit: SimulatedUnit, pod: PodDecision) -> Document:
-    return {
-        "namespace": pod.pod.namespace,
-        "name": pod.pod.name,
-        "qos": pod.qos.value,
-        "requested_cpu_milli": pod.requests.get(CPU),
-        "limit_cpu_milli": unit.group.quota_milli,
         "cpu_milli": unit.cpu_milli,
     }
 
@@ -495,18 +499,6 @@ def _summary(found: MemorySharing, display: Display) -> Iterator[str]:
 
 def _amount(number: int, display: Display) -> str:
     return format_bytes(number) if display.is_exact else human_bytes(number)
-
-
-def pod_memory_document(each: PodMemory) -> Document:
-    """Return what a pod's document has in addition."""
-    return {
-        "requested_memory_bytes": memory_bytes(each.pod.requests),
-        "limit_memory_bytes": each.limit_bytes if each.is_limited else None,
-        "protected_memory_bytes": each.protected_bytes,
-        "reclaimable_memory_bytes": each.reclaimable_bytes,
-        "oom_score": each.oom_score,
-        "eviction_rank": each.eviction_rank,
-    }
 
 
 _LABEL_SIZE, _CHART_SIZE, _NUMBER_SIZE, _ROW_SIZE, _BAR_SIZE, _MARGIN = 360, 400, 70, 24, 14, 20

@@ -232,7 +232,6 @@ class LivePage:
 _FORGET_SEC = 10.0
 """The maximal age of limits and problems; units are listed each time."""
 
-
 ObservedUsage = tuple[NodeUsage, NodeSummary]
 """The usage between two measurements, with a summary of the node."""
 

@@ -12,7 +12,7 @@ from podslice.cli import coroutines
 from podslice.cli.arguments import DONE, TextOrJson
 from podslice.cli.output import ReportFormat, write, write_json
 from podslice.cli.verb_table import BELOW_NODE, VERB_GROUPS
-from podslice.cli.views.documents import Document, document
+from podslice.cli.views.documents import document
 from podslice.errors import SystemdError
 from podslice.systemd import bus
 from podslice.systemd.find_manager import find_manager
@@ -30,22 +30,17 @@ def version(output: TextOrJson = ReportFormat.TEXT) -> int:
     if output is ReportFormat.TEXT:
         write([f"podslice {__version__}"])
     else:
-        write_json(_document(coroutines.run(_systemd_version())))
+        host, below = os.uname(), (f"node {each}" for each in BELOW_NODE)
+        made = document(
+            podslice=__version__,
+            systemd=coroutines.run(_systemd_version()),
+            python=".".join(map(str, sys.version_info[:3])),
+            kernel=host.release,
+            machine=host.machine,
+            verbs=sorted((*chain.from_iterable(VERB_GROUPS.values()), *below)),
+        )
+        write_json(made)
     return DONE
-
-
-def _document(systemd_version: int | None) -> Document:
-    host = os.uname()
-    return document(
-        podslice=__version__,
-        systemd=systemd_version,
-        python=".".join(map(str, sys.version_info[:3])),
-        kernel=host.release,
-        machine=host.machine,
-        verbs=sorted(
-            (*chain.from_iterable(VERB_GROUPS.values()), *(f"node {each}" for each in BELOW_NODE))
-        ),
-    )
 
 
 async def _systemd_version() -> int | None:

@@ -195,12 +195,7 @@ def _lines(
 
 
 def fold(
-    text: str,
-    display: Display,
-    *,
-    indent: str = "",
-    hanging: str = "",
-    role: Role | None = None,
+    text: str, display: Display, *, indent: str = "", hanging: str = "", role: Role | None = None
 ) -> Iterator[str]:
     """Yield a sentence as lines in the color of its role, broken between words where it does not fit.
 

@@ -208,26 +208,20 @@ def _resources(
             yield f"{indent}{part}:", comments[part]
         for name in (each for each in (CPU, MEMORY) if each in amounts):
             amount = amounts[name]
-            why = _explain(part, name, amount)
+            meaning = _MEANING[part, name]
+            why = f"{meaning}; {amount.source}" if amount.source else meaning
             if part == "requests" and name == CPU and CPU_WEIGHT in level.annotations:
                 why = f"counted when pods are admitted; {amount.source}"
-            yield f"{indent}  {name}: {_amount(amount.text)}", why
+            is_plain = _PLAIN_AMOUNT.fullmatch(amount.text)
+            yield f"{indent}  {name}: {amount.text if is_plain else json.dumps(amount.text)}", why
         for name in missing:
             why = _explain_missing(part, name, level, not_set)
             at = f"{indent}  " if amounts else indent
             yield at, f"no {name} {part.removesuffix('s')}: {why}"
 
 
-def _explain(part: str, name: str, amount: proposal.StatedAmount) -> str:
-    meaning = _MEANING[part, name]
-    return f"{meaning}; {amount.source}" if amount.source else meaning
-
-
 def _explain_missing(
-    part: str,
-    name: str,
-    level: NewPod | NewContainer,
-    not_set: Mapping[tuple[str, str], str],
+    part: str, name: str, level: NewPod | NewContainer, not_set: Mapping[tuple[str, str], str]
 ) -> str:
     if isinstance(level, NewPod) and _is_sum_of_containers(part, name, level):
         return f"the sum of its containers' {part} applies"
@@ -255,10 +249,6 @@ def _containers(pod: NewPod) -> Iterator[Row]:
             yield from _resources(container, "      ", _NOT_SET_IN_POD)
         for remark in container.remarks:
             yield "    ", remark
-
-
-def _amount(text: str) -> str:
-    return text if _PLAIN_AMOUNT.fullmatch(text) else json.dumps(text)
 
 
 def _name(text: str) -> str:

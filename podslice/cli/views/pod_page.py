@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import NamedTuple
 
-from podslice.cli.views import layout, pod_documents, status_view
+from podslice.cli.views import layout, status_view, tables
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten
 from podslice.cli.views.status_view import OTHER, UnitRow, state
@@ -17,7 +17,7 @@ from podslice.cli.views.usage_table import UsageRow
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample, Waited
 from podslice.model.desired import PodDecision
-from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, PROPERTIES, TASKS_MAX, format_value
+from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, TASKS_MAX
 from podslice.model.resources import cpu_milli, format_amounts, memory_bytes
 from podslice.model.unit import INFINITY, UnitKind, UnitName
 from podslice.policy.recommendation import UsedAmounts
@@ -87,7 +87,7 @@ class PodDetail(NamedTuple):
 
 def pod_document(detail: PodDetail) -> Document:
     """Return the JSON document of a pod; the properties are those of its units in the status."""
-    decision, stats = detail.decision, detail.stats
+    decision, stats, recorded = detail.decision, detail.stats, detail.recorded
     pod = decision.pod
     return {
         "namespace": pod.namespace,
@@ -101,10 +101,11 @@ def pod_document(detail: PodDetail) -> Document:
         "slice": decision.slice,
         "started_usec": (stats.started_usec or None) if stats else None,
         "grace_period_sec": pod.grace_period_sec,
-        "requests": pod_documents.amounts(decision.requests),
-        "limits": pod_documents.amounts(decision.limits),
+        "requests": tables.amounts_document(decision.requests),
+        "limits": tables.amounts_document(decision.limits),
         "usage": _usage_document(detail),
-        "usage_p90": _recorded_document(detail),
+        "usage_p90": recorded
+        and {"cpu_milli": recorded.cpu_milli, "memory_working_set_bytes": recorded.memory_bytes},
         "containers": [
             _container_document(detail, row)
             for row in detail.units
@@ -140,13 +141,6 @@ def _usage_document(detail: PodDetail) -> Document:
         "tasks_limit": detail.limit(TASKS_MAX),
     }
     return {**limits, **({} if detail.usage is None else _row_document(detail.usage))}
-
-
-def _recorded_document(detail: PodDetail) -> Document | None:
-    found = detail.recorded
-    if found is None:
-        return None
-    return {"cpu_milli": found.cpu_milli, "memory_working_set_bytes": found.memory_bytes}
 
 
 def _row_document(row: UsageRow) -> Document:
@@ -211,14 +205,9 @@ def _container_document(detail: PodDetail, row: UnitRow) -> Document:
     }
 
 
-_SHOWN = 10
-"""The number of processes of a container that are listed."""
 _BAR, _BAR_MIN, _TEXT = 20, 5, 45
 _INDENT = "  "
-_PAIR = (
-    Column(title=""),
-    Column(title="", min_width=20, shorten=Shorten.FOLD),
-)
+_PAIR = (Column(title=""), Column(title="", min_width=20, shorten=Shorten.FOLD))
 _BARS = (
     Column(title=""),
     Column(title="", drop=1),
@@ -416,7 +405,8 @@ def _details(detail: PodDetail, row: UnitRow, display: Display) -> Iterator[tupl
     if unit.state not in (NOT_STARTED, EXITED) or display.wide:
         yield "unit", unit.name
     if row.processes:
-        yield "processes", _listed(row, display)
+        most = None if display.wide else status_view.SHOWN
+        yield "processes", ", ".join(status_view.list_processes(row.processes, most))
     if unit.last_exit is not None:
         text = status_view.exit_sentence(unit.last_exit, unit.restarts)
         yield "last exit", warned(text, when=unit.last_exit.is_oom or unit.last_exit.is_oomd)
@@ -434,25 +424,12 @@ def _io(sample: Sample) -> str:
     return f"{human_bytes(read)} read, {human_bytes(written)} written"
 
 
-def _listed(row: UnitRow, display: Display) -> str:
-    shown = row.processes if display.wide else row.processes[:_SHOWN]
-    more = len(row.processes) - len(shown)
-    names = [f"{each.pid} {each.name}" for each in shown]
-    return ", ".join([*names, f"… and {more} more"] if more else names)
-
-
 def _properties(detail: PodDetail, display: Display) -> Iterator[str]:
     """Yield a table of the desired values, systemd's and the kernel's."""
     rows: list[Sequence[Cell]] = []
     for unit in (row.unit for row in detail.units):
         name = "pod" if unit.kind is UnitKind.SLICE else unit.label
-        for each in unit.properties if unit.state not in (NOT_STARTED, EXITED) else ():
-            systemd: Cell = format_value(each.name, each.systemd)
-            if each.differs:
-                systemd = Styled(f"{systemd}!", Role.WARNING)
-            desired = format_value(each.name, each.desired)
-            key = PROPERTIES[each.name].key
-            rows.append((name, key, desired, systemd, each.kernel or "-"))
+        rows += status_view.property_cells(name, unit, mark="!")
     if rows:
         yield from layout.table(_PROPERTIES, rows, display, indent=_INDENT)
 

@@ -20,7 +20,7 @@ from podslice.model.codec import BYTES
 from podslice.model.container_exit import SIGNAL, SUCCESS, UNKNOWN, ContainerExit
 from podslice.model.kubelet import Foreign
 from podslice.model.naming import natural_key
-from podslice.model.node_state import AgentState, PendingPod
+from podslice.model.node_state import PendingPod
 from podslice.model.properties import (
     CPU_QUOTA,
     CPU_WEIGHT,
@@ -43,7 +43,6 @@ from podslice.usage.unit_status import (
     HOLDS_PROCESSES,
     MISSING,
     NOT_STARTED,
-    PropertyStatus,
     UnitStatus,
 )
 
@@ -55,6 +54,7 @@ def status_document(
     facts: Mapping[str, PodFacts],
 ) -> Document:
     """Return units with their values, usage and processes, differences and strays."""
+    agent = state.agent
     return {
         "in_sync": not state.plan and not state.broken_records,
         "units": [_unit_document(unit, placement, facts) for unit in units],
@@ -85,17 +85,10 @@ def status_document(
         ],
         "orphans": list(state.orphans),
         "evicted": [asdict(mark) for mark in state.evicted],
-        **_agent_document(state.agent),
+        "agent_pid": agent and agent.pid,
+        "conditions": [each.value for each in agent.conditions] if agent else [],
+        "terminating": list(map(printable, agent.terminating)) if agent else [],
         "steps": [step_document(taken) for taken in state.plan.steps],
-    }
-
-
-def _agent_document(agent: AgentState | None) -> Document:
-    """Return the state of the agent; the same keys without an agent."""
-    return {
-        "agent_pid": None if agent is None else agent.pid,
-        "conditions": [] if agent is None else [each.value for each in agent.conditions],
-        "terminating": [] if agent is None else list(map(printable, agent.terminating)),
     }
 
 
@@ -306,9 +299,7 @@ class UnitRow(NamedTuple):
 
 
 def rows(
-    units: Sequence[UnitStatus],
-    placement: Placement,
-    usage: Callable[[str], Usage],
+    units: Sequence[UnitStatus], placement: Placement, usage: Callable[[str], Usage]
 ) -> Iterator[UnitRow]:
     """Yield units in tree order; foreign units follow the containers of their pod.
 
@@ -400,7 +391,16 @@ def status(
     Further columns of the wide form have the `facts` about pods, by key, and names of units.
     """
     wide = display.wide
-    made = (_status_cells(row.unit, wide=wide) for row in shown)
+    made = [
+        [
+            "  " * row.unit.depth + row.unit.label,
+            row.unit.qos or "-",
+            _state_cell(row.unit),
+            *(_systemd(row.unit, name, wide=wide) for name in _SHOWN_PROPERTIES),
+            *usage(row.unit.usage, wide=wide),
+        ]
+        for row in shown
+    ]
     if not wide:
         yield from table(_STATUS, made, display)
     else:
@@ -412,12 +412,6 @@ def status(
         yield from table((*_STATUS[:3], *_FACTS, *_STATUS[3:], _UNIT), joined, display)
         yield from _kernel([row.unit for row in shown], display)
         yield from _processes(shown, display)
-
-
-def _status_cells(unit: UnitStatus, *, wide: bool) -> list[Cell]:
-    label = "  " * unit.depth + unit.label
-    cells = [_systemd(unit, name, wide=wide) for name in _SHOWN_PROPERTIES]
-    return [label, unit.qos or "-", _state_cell(unit), *cells, *usage(unit.usage, wide=wide)]
 
 
 def _fact_cells(unit: UnitStatus, facts: Mapping[str, PodFacts], now_usec: int) -> list[Cell]:
@@ -467,7 +461,7 @@ def tree(shown: Sequence[UnitRow], display: Display) -> Iterator[str]:
         used = usage(unit.usage, wide=display.wide)[0]
         name = f"{label} {unit.qos}".rstrip()
         lines.append((unit.depth, [name, used, _properties(unit)]))
-        lines += [(unit.depth + 1, [text, "", ""]) for text in _listed(row.processes)]
+        lines += [(unit.depth + 1, [text, "", ""]) for text in list_processes(row.processes)]
     depths = [depth for depth, _ in lines]
     joined = (
         [branch + text_of(cells[0]), *cells[1:]]
@@ -481,7 +475,10 @@ def _properties(unit: UnitStatus) -> Cell:
     has = [each for each in unit.properties if each.systemd is not None]
     if not has:
         return _state_cell(unit)
-    text = " ".join(map(_systemd_property, has))
+    text = " ".join(
+        f"{PROPERTIES[each.name].key}={format_value(each.name, each.systemd)}{'!' * each.differs}"
+        for each in has
+    )
     return Styled(text, Role.WARNING) if any(each.differs for each in has) else text
 
 
@@ -521,7 +518,7 @@ def summary(shown: Sequence[UnitRow], problems: int) -> str:
 def describe_stray(stray: Stray) -> str:
     """Describe processes that belong to a pod and run outside of it."""
     container = f"container {stray.container}: " if stray.container else ""
-    inside = ", ".join(_listed(stray.processes)) or "no process"
+    inside = ", ".join(list_processes(stray.processes)) or "no process"
     where = _short(stray.control_group.removesuffix(f"/{stray.what}")) or "/"
     if not stray.pod:
         return f"({inside}) runs in {where}, and belongs to no applied pod"
@@ -567,12 +564,13 @@ def located(found: Iterable[Located], display: Display) -> Iterator[str]:
             yield from fold(f"{each.pid} {each.name} is not in a pod{hint}", display, hanging="  ")
 
 
-def _listed(processes: Sequence[Running]) -> Iterator[str]:
+def list_processes(processes: Sequence[Running], most: int | None = SHOWN) -> Iterator[str]:
     """Yield the first processes as `812 nginx`, and the number of the others."""
-    for each in processes[:SHOWN]:
+    shown = processes[:most]
+    for each in shown:
         yield f"{each.pid} {each.name}"
-    if len(processes) > SHOWN:
-        yield f"… and {len(processes) - SHOWN} more"
+    if len(processes) > len(shown):
+        yield f"… and {len(processes) - len(shown)} more"
 
 
 def _systemd(unit: UnitStatus, name: str, *, wide: bool) -> Cell:
@@ -591,11 +589,6 @@ def _readable(name: str, value: Value, *, wide: bool) -> str:
     return human_bytes(value) if is_size else format_value(name, value)
 
 
-def _systemd_property(each: PropertyStatus) -> str:
-    text = f"{PROPERTIES[each.name].key}={format_value(each.name, each.systemd)}"
-    return f"{text}!" if each.differs else text
-
-
 _KERNEL = tuple(
     Column(title=title) for title in ("NAME", "PROPERTY", "DESIRED", "SYSTEMD", "KERNEL")
 )
@@ -604,19 +597,25 @@ _KERNEL = tuple(
 def _kernel(units: Sequence[UnitStatus], display: Display) -> Iterator[str]:
     """Yield a table of desired values, systemd's and the kernel's."""
     yield ""
-    made: list[Sequence[Cell]] = []
-    for unit in units:
-        for each in unit.properties if unit.state not in (NOT_STARTED, EXITED) else ():
-            desired, systemd = (format_value(each.name, v) for v in (each.desired, each.systemd))
-            key = PROPERTIES[each.name].key
-            found: Cell = Styled(systemd, Role.WARNING) if each.differs else systemd
-            made.append([_name(unit), key, desired, found, each.kernel or "-"])
+    made = (cells for unit in units for cells in property_cells(_name(unit), unit))
     yield from table(_KERNEL, made, display)
+
+
+def property_cells(name: str, unit: UnitStatus, *, mark: str = "") -> Iterator[Sequence[Cell]]:
+    """Yield the properties of a unit that was started; a value that differs has the mark."""
+    for each in unit.properties if unit.state not in (NOT_STARTED, EXITED) else ():
+        desired, systemd = (format_value(each.name, v) for v in (each.desired, each.systemd))
+        found: Cell = Styled(f"{systemd}{mark}", Role.WARNING) if each.differs else systemd
+        yield name, PROPERTIES[each.name].key, desired, found, each.kernel or "-"
 
 
 def _processes(shown: Iterable[UnitRow], display: Display) -> Iterator[str]:
     """Yield a table of units and their processes."""
-    made = [[_name(row.unit), ", ".join(_listed(row.processes))] for row in shown if row.processes]
+    made = [
+        [_name(row.unit), ", ".join(list_processes(row.processes))]
+        for row in shown
+        if row.processes
+    ]
     if made:
         yield ""
         yield from table((Column(title="NAME"), Column(title="PROCESSES")), made, display)

@@ -1,9 +1,10 @@
-"""Values as lines and tables. Pure: values in, lines out."""
+"""Pods, desired units and the node as lines, tables and JSON. Pure: values in, lines or JSON out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from podslice.cli.views.documents import Document, number, problem
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
@@ -11,9 +12,22 @@ from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Allocation
 from podslice.model.pod import ContainerKind, Pod
 from podslice.model.properties import PROPERTIES, format_value
-from podslice.model.quantity import format_bytes
-from podslice.model.resources import Amounts, format_amount, format_amounts, is_bytes
+from podslice.model.quantity import format_bytes, parse_quantity
+from podslice.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    HUGEPAGES_PREFIX,
+    MEMORY,
+    PIDS,
+    Amounts,
+    format_amount,
+    format_amounts,
+    is_bytes,
+    is_hugepages,
+    whole,
+)
 from podslice.model.unit import PropertyValue, UnitKind
+from podslice.policy.allocatable import unrequested
 from podslice.policy.compare import Difference
 
 Cells = Sequence[str]
@@ -28,8 +42,8 @@ def columns(rows: Iterable[Cells], *, indent: str = "") -> Iterator[str]:
 
 def separated(blocks: Iterable[Iterable[str]], separator: str = "") -> Iterator[str]:
     """Yield blocks of lines with a line between them."""
-    for number, block in enumerate(blocks):
-        if number:
+    for index, block in enumerate(blocks):
+        if index:
             yield separator
         yield from block
 
@@ -166,3 +180,141 @@ def human_bytes(number: int) -> str:
     return (
         f"{size:.0f} {suffix}" if size >= 99.95 else f"{size:.1f}".removesuffix(".0") + f" {suffix}"
     )
+
+
+_KEYS = {MEMORY: "memory_bytes", EPHEMERAL_STORAGE: "ephemeral_storage_bytes", PIDS: "pids"}
+
+
+def amounts_document(stated: Amounts) -> Document:
+    """Return amounts by resource, without those that are not stated."""
+    result: Document = {}
+    if CPU in stated:
+        result["cpu_milli"] = stated[CPU]
+    result |= {key: whole(stated, name) for name, key in _KEYS.items() if name in stated}
+    pages = {
+        str(parse_quantity(name.removeprefix(HUGEPAGES_PREFIX)).milli // 1000): whole(stated, name)
+        for name in sorted(stated)
+        if is_hugepages(name)
+    }
+    return {**result, "hugepages_bytes": pages} if pages else result
+
+
+def _properties_document(properties: Iterable[PropertyValue]) -> list[Document]:
+    return [{"name": s.name, "value": number(s.value), "why": s.why} for s in properties]
+
+
+def _hugetlb_document(hugepages: Mapping[int, int]) -> Document:
+    """Return huge page limits by page size in bytes, if any."""
+    sizes = {str(size): limit for size, limit in hugepages.items()}
+    return {"hugetlb_bytes": sizes} if sizes else {}
+
+
+def differences_document(decision: PodDecision, found: Iterable[Difference]) -> Document:
+    """Return the differences of the rule sets for a pod."""
+    return {
+        "namespace": decision.pod.namespace,
+        "name": decision.pod.name,
+        "differences": [
+            {"what": each.what, "proposal": each.proposal, "kubernetes": each.kubernetes}
+            for each in found
+        ],
+    }
+
+
+def division_document(allocation: Allocation) -> Document:
+    """Return the node's capacity, reservations and allocatable."""
+    return {
+        "capacity": amounts_document(allocation.capacity),
+        "reserved": {
+            "kube": amounts_document(allocation.kube_reserved),
+            "system": amounts_document(allocation.system_reserved),
+            "eviction": amounts_document(allocation.eviction),
+            "hugepages": amounts_document(allocation.hugepages),
+        },
+        "allocatable": amounts_document(allocation.allocatable),
+    }
+
+
+def node_document(allocation: Allocation, requested: Amounts) -> Document:
+    """Return the node's capacity, reservations, allocatable and requests."""
+    free = unrequested(allocation, requested)
+    return {
+        **division_document(allocation),
+        "requested": amounts_document(requested),
+        "free": amounts_document({name: max(milli, 0) for name, milli in free.items()}),
+        "memory_hugetlb_accounting": allocation.counts_hugepages,
+    }
+
+
+def node_status(allocation: Allocation) -> Document:
+    """Return capacity and allocatable as a Kubernetes Node object."""
+
+    def quantities(stated: Amounts) -> dict[str, str]:
+        return {name: format_amount(name, stated[name]) for name in sorted(stated) if name != PIDS}
+
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "status": {
+            "capacity": quantities(allocation.capacity),
+            "allocatable": quantities(allocation.allocatable),
+        },
+    }
+
+
+def pod_document(decision: PodDecision) -> Document:
+    """Return the decision about a pod, with the properties during its init phase if they differ."""
+    in_init = decision.init_properties
+    return {
+        "namespace": decision.pod.namespace,
+        "name": decision.pod.name,
+        "uid": decision.pod.uid,
+        "qos_class": decision.qos.value,
+        "requests": amounts_document(decision.requests),
+        "limits": amounts_document(decision.limits),
+        "grace_period_sec": decision.pod.grace_period_sec,
+        "slice": decision.slice,
+        "control_group": decision.control_group,
+        "properties": _properties_document(decision.properties),
+        **({} if in_init is None else {"init_properties": _properties_document(in_init)}),
+        **_hugetlb_document(decision.hugepages),
+        "containers": [
+            {
+                "name": container.name,
+                "kind": container.kind.value,
+                "scope": container.scope,
+                "oom_score_adj": container.oom_score_adj,
+                "properties": _properties_document(container.properties),
+                **_hugetlb_document(container.hugepages),
+            }
+            for container in decision.scopes
+        ],
+        "volumes": [
+            {
+                "name": volume.name,
+                "unit": volume.unit,
+                "path": volume.path,
+                "size_bytes": volume.size_bytes,
+                "why": volume.why,
+            }
+            for volume in decision.volumes
+        ],
+        "notes": list(decision.notes),
+        "problems": [problem(found) for found in decision.problems],
+    }
+
+
+def unit_documents(desired: Desired) -> list[Document]:
+    """Return the desired units with their values."""
+    return [
+        {
+            "name": unit.name,
+            "kind": unit.kind.value,
+            "parent": unit.parent,
+            "control_group": unit.control_group,
+            "properties": {name: number(value) for name, value in unit.values.items()},
+            **({"structure": dict(unit.structure)} if unit.structure else {}),
+            **_hugetlb_document(unit.hugepages),
+        }
+        for unit in desired.lasting
+    ]

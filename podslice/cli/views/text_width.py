@@ -10,6 +10,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from os.path import commonprefix
 
 ELLIPSIS = "…"
 _INDENTS = " │├└─"
@@ -153,7 +154,7 @@ def _separate(shown: dict[str, str], width: int) -> None:
     for text, short in shown.items():
         equal[short].append(text)
     for texts in equal.values():
-        begin = _common(texts) if len(texts) > 1 else 0
+        begin = len(commonprefix(texts)) if len(texts) > 1 else 0  # noqa: RUF071 - of characters
         shown.update((text, _around(text, begin, width)) for text in texts if len(texts) > 1)
     counts = Counter(shown.values())
     taken = set(counts)
@@ -161,13 +162,6 @@ def _separate(shown: dict[str, str], width: int) -> None:
         if counts[short] > 1:
             shown[text] = _numbered(short, width, taken)
             taken.add(shown[text])
-
-
-def _common(texts: list[str]) -> int:
-    """Return the length of the beginning that all have in common."""
-    shortest, longest = min(texts), max(texts)
-    pairs = zip(shortest, longest, strict=False)
-    return next((i for i, (one, other) in enumerate(pairs) if one != other), len(shortest))
 
 
 def _around(text: str, begin: int, width: int) -> str:

@@ -351,19 +351,15 @@ _SHORT_BAR, _LONG_BAR = 5, 10
 def head(usage: NodeUsage, summary: NodeSummary, display: Display) -> Iterator[str]:
     """Yield the node's usage, conditions and problems in a few lines, on a terminal with bars."""
     if display.width is None:
-        yield from _sentences(usage, summary)
+        stats = usage.stats
+        memory = _of(stats.memory_available_bytes, stats.memory_capacity_bytes)
+        storage = _of(stats.fs_available_bytes, stats.fs_capacity_bytes)
+        yield f"cpu {_cpu(usage, summary)} used, memory {memory} available"
+        yield f"storage {storage} free, processes {stats.pids} of {stats.pids_max}"
     else:
         yield from _gauges(usage, summary, display, display.width)
     for text, role in _notices(summary):
         yield from fold(text, display, hanging="  ", role=role)
-
-
-def _sentences(usage: NodeUsage, summary: NodeSummary) -> Iterator[str]:
-    stats = usage.stats
-    memory = _of(stats.memory_available_bytes, stats.memory_capacity_bytes)
-    storage = _of(stats.fs_available_bytes, stats.fs_capacity_bytes)
-    yield f"cpu {_cpu(usage, summary)} used, memory {memory} available"
-    yield f"storage {storage} free, processes {stats.pids} of {stats.pids_max}"
 
 
 def _cpu(usage: NodeUsage, summary: NodeSummary) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from podslice import __version__
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.views import documents, pod_documents, status_view, tables
+from podslice.cli.views import documents, status_view, tables
 from podslice.cli.views.problem_lines import count_problems, problem_line
 from podslice.errors import Problem, Severity
 from podslice.kernel.cgroup import Usage
@@ -69,7 +69,7 @@ def test_numbers_in_documents(value, shown):
 
 
 def test_amounts_in_documents():
-    assert pod_documents.amounts(
+    assert tables.amounts_document(
         amounts("cpu=500m,memory=1Ki,ephemeral-storage=1k,pid=7,hugepages-2Mi=4Mi,x.io/gpu=1")
     ) == {
         "cpu_milli": 500,
@@ -81,8 +81,8 @@ def test_amounts_in_documents():
 
 
 def test_amounts_that_are_not_stated_are_absent():
-    assert pod_documents.amounts({}) == {}
-    assert pod_documents.amounts({"cpu": 0}) == {"cpu_milli": 0}
+    assert tables.amounts_document({}) == {}
+    assert tables.amounts_document({"cpu": 0}) == {"cpu_milli": 0}
 
 
 def test_yaml_keeps_the_order_and_the_letters(capsys):

@@ -12,7 +12,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.cli.views import changes, pod_documents
+from podslice.cli.views import changes, tables
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import Caps, Observed
 from podslice.plan.make import make_plan
@@ -36,9 +36,9 @@ NOTHING = Observed(caps=Caps(systemd_version=257))
 def all_bytes(desired, observed):
     """Everything that is printed of a decision and of its plan."""
     document = {
-        "pods": [pod_documents.pod(each) for each in desired.pods],
-        "node": pod_documents.node(desired.allocation, desired.requested),
-        "units": pod_documents.units(desired),
+        "pods": [tables.pod_document(each) for each in desired.pods],
+        "node": tables.node_document(desired.allocation, desired.requested),
+        "units": tables.unit_documents(desired),
         "plan": changes.plan_document(make_plan(desired, observed)),
     }
     return json.dumps(document).encode()

@@ -13,7 +13,6 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 from podslice.errors import HostError, InputError, Problem, printable
@@ -56,8 +55,12 @@ class FileTree:
         if self.link_target(name):
             return ""
         with suppress(*_ABSENT), self._errors(name), self._directory(name) as (directory, base):
-            locate = partial(_locate, directory)
-            data = read_regular(base, limit_bytes=_BYTES_MAX, locate=locate)
+            flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+            data = read_regular(
+                base,
+                limit_bytes=_BYTES_MAX,
+                locate=lambda each: os.open(each, flags, dir_fd=directory),
+            )
             return data.decode(errors="replace")
         return None
 
@@ -218,7 +221,3 @@ def _open(directory: int, name: str, *, create: bool) -> int:
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=directory)
     return os.open(name, flags, dir_fd=directory)
-
-
-def _locate(directory: int, name: str | os.PathLike[str]) -> int:
-    return os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -109,9 +109,14 @@ def check_options(
         InputError: the options contradict each other; it has every problem.
     """
     follows = config.pods_from is PodsFrom.KUBELET
-    if follows:
-        found = list(_lacking(source, manager))
-    else:
+    found = []
+    if follows and source.url is None:
+        hint = "add --kubelet https://127.0.0.1:10250 to the command line of the agent"
+        found.append(Problem(where=_KEY, message="the kubelet is not stated", hint=hint))
+    if follows and manager.is_user:
+        message = "a user's service manager has no kubelet"
+        found.append(Problem(where="--user", message=message, hint="leave it out"))
+    if not follows:
         stated = {
             "--kubelet": source.url is not None,
             "--kubeconfig": source.kubeconfig is not None,
@@ -127,15 +132,6 @@ def check_options(
     if found:
         raise InputError(found)
     return follows
-
-
-def _lacking(source: KubeletSource, manager: Manager) -> Iterator[Problem]:
-    if source.url is None:
-        hint = "add --kubelet https://127.0.0.1:10250 to the command line of the agent"
-        yield Problem(where=_KEY, message="the kubelet is not stated", hint=hint)
-    if manager.is_user:
-        message = "a user's service manager has no kubelet"
-        yield Problem(where="--user", message=message, hint="leave it out")
 
 
 CONFIG_FILE = Path("/var/lib/kubelet/config.yaml")

@@ -28,6 +28,11 @@ class OutputFormat(StrEnum):
     YAML = "yaml"
     NAME = "name"
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether the output is for people."""
+        return self in (OutputFormat.TABLE, OutputFormat.WIDE)
+
 
 class ReportFormat(StrEnum):
     """Values of `-o` of verbs without tables."""

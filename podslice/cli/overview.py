@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from podslice.cli.arguments import PodFilter
-from podslice.cli.host import configuration_document, tolerate
+from podslice.cli.host import configuration_document
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.recorded_usage import RecordedUsage
@@ -92,16 +92,6 @@ class Overview:
         """Return the pods that are applied or wanted."""
         pending = (each.pod for each in self.wanted.pending)
         return frozenset(pod.key for pod in self.state.current).union(pending)
-
-
-def tolerate_for(planning: Planning, output: OutputFormat) -> Planning:
-    """Return the options with another configuration if the configuration files are invalid.
-
-    Raises:
-        InputError: as `host.tolerate`.
-    """
-    is_listed = output in (OutputFormat.TABLE, OutputFormat.WIDE)
-    return tolerate(planning, is_listed=is_listed)
 
 
 async def observe(world: LiveWorld) -> Overview:

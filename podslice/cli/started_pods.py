@@ -1,4 +1,4 @@
-"""Pods that run from quadlets: `apply --start`, and the removal of those that are not wanted."""
+"""Pods that run from quadlets: `apply --start`, the removal of unwanted ones, and the whole report."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ from itertools import chain
 from typing import NamedTuple
 
 from podslice.cli import interrupts
+from podslice.cli.adopted_services import PodServices, service_lines, services_document
+from podslice.cli.host import configuration_document
 from podslice.cli.manifests import choose_candidates, load_all, require_pods
 from podslice.cli.options import Planning
-from podslice.cli.output import note
+from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.quadlets import further_problems, host_options, load_with_workloads, make_quadlets
-from podslice.cli.views.changes import quadlet_plan_lines, quadlet_step_document
+from podslice.cli.views import changes, documents
+from podslice.cli.views.changes import (
+    quadlet_plan_lines,
+    quadlet_result_lines,
+    quadlet_step_document,
+    quadlets_document,
+    step_lines,
+)
 from podslice.cli.views.documents import Document
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import may_have_quadlets, sources_or_default
 from podslice.errors import Problem, invalid
+from podslice.model.config import Origin
 from podslice.model.desired import Desired, PodDecision
 from podslice.plan import StopUnit
 from podslice.policy.cpu_manager import with_lasting_cpus
@@ -25,7 +35,7 @@ from podslice.processes.quadlet_services import QuadletResult, QuadletServices
 from podslice.quadlet.result import Quadlets
 from podslice.quadlet.transition import QuadletStep
 from podslice.reconcile.assessment import Assessment
-from podslice.reconcile.report import Outcome, Report
+from podslice.reconcile.report import Outcome, Report, summarize
 from podslice.reconcile.world import LiveWorld, World
 
 
@@ -231,3 +241,46 @@ class StartedPods:
             return None
         present = {each.pod.key for each in state.desired.pods}
         return {each.key for each in state.current if each.key not in present}.union(self._named)
+
+
+def emit_report(
+    report: Report,
+    output: OutputFormat,
+    origin: Origin | None = None,
+    *,
+    started: StartedPods | None = None,
+    services: PodServices | None = None,
+    flag: str = "",
+) -> int:
+    """Print a report with the source of its configuration, and return the exit code.
+
+    `flag` is the option of a user's service manager, after a space.
+    """
+    before, after = (started.removals, started.results) if started else ((), ())
+    placed = services.results if services else ()
+    emit(
+        output,
+        document=lambda: documents.document(
+            **(configuration_document(origin) if origin else {}),
+            **{
+                **changes.report_document(report),
+                **quadlets_document((*before, *after)),
+                **services_document(placed),
+            },
+        ),
+        lines=lambda display: (
+            *service_lines(placed, flag, display),
+            *quadlet_result_lines(before, display),
+            *step_lines(report, display),
+            *quadlet_result_lines(after, display),
+            summarize(report, [each.outcome for each in (*before, *after)]),
+        ),
+        names=lambda: [
+            *(each.service.unit for each in placed),
+            *(each.step.name for each in before),
+            *(result.step.name for result in report.results),
+            *(each.step.name for each in after),
+        ],
+    )
+    codes = (each.exit_code for each in (report, started, services) if each)
+    return max(codes, default=0)

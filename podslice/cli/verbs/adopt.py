@@ -16,12 +16,12 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents, status_view
-from podslice.cli.views.tables import columns
+from podslice.cli.views.tables import columns, list_first
 from podslice.cli.wanted import note_limits_at_boot
 from podslice.errors import InputError, Problem, invalid
 from podslice.model.event import Kind
 from podslice.processes import adoption
-from podslice.processes.adoption import Adopted, Adoption
+from podslice.processes.adoption import Adopted
 from podslice.processes.service_adoption import PlacedService, adopt_services, restart_due
 from podslice.reconcile.world import LiveWorld
 
@@ -122,7 +122,8 @@ def _adopt_processes(
             ]
             if moved:
                 moved_pids = " ".join(str(each.pid) for each in moved)
-                text = f"moved {_list(moved)} into {adopted.unit}"
+                names = [f"{each.pid} ({each.name})" for each in moved]
+                text = f"moved {list_first(names, _NAMED_MAX)} into {adopted.unit}"
                 log.report(
                     Kind.PROCESSES_ADOPTED,
                     text,
@@ -140,12 +141,6 @@ def _adopt_processes(
         names=lambda: [adopted.unit],
     )
     return adopted.exit_code
-
-
-def _list(moved: Sequence[Adoption]) -> str:
-    """List processes, the first ones by name."""
-    named = ", ".join(f"{each.pid} ({each.name})" for each in moved[:_NAMED_MAX])
-    return named if len(moved) <= _NAMED_MAX else f"{named} and {len(moved) - _NAMED_MAX} more"
 
 
 def _lines(adopted: Adopted) -> Iterator[str]:

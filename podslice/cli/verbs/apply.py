@@ -12,9 +12,8 @@ from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import StepProgress, both
-from podslice.cli.report_output import emit_report
 from podslice.cli.session import in_world, locked
-from podslice.cli.started_pods import StartedPods, load_pods_to_apply
+from podslice.cli.started_pods import StartedPods, emit_report, load_pods_to_apply
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import note_start_at_boot, sources_or_default
 from podslice.errors import invalid

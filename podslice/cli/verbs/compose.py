@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +19,7 @@ from podslice.cli.manifests import all_problems, decide_all, read_stdin
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, note_problems, write
 from podslice.cli.views.problem_lines import problem_line
+from podslice.cli.views.tables import list_first
 from podslice.compose import resolver
 from podslice.compose.manifest import PodDraft, draft_pod, join_problems
 from podslice.compose.manifest import make_override, unsupported_by
@@ -178,11 +179,6 @@ def _load(
     return replace(project, name=next(filter(None, names), None), problems=problems), tool
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(printable, names[:_NAMES_MAX]))
-    return shown if len(names) <= _NAMES_MAX else f"{shown} and {len(names) - _NAMES_MAX} more"
-
-
 def _own_override(tool: ComposeTool, filename: list[str] | None, output_dir: Path | None) -> str:
     """Return the name of the override file that a tool reads by itself.
 
@@ -288,10 +284,14 @@ def _report(
     containers = "1 container" if count == 1 else f"{count} containers"
     yield f"wrote {manifest}: pod {pod.pod.key}, {pod.qos}, {containers}, {budget}"
     yield f"wrote {override}: {pod.slice} for every service"
+    others, built = (
+        list_first([*map(printable, names)], _NAMES_MAX)
+        for names in (project.others, project.built)
+    )
     if project.others:
         verb = "has" if len(project.others) == 1 else "have"
-        yield f"  {_listed(project.others)} {verb} no containers now (a profile, or scale 0)"
+        yield f"  {others} {verb} no containers now (a profile, or scale 0)"
     if project.built:
-        yield f"  images are built outside the pod: {_listed(project.built)}"
+        yield f"  images are built outside the pod: {built}"
     yield "to start the project in its pod:"
     yield f"  podslice apply{planning.manager.flag} -f {shlex.quote(manifest)}"

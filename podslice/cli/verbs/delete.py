@@ -27,9 +27,8 @@ from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import StepProgress, both
-from podslice.cli.report_output import emit_report
 from podslice.cli.session import in_world, locked
-from podslice.cli.started_pods import StartedPods
+from podslice.cli.started_pods import StartedPods, emit_report
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import pods_of_manifests
 from podslice.errors import HostError, InputError, Problem, invalid, printable

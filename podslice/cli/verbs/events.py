@@ -118,7 +118,7 @@ def _follow(entries: Iterable[Entry], output: OutputFormat) -> int:
     """
     wide = output is OutputFormat.WIDE
     try:
-        if wide or output is OutputFormat.TABLE:
+        if output.has_lines:
             display = display_on(sys.stdout, wide=wide)
             write(table(_columns_to_come(display), (), display))
         sys.stdout.flush()

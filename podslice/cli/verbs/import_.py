@@ -651,7 +651,9 @@ def _kept_annotations(source: ImportSource) -> Iterator[tuple[str, StatedAmount]
     if source.oom_score_adj is not None:
         yield (
             OOM_SCORE_ADJ,
-            _amount(source.oom_score_adj, f"{_SCORES[source.mover]} {source.what}"),
+            StatedAmount(
+                text=str(source.oom_score_adj), source=f"{_SCORES[source.mover]} {source.what}"
+            ),
         )
 
 
@@ -668,21 +670,20 @@ def _annotations_of_pod(group: ImportGroup) -> Iterator[tuple[str, StatedAmount]
         for each in units
     ]
     why = "of its containers together" if len(units) > 1 else "of its container"
-    yield CPU_WEIGHT, _amount(min(sum(weights), MAX_WEIGHT), why)
+    yield CPU_WEIGHT, StatedAmount(text=str(min(sum(weights), MAX_WEIGHT)), source=why)
 
 
 def _default_weight(source: ImportSource) -> Iterator[tuple[str, StatedAmount]]:
     """Yield the weight of a unit that states none."""
     if not _has_weight(source):
-        yield CPU_WEIGHT, _amount(DEFAULT_WEIGHT, f"{source.what} states no CPUWeight")
+        yield (
+            CPU_WEIGHT,
+            StatedAmount(text=str(DEFAULT_WEIGHT), source=f"{source.what} states no CPUWeight"),
+        )
 
 
 def _has_weight(source: ImportSource) -> bool:
     return SettingKind.CPU_WEIGHT in source.settings.taken
-
-
-def _amount(value: int, source: str) -> StatedAmount:
-    return StatedAmount(text=str(value), source=source)
 
 
 def _container_names(sources: Sequence[ImportSource]) -> Iterator[str]:

@@ -136,16 +136,14 @@ def _amounts(cpu: str | None, memory: str | None) -> dict[str, StatedAmount]:
 
 def _validate(pod: new_manifest.NewPod) -> list[Problem]:
     """Return the problems that the manifest would have, with the options in place of its fields."""
-    _, found = decide_draft(pod, Config())
-    return list(dict.fromkeys(replace(each, where=_option_of(each.where)) for each in found))
-
-
-def _option_of(where: str) -> str:
-    """Return the option that sets a field of the manifest."""
-    field = where.removeprefix(": ")
-    return (
-        "--container" if _CONTAINER_FIELD.fullmatch(field) else _OPTION_OF_FIELD.get(field, field)
-    )
+    problems = []
+    for each in decide_draft(pod, Config())[1]:
+        field = each.where.removeprefix(": ")
+        option = _OPTION_OF_FIELD.get(field, field)
+        if _CONTAINER_FIELD.fullmatch(field):
+            option = "--container"
+        problems.append(replace(each, where=option))
+    return list(dict.fromkeys(problems))
 
 
 def _observe(like: str, *, user: bool) -> tuple[PresentUse | None, list[Problem]]:

@@ -14,8 +14,8 @@ from podslice.cli.host import applied_pod, configuration_document, tolerate
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.report_output import emit_report
 from podslice.cli.session import in_world, locked
+from podslice.cli.started_pods import emit_report
 from podslice.cli.views import documents, tables
 from podslice.model.config import Rules
 from podslice.model.event import Kind

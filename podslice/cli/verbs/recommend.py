@@ -116,7 +116,17 @@ def recommend(
         missing = (each.key for each in found if each.decision is None)
         hint = "to show the amounts: omit -o patch"
         problems += [Problem(where=key, message=message, hint=hint) for key in missing]
-    _emit(found, output)
+    if output is RecommendFormat.PATCH:
+        decided = ((each, each.decision) for each in found)
+        made = (manifest_lines(each, decision) for each, decision in decided if decision)
+        write(separated(made, "---"))
+    else:
+        emit(
+            OutputFormat(output.value),
+            document=lambda: documents.document(pods=documents.listed(found, document)),
+            lines=lambda display: lines(found, display) if found else (),
+            names=lambda: [each.key for each in found],
+        )
     if not found and not problems:
         where = "" if namespace is None else f" in the namespace {namespace}"
         note(f"no pods are applied{where}{'' if prometheus is None else '; name the pods to show'}")
@@ -201,23 +211,6 @@ def _read(
             continue
         missing.append(Problem(where=key, message=message, hint=source.hint(key)))
     return histories, missing
-
-
-def _emit(found: Sequence[PodRecommendation], output: RecommendFormat) -> None:
-    if output is RecommendFormat.PATCH:
-        applied = ((each, each.decision) for each in found)
-        write(
-            separated(
-                (manifest_lines(each, decision) for each, decision in applied if decision), "---"
-            )
-        )
-        return
-    emit(
-        OutputFormat(output.value),
-        document=lambda: documents.document(pods=documents.listed(found, document)),
-        lines=lambda display: lines(found, display) if found else (),
-        names=lambda: [each.key for each in found],
-    )
 
 
 _Level = tuple[dict[str, StatedAmount], dict[str, StatedAmount]]

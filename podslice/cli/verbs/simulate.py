@@ -26,7 +26,7 @@ from podslice.cli.views import documents
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
 from podslice.cli.views.style import Cell, Display, Role, Styled, bar
-from podslice.cli.views.tables import human_bytes
+from podslice.cli.views.tables import human_bytes, list_first
 from podslice.errors import HostError, InputError, Problem, invalid
 from podslice.kernel.cgroup import CgroupFs, read_host_slices, usual_slices
 from podslice.kernel.cgroup import CgroupFs
@@ -492,9 +492,7 @@ def _summary(found: MemorySharing, display: Display) -> Iterator[str]:
     text = f"The pods can use {limits} of {available} together"
     yield f"{text}: {over} is overcommitted." if found.overcommitted_bytes else f"{text}."
     if unlimited := [each.pod.pod.key for each in found.pods if not each.is_limited]:
-        rest = len(unlimited) - _NAMED
-        names = ", ".join(unlimited[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-        yield f"Without a memory limit: {names}."
+        yield f"Without a memory limit: {list_first(unlimited, _NAMED)}."
 
 
 def _amount(number: int, display: Display) -> str:

@@ -69,7 +69,7 @@ def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     if pid:
         planning = tolerate(planning)
         return DONE if _show_located(planning, output, pid) else code
-    planning = overview.tolerate_for(planning, output)
+    planning = tolerate(planning, is_listed=output.has_lines)
     found, shown, detail = in_world(planning, partial(_observe, shown, output))
     found = overview.select(found, shown)
     overview.emit_overview(planning, found, output, shown, as_tree=False, detail=detail)

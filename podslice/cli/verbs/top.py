@@ -83,7 +83,7 @@ def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     shown = pod_filter(pod, namespace, only_problems=problems)
     planning = tolerate(planning)
     wide = output is OutputFormat.WIDE
-    if not once and (wide or output is OutputFormat.TABLE) and terminal.is_interactive():
+    if not once and output.has_lines and terminal.is_interactive():
         gc.enable()  # it may run for days
         return in_world(
             planning, lambda world: LivePage(world, shown, sort, interval_sec, wide=wide).run()
@@ -285,8 +285,10 @@ class UsageObserver:
             problems.append("the configuration files are invalid, see: podslice status")
         keys = [pod.decision.pod.key for pod in found.pods]
         recorded = {key: self._recorded.read(key) for key in keys if self._is_shown(key)}
+        units = assessment.observed.units.items()
+        allowed = {name: str(unit.properties.get(ALLOWED_CPUS, "")) for name, unit in units}
         usage = usage_table.measure(
-            found, before, _limits(assessment), recorded, allowed_cpus=_allowed_cpus(assessment)
+            found, before, _limits(assessment), recorded, allowed_cpus=allowed
         )
         pods = tuple(pod for pod in usage.pods if self._is_shown(pod.name))
         return usage._replace(pods=pods), summarize_node(assessment, problems)
@@ -317,12 +319,6 @@ def _limits(assessment: Assessment) -> dict[UnitName, int]:
         for name, value in reported.items()
         if isinstance(value, int) and value < INFINITY
     }
-
-
-def _allowed_cpus(assessment: Assessment) -> dict[UnitName, str]:
-    """Return the CPUs to which systemd limits units."""
-    units = assessment.observed.units.items()
-    return {name: str(unit.properties.get(ALLOWED_CPUS, "")) for name, unit in units}
 
 
 def summarize_node(assessment: Assessment, problems: list[str]) -> NodeSummary:

@@ -6,6 +6,7 @@ from functools import partial
 
 from podslice.cli import overview
 from podslice.cli.arguments import DONE, OnlyNamespace, OnlyProblems, Output, ShownPods, pod_filter
+from podslice.cli.host import tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat
 from podslice.cli.session import in_world
@@ -21,7 +22,7 @@ def tree(
 ) -> int:
     """Run `podslice tree`."""
     shown = pod_filter(pod, namespace, only_problems=problems)
-    planning = overview.tolerate_for(planning, output)
+    planning = tolerate(planning, is_listed=output.has_lines)
     found = overview.select(in_world(planning, partial(overview.observe_for, output)), shown)
     overview.emit_overview(planning, found, output, shown, as_tree=True)
     return DONE

@@ -48,6 +48,12 @@ def separated(blocks: Iterable[Iterable[str]], separator: str = "") -> Iterator[
         yield from block
 
 
+def list_first(names: Sequence[str], most: int) -> str:
+    """Return the first names, and the number of the others: `a, b and 3 more`."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
 def format_property(stated: PropertyValue) -> str:
     """`CPUQuota=11%`, as a unit file has it."""
     return f"{PROPERTIES[stated.name].key}={format_value(stated.name, stated.value)}"

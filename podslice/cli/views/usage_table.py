@@ -12,11 +12,9 @@ from podslice.cli.views import layout
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, fold, text_of
 from podslice.cli.views.style import Cell, Display, Role, Styled, bar, marks_of, use_bar, warned
-from podslice.cli.views.tables import human_bytes
+from podslice.cli.views.tables import human_bytes, list_first
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample
-from podslice.model.naming import natural_key
-from podslice.model.desired import PodDecision
 from podslice.model.naming import natural_key
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import cpu_milli, memory_bytes
@@ -117,8 +115,18 @@ def measure(
 
     def pod(each: PodStats) -> UsageRow:
         made = _sorted((row(c.name, c.unit, c.sample) for c in each.containers), Sort.NAME)
-        more = _fields_of(each.decision, recorded.get(key := each.decision.pod.key))
-        return row(key, each.decision.slice, each.sample, containers=made, **more)
+        decision, used = each.decision, recorded.get(each.decision.pod.key)
+        used_milli, used_bytes = (used.cpu_milli, used.memory_bytes) if used else (None, None)
+        return row(
+            decision.pod.key,
+            decision.slice,
+            each.sample,
+            containers=made,
+            qos=decision.qos.value,
+            cpu_limit_milli=cpu_milli(decision.limits),
+            cpu_marks=marks_of(cpu_milli(decision.requests), used_milli),
+            memory_marks=marks_of(memory_bytes(decision.requests), used_bytes),
+        )
 
     groups = {each.unit: row(each.unit, each.unit, each.sample) for each in now.groups}
     return NodeUsage(
@@ -128,17 +136,6 @@ def measure(
         stats=now,
         interval_usec=elapsed,
     )
-
-
-def _fields_of(decision: PodDecision, used: UsedAmounts | None) -> dict[str, object]:
-    """Return the fields of a pod's row that are not of its use."""
-    used_milli, used_bytes = (used.cpu_milli, used.memory_bytes) if used else (None, None)
-    return {
-        "qos": decision.qos.value,
-        "cpu_limit_milli": cpu_milli(decision.limits),
-        "cpu_marks": marks_of(cpu_milli(decision.requests), used_milli),
-        "memory_marks": marks_of(memory_bytes(decision.requests), used_bytes),
-    }
 
 
 def _samples(stats: NodeStats) -> Iterator[tuple[UnitName, Sample]]:
@@ -406,8 +403,6 @@ def _notices(summary: NodeSummary) -> Iterator[tuple[str, Role]]:
     if summary.conditions:
         yield f"node conditions: {', '.join(summary.conditions)}", Role.WARNING
     if summary.evicted:
-        names = ", ".join(summary.evicted[:_EVICTED_NAMED])
-        if (more := len(summary.evicted) - _EVICTED_NAMED) > 0:
-            names = f"{names} and {more} more"
+        names = list_first(summary.evicted, _EVICTED_NAMED)
         yield f"evicted: {names}; to readmit one: podslice readmit POD", Role.WARNING
     yield from ((text, Role.ERROR) for text in summary.problems)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -52,7 +53,7 @@ def offline_world(planning: Planning) -> World:
         origin=planning.origin,
         store=open_store(planning),
         manager=planning.manager,
-        on_note=_once(note),
+        on_note=cache(note),  # once for each text, as a verb may observe twice
     )
 
 
@@ -69,18 +70,6 @@ def locked(store: Store) -> Iterator[None]:
                 store.lock(lambda: note("waiting for another podslice process to release the lock"))
             )
         yield
-
-
-def _once(report: Callable[[str], None]) -> Callable[[str], None]:
-    """Report each text once; a verb may observe twice."""
-    reported: set[str] = set()
-
-    def report_once(text: str) -> None:
-        if text not in reported:
-            reported.add(text)
-            report(text)
-
-    return report_once
 
 
 def in_world(planning: Planning, work: Callable[[LiveWorld], Awaitable[T]]) -> T:

@@ -133,7 +133,8 @@ def init(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         why_system=providers.explain_system(used_bytes),
         stated=stated,
     )
-    tree = _open_tree(root)
+    tree = FileTree(root)
+    _check_configuration(tree)
     changes = [
         FileChange(tree=tree, name=name, before=tree.read(name), wanted=mark(text))
         for name, text in _files(proposal, tree, keep=keep).items()
@@ -152,7 +153,8 @@ def reset(
     output: TextOrJson = ReportFormat.TEXT,
 ) -> int:
     """Remove the unmodified files that `node init` has written."""
-    tree = _open_tree(root)
+    tree = FileTree(root)
+    _check_configuration(tree)
     names = (CONFIG, _SLICE_FILE, *map(_drop_in, SERVICES))
     found = (
         FileChange(tree=tree, name=each, before=tree.read(each), wanted=None) for each in names
@@ -291,18 +293,6 @@ def _drop_in(service: str) -> str:
     return f"etc/systemd/system/{service}.service.d/50-podslice.conf"
 
 
-def _open_tree(root: Path) -> FileTree:
-    """Return the files below a root.
-
-    Raises:
-        InputError: it is not a directory, or a configuration file below it is a link out of it.
-    """
-    tree = FileTree(root)
-    if not tree.is_host:
-        _check_configuration(tree)
-    return tree
-
-
 def _check_configuration(tree: FileTree) -> None:
     """Check that the configuration below a root, which JSON shows as a whole, is not outside of it.
 
@@ -313,7 +303,8 @@ def _check_configuration(tree: FileTree) -> None:
         InputError: a file of it, or a directory, is a link out of the root.
     """
     problems: list[Problem] = []
-    for directory in (f"{each}/podslice" for each in CONFIG_DIRECTORIES):
+    directories = () if tree.is_host else CONFIG_DIRECTORIES
+    for directory in (f"{each}/podslice" for each in directories):
         main = f"{directory}/{CONFIG_NAME}"
         try:
             files = [main, *(f"{main}.d/{name}" for name in tree.names(f"{main}.d"))]

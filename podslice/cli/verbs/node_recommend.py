@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 from podslice.cli import host
 from podslice.cli.arguments import DONE, FAILED, Output
@@ -18,7 +17,6 @@ from podslice.cli.views.layout import Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
 from podslice.errors import HostError, Problem, invalid
-from podslice.model.config import Config
 from podslice.model.naming import USER_SLICE, kube_reserved_slice, system_reserved_slice
 from podslice.model.quantity import about_bytes, format_milli
 from podslice.model.resources import CPU, MEMORY, Amounts, format_amount, rounded_up
@@ -53,17 +51,21 @@ def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     system = [system_reserved_slice(planning.config.system_reserved_cgroup), USER_SLICE]
     capacity = {**host.load_node(planning.config).capacity, **planning.config.capacity}
     usage = _read(planning, [*kube, *system])
-    found = Reservations(
-        usage=tuple(usage),
-        kube=tuple(each for each in usage if each.unit in kube),
-        system=tuple(each for each in usage if each.unit in system),
-        config=planning.config,
-        providers=by_provider(capacity, _PODS),
+    of_kube = tuple(each for each in usage if each.unit in kube)
+    of_system = tuple(each for each in usage if each.unit in system)
+    config, providers = planning.config, by_provider(capacity, _PODS)
+    rows = (
+        ("kube-reserved", rounded_up(config.kube_reserved), recommend_reservation(of_kube)),
+        (
+            "system-reserved",
+            rounded_up(reserved_for_system(config)),
+            recommend_reservation(of_system),
+        ),
     )
     emit(
         output,
-        document=lambda: documents.document(**document(found)),
-        lines=lambda display: lines(found, display),
+        document=lambda: documents.document(**_parts(usage, rows, providers)),
+        lines=lambda display: _lines(usage, rows, providers, display),
         names=lambda: [each.unit for each in usage],
     )
     return DONE if any(each.samples for each in usage) else FAILED
@@ -104,40 +106,32 @@ _WHY = (
 )
 
 
-class Reservations(NamedTuple):
-    """Everything that is shown."""
-
-    usage: tuple[SliceUsage, ...]
-    kube: tuple[SliceUsage, ...]
-    """The slices of kube-reserved."""
-    system: tuple[SliceUsage, ...]
-    config: Config
-    providers: Mapping[str, Reservation]
-
-    @property
-    def rows(self) -> Iterator[tuple[str, Amounts, Reservation | None]]:
-        """Yield each reservation with its present and its recommended amounts."""
-        config = self.config
-        yield "kube-reserved", rounded_up(config.kube_reserved), recommend_reservation(self.kube)
-        system = recommend_reservation(self.system)
-        yield "system-reserved", rounded_up(reserved_for_system(config)), system
+_Rows = Sequence[tuple[str, Amounts, Reservation | None]]
+"""Each reservation with its present and its recommended amounts."""
 
 
-def lines(found: Reservations, display: Display) -> Iterator[str]:
+def _lines(
+    usage: Sequence[SliceUsage],
+    reservations: _Rows,
+    providers: Mapping[str, Reservation],
+    display: Display,
+) -> Iterator[str]:
     """Yield the table of the slices, that of the reservations, and the formula."""
-    yield from table(_USED, map(_used, found.usage), display)
+    yield from table(_USED, map(_used, usage), display)
     yield ""
     rows = []
-    for name, current, recommended in found.rows:
+    for name, current, recommended in reservations:
         rows.append((f"{name}, now", *_stated(current)))
         rows.append((f"{name}, recommended", *_reservation(recommended)))
-    rows += [(f"kube-reserved, as {name}", *_reservation(r)) for name, r in found.providers.items()]
+    rows += [(f"kube-reserved, as {name}", *_reservation(r)) for name, r in providers.items()]
     yield from table(_RESERVED, rows, display)
     yield ""
     yield from fold(_WHY, display)
 
 
-def document(found: Reservations) -> Document:
+def _parts(
+    usage: Sequence[SliceUsage], reservations: _Rows, providers: Mapping[str, Reservation]
+) -> Document:
     """Return what slices have used, and the reservations."""
     return {
         "slices": [
@@ -150,16 +144,16 @@ def document(found: Reservations) -> Document:
                 "memory_p99_bytes": each.used.memory_bytes,
                 "memory_peak_bytes": each.used.memory_peak_bytes,
             }
-            for each in found.usage
+            for each in usage
         ],
         "reservations": {
             name: {
                 "current": tables.amounts_document(current),
                 "recommended": None if recommended is None else _document(recommended),
             }
-            for name, current, recommended in found.rows
+            for name, current, recommended in reservations
         },
-        "providers": {name: _document(each) for name, each in found.providers.items()},
+        "providers": {name: _document(each) for name, each in providers.items()},
     }
 
 

@@ -232,8 +232,12 @@ class LivePage:
 _FORGET_SEC = 10.0
 """The maximal age of limits and problems; units are listed each time."""
 
-ObservedUsage = tuple[NodeUsage, NodeSummary]
-"""The usage between two measurements, with a summary of the node."""
+
+class ObservedUsage(NamedTuple):
+    """The usage between two measurements, with a summary of the node."""
+
+    usage: NodeUsage
+    summary: NodeSummary
 
 
 class UsageObserver:
@@ -291,7 +295,8 @@ class UsageObserver:
             found, before, _limits(assessment), recorded, allowed_cpus=allowed
         )
         pods = tuple(pod for pod in usage.pods if self._is_shown(pod.name))
-        return usage._replace(pods=pods), summarize_node(assessment, problems)
+        summary = summarize_node(assessment, problems)
+        return ObservedUsage(usage=usage._replace(pods=pods), summary=summary)
 
     def _is_shown(self, pod: str) -> bool:
         is_affected = not self._shown.only_problems or pod in self._affected

@@ -30,19 +30,17 @@ _DIGITS_MAX = 20
 _PID_MAX = 2**22
 """Source: proc_sys_kernel(5), pid_max."""
 
-Targets = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="PID|UNIT", help="Processes to move, or services to put into the pod for good."
-    ),
-]
-
 
 @planning_options
 def adopt(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     pod: PodName,
-    target: Targets,
+    target: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PID|UNIT", help="Processes to move, or services to put into the pod for good."
+        ),
+    ],
     container: ContainerName = None,
     namespace: Namespace = None,
     restart: RestartService = False,  # noqa: FBT002

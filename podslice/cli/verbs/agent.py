@@ -47,28 +47,24 @@ from podslice.systemd.notify import Notifier, listen_fds
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 256 * 1024
 
-SocketPath = Annotated[
-    Path | None,
-    typer.Option(
-        "--socket",
-        metavar="PATH",
-        help="Serve metrics on this socket; agent.sock in the runtime directory by default.",
-    ),
-]
-
-Restore = Annotated[
-    bool, typer.Option("--restore", help="Set the values of the kubelet again before the exit.")
-]
-
 
 @agent_options
 @kubelet_options
 def agent(
     planning: Planning,
-    socket: SocketPath = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            "--socket",
+            metavar="PATH",
+            help="Serve metrics on this socket; agent.sock in the runtime directory by default.",
+        ),
+    ] = None,
     *,
     source: KubeletSource,
-    restore: Restore = False,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Set the values of the kubelet again before the exit.")
+    ] = False,
 ) -> int:
     """Run `podslice agent`.
 

@@ -27,17 +27,6 @@ from podslice.reconcile.world import LiveWorld
 CONFIRM_MAX_SEC = 86_400
 """A day; a longer time is most likely an error."""
 
-Confirm = Annotated[
-    int | None,
-    typer.Option(
-        "--confirm",
-        metavar="SECONDS",
-        min=1,
-        max=CONFIRM_MAX_SEC,
-        help="Restore the old values of reserved slices after this time unless podslice confirm is run.",
-    ),
-]
-
 
 @planning_options
 def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
@@ -47,7 +36,16 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     output: Output = OutputFormat.TABLE,
     prune: Prune = False,  # noqa: FBT002
     force: Force = False,  # noqa: FBT002
-    confirm: Confirm = None,
+    confirm: Annotated[
+        int | None,
+        typer.Option(
+            "--confirm",
+            metavar="SECONDS",
+            min=1,
+            max=CONFIRM_MAX_SEC,
+            help="Restore the old values of reserved slices after this time unless podslice confirm is run.",
+        ),
+    ] = None,
     start: Start = False,  # noqa: FBT002
     ignore: Ignore = None,
 ) -> int:

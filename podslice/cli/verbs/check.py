@@ -19,15 +19,6 @@ from podslice.cli.views.problem_lines import count_problems, problem_line, probl
 from podslice.errors import InputError, Problem, bounded
 from podslice.policy.allocatable import validate_node
 
-Place = Annotated[
-    Path | None,
-    typer.Option(
-        "--as",
-        metavar="PATH",
-        help="Check the file of --config as if it were at this place, with the files beside it.",
-    ),
-]
-
 
 @planning_options
 def check(
@@ -40,7 +31,14 @@ def check(
     ] = None,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
-    place: Place = None,
+    place: Annotated[
+        Path | None,
+        typer.Option(
+            "--as",
+            metavar="PATH",
+            help="Check the file of --config as if it were at this place, with the files beside it.",
+        ),
+    ] = None,
 ) -> int:
     """Run `podslice check`."""
     if place is not None and planning.config_file is None:

@@ -73,19 +73,7 @@ Slice = Annotated[
         "--slice", metavar="SLICE", help="A slice: its limits are the pod's, its units containers."
     ),
 ]
-PodmanContainers = Annotated[
-    list[str] | None,
-    typer.Option("--podman", metavar="NAME", help="A container of podman; may be repeated."),
-]
 Each = Annotated[bool, typer.Option("--each", help="Write a pod for each, not one for all.")]
-NameOfPod = Annotated[
-    str | None,
-    typer.Option(
-        "--name",
-        metavar="NAME",
-        help="The name of the pod; by default that of the slice, or of the only unit.",
-    ),
-]
 
 
 @planning_options
@@ -93,9 +81,19 @@ def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     unit: Units = None,
     slice_: Slice = None,
-    podman: PodmanContainers = None,
+    podman: Annotated[
+        list[str] | None,
+        typer.Option("--podman", metavar="NAME", help="A container of podman; may be repeated."),
+    ] = None,
     each: Each = False,  # noqa: FBT002
-    name: NameOfPod = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="The name of the pod; by default that of the slice, or of the only unit.",
+        ),
+    ] = None,
     namespace: NamespaceOfNew = None,
     output: TextOrJson = ReportFormat.TEXT,
 ) -> int:

@@ -60,37 +60,33 @@ class RecommendFormat(StrEnum):
     PATCH = "patch"
 
 
-Format = Annotated[
-    RecommendFormat,
-    typer.Option("--output", "-o", help="Output format; patch: manifests with the new amounts."),
-]
-
-Server = Annotated[
-    str | None,
-    typer.Option(
-        "--prometheus",
-        metavar="URL",
-        help="Read the usage of this Prometheus server instead of what the agent has recorded.",
-    ),
-]
-ServerCa = Annotated[
-    Path | None,
-    typer.Option(
-        "--prometheus-ca",
-        metavar="FILE",
-        help="Trust these certificates of the Prometheus server, instead of those of the host.",
-    ),
-]
-
-
 @planning_options
 def recommend(
     planning: Planning,
     pod: ShownPods = None,
     namespace: OnlyNamespace = None,
-    output: Format = RecommendFormat.TABLE,
-    prometheus: Server = None,
-    prometheus_ca: ServerCa = None,
+    output: Annotated[
+        RecommendFormat,
+        typer.Option(
+            "--output", "-o", help="Output format; patch: manifests with the new amounts."
+        ),
+    ] = RecommendFormat.TABLE,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(
+            "--prometheus",
+            metavar="URL",
+            help="Read the usage of this Prometheus server instead of what the agent has recorded.",
+        ),
+    ] = None,
+    prometheus_ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--prometheus-ca",
+            metavar="FILE",
+            help="Trust these certificates of the Prometheus server, instead of those of the host.",
+        ),
+    ] = None,
 ) -> int:
     """Run `podslice recommend`.
 

@@ -17,15 +17,13 @@ from podslice.cli.session import in_world, locked
 from podslice.processes.service_adoption import PlacedService, release_services, restart_due
 from podslice.reconcile.world import LiveWorld
 
-Units = Annotated[
-    list[str], typer.Argument(metavar="UNIT", help="Adopted services; nginx is nginx.service.")
-]
-
 
 @planning_options
 def release(
     planning: Planning,
-    unit: Units,
+    unit: Annotated[
+        list[str], typer.Argument(metavar="UNIT", help="Adopted services; nginx is nginx.service.")
+    ],
     restart: RestartService = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:

@@ -51,15 +51,6 @@ from podslice.processes.target import Place
 from podslice.reconcile.world import LiveWorld
 from podslice.store.histories import save_end
 
-Environment = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--env",
-        metavar="NAME[=VALUE]",
-        help="Set an environment variable of the command; without a value, pass the current one.",
-    ),
-]
-
 
 @planning_options
 def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
@@ -79,7 +70,14 @@ def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
             help="Become the command, instead of remaining its parent; its exit is not recorded.",
         ),
     ] = False,
-    env: Environment = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            metavar="NAME[=VALUE]",
+            help="Set an environment variable of the command; without a value, pass the current one.",
+        ),
+    ] = None,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
 ) -> int:

@@ -47,19 +47,6 @@ from podslice.reconcile.report import describe_refusal
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ManifestFiles = Annotated[
-    list[str] | None,
-    files_option(
-        "Add the pods of this file or directory, or - for stdin, to those that are applied; may be repeated."
-    ),
-]
-Idle = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="Assume that this pod, or slice outside of the pods, uses no CPU; may be repeated.",
-    ),
-]
 Threads = Annotated[
     list[str] | None,
     typer.Option(
@@ -67,32 +54,41 @@ Threads = Annotated[
         help="Assume so many busy threads in each container of a pod, or in a slice; may be repeated. Otherwise one for each CPU.",
     ),
 ]
-PlotFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Draw the CPU of each pod in this file, which ends in .svg, or in .png if matplotlib is installed; it is replaced.",
-    ),
-]
-AllowedCpus = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=LIST",
-        help="Assume that a pod or slice may use only these CPUs, as 0-3,8; may be repeated.",
-    ),
-]
 
 
 @planning_options
 def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
-    filename: ManifestFiles = None,
+    filename: Annotated[
+        list[str] | None,
+        files_option(
+            "Add the pods of this file or directory, or - for stdin, to those that are applied; may be repeated."
+        ),
+    ] = None,
     namespace: Namespace = None,
-    idle: Idle = None,
+    idle: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Assume that this pod, or slice outside of the pods, uses no CPU; may be repeated.",
+        ),
+    ] = None,
     threads: Threads = None,
-    allowed_cpus: AllowedCpus = None,
+    allowed_cpus: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=LIST",
+            help="Assume that a pod or slice may use only these CPUs, as 0-3,8; may be repeated.",
+        ),
+    ] = None,
     output: Output = OutputFormat.TABLE,
-    plot: PlotFile = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the CPU of each pod in this file, which ends in .svg, or in .png if matplotlib is installed; it is replaced.",
+        ),
+    ] = None,
 ) -> int:
     """Run `podslice simulate`.
 

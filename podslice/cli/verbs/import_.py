@@ -501,11 +501,6 @@ class ImportedPod(NamedTuple):
     decision: PodDecision
     manager: Manager
 
-    def parent_of(self, container: str) -> Parent:
-        """Return the pod as the parent of a container."""
-        limits = next(each for each in self.decision.containers if each.name == container)
-        return Parent(pod=self.decision, container=limits, manager=self.manager)
-
 
 ORIGIN = "Limits are from settings; requests are from settings, or else from the present use."
 
@@ -544,14 +539,16 @@ def _placement(
     source: ImportSource, container: str, imported: ImportedPod
 ) -> tuple[str, tuple[str, ...]]:
     """Return a sentence on how a container's processes get into the pod, and the lines for it."""
-    parent, flag = imported.parent_of(container), imported.manager.flag
+    pod, manager, flag = imported.decision, imported.manager, imported.manager.flag
+    limits = next(each for each in pod.containers if each.name == container)
+    parent = Parent(pod=pod, container=limits, manager=manager)
     unit = shlex.quote(source.unit or source.what)
     match source.mover:
         case Mover.DROP_IN:
-            pod = imported.draft.pod.key
+            key = imported.draft.pod.key
             lead = (
                 f"To start {unit} in the applied pod, by a drop-in with the lines below: podslice"
-                f" adopt{flag} {pod} {unit} -c {container} --restart"
+                f" adopt{flag} {key} {unit} -c {container} --restart"
             )
             return lead, tuple(drop_in(parent))
         case Mover.SYSTEMD_RUN:

@@ -180,7 +180,10 @@ def _be_child(place: Place, command: Invocation) -> NoReturn:
 def _detach(
     planning: Planning, key: str, container: str | None, wanted: Invocation, output: OutputFormat
 ) -> int:
-    directory = _current_directory()
+    try:
+        directory = str(Path.cwd())
+    except FileNotFoundError as error:
+        raise HostError("the current directory no longer exists; change to another one") from error
     _check_encoding(directory, *wanted.arguments, *wanted.environment.values())
 
     async def work(world: LiveWorld) -> Place:
@@ -220,18 +223,6 @@ def _log_start(log: ManualLog, place: Place, unit: UnitName, wanted: Invocation)
         unit=unit,
         fields={"CONTAINER": name, "COMMAND": wanted.file},
     )
-
-
-def _current_directory() -> str:
-    """Return the directory that a detached command starts in.
-
-    Raises:
-        HostError: it was removed.
-    """
-    try:
-        return str(Path.cwd())
-    except FileNotFoundError as error:
-        raise HostError("the current directory no longer exists; change to another one") from error
 
 
 def _check_encoding(*given: str) -> None:

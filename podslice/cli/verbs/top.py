@@ -316,13 +316,10 @@ class UsageObserver:
 
 def _limits(assessment: Assessment) -> dict[UnitName, int]:
     """Return the memory limits that systemd reports."""
-    reported = {
-        name: unit.properties.get(MEMORY_MAX) for name, unit in assessment.observed.units.items()
-    }
     return {
         name: value
-        for name, value in reported.items()
-        if isinstance(value, int) and value < INFINITY
+        for name, unit in assessment.observed.units.items()
+        if isinstance(value := unit.properties.get(MEMORY_MAX), int) and value < INFINITY
     }
 
 

@@ -88,7 +88,7 @@ class PodDetail(NamedTuple):
 def pod_document(detail: PodDetail) -> Document:
     """Return the JSON document of a pod; the properties are those of its units in the status."""
     decision, stats, recorded = detail.decision, detail.stats, detail.recorded
-    pod = decision.pod
+    pod, quota = decision.pod, detail.limit(CPU_QUOTA)
     return {
         "namespace": pod.namespace,
         "name": pod.name,
@@ -103,7 +103,12 @@ def pod_document(detail: PodDetail) -> Document:
         "grace_period_sec": pod.grace_period_sec,
         "requests": tables.amounts_document(decision.requests),
         "limits": tables.amounts_document(decision.limits),
-        "usage": _usage_document(detail),
+        "usage": {
+            "cpu_limit_milli": None if quota is None else quota // 1000,
+            "memory_limit_bytes": detail.limit(MEMORY_MAX),
+            "tasks_limit": detail.limit(TASKS_MAX),
+            **({} if detail.usage is None else _row_document(detail.usage)),
+        },
         "usage_p90": recorded
         and {"cpu_milli": recorded.cpu_milli, "memory_working_set_bytes": recorded.memory_bytes},
         "containers": [
@@ -131,16 +136,6 @@ def used_bytes(detail: PodDetail, volume: str) -> int | None:
     """Return the used bytes of a mounted volume."""
     volumes = detail.stats.volumes if detail.stats else ()
     return next((each.used_bytes for each in volumes if each.name == volume), None)
-
-
-def _usage_document(detail: PodDetail) -> Document:
-    quota = detail.limit(CPU_QUOTA)
-    limits = {
-        "cpu_limit_milli": None if quota is None else quota // 1000,
-        "memory_limit_bytes": detail.limit(MEMORY_MAX),
-        "tasks_limit": detail.limit(TASKS_MAX),
-    }
-    return {**limits, **({} if detail.usage is None else _row_document(detail.usage))}
 
 
 def _row_document(row: UsageRow) -> Document:

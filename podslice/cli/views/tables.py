@@ -72,18 +72,14 @@ def explanation(decision: PodDecision) -> Iterator[str]:
     yield from columns(head, indent="  ")
     for note in decision.notes:
         yield f"  {note}"
-    yield from columns(((format_property(s), s.why) for s in decision.properties), indent="  ")
+    yield from _reasons(decision.properties, "  ")
     if decision.init_properties is not None:
         yield "  until the init containers have finished:"
-        yield from columns(
-            ((format_property(s), s.why) for s in decision.init_properties), indent="    "
-        )
+        yield from _reasons(decision.init_properties, "    ")
     for container in decision.scopes:
         yield f"  {_KINDS[container.kind]} {container.name}"
         yield f"    {container.scope}  oom_score_adj {container.oom_score_adj}"
-        yield from columns(
-            ((format_property(s), s.why) for s in container.properties), indent="    "
-        )
+        yield from _reasons(container.properties, "    ")
     for volume in decision.volumes:
         yield f"  volume {volume.name}"
         size = "no size" if volume.size_bytes is None else f"size={format_bytes(volume.size_bytes)}"
@@ -91,6 +87,10 @@ def explanation(decision: PodDecision) -> Iterator[str]:
         yield f"    {size}  {volume.why}"
     for found in decision.problems:
         yield f"  {problem_line(found)}"
+
+
+def _reasons(properties: Iterable[PropertyValue], indent: str) -> Iterator[str]:
+    return columns(((format_property(each), each.why) for each in properties), indent=indent)
 
 
 _KINDS = {

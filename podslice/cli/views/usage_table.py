@@ -373,23 +373,15 @@ def _gauges(usage: NodeUsage, summary: NodeSummary, display: Display, width: int
     size = _LONG_BAR if width >= 2 * _TWO_GAUGES else _SHORT_BAR
     memory, storage = stats.memory_capacity_bytes, stats.fs_capacity_bytes
     cpu_milli = usage.node.cpu_milli or 0
+    free_memory, free_storage = stats.memory_available_bytes, stats.fs_available_bytes
     gauges: list[Sequence[Cell]] = [
-        ("cpu", bar(cpu_milli, summary.cpus_milli, width=size), f"{_cpu(usage, summary)} used"),
-        (
-            "processes",
-            bar(stats.pids, stats.pids_max, width=size),
-            f"{stats.pids} of {stats.pids_max}",
-        ),
-        (
-            "memory",
-            bar(memory - stats.memory_available_bytes, memory, width=size),
-            f"{_of(stats.memory_available_bytes, memory)} free",
-        ),
-        (
-            "storage",
-            bar(storage - stats.fs_available_bytes, storage, width=size),
-            f"{_of(stats.fs_available_bytes, storage)} free",
-        ),
+        (name, bar(used, whole, width=size), text)
+        for name, used, whole, text in (
+            ("cpu", cpu_milli, summary.cpus_milli, f"{_cpu(usage, summary)} used"),
+            ("processes", stats.pids, stats.pids_max, f"{stats.pids} of {stats.pids_max}"),
+            ("memory", memory - free_memory, memory, f"{_of(free_memory, memory)} free"),
+            ("storage", storage - free_storage, storage, f"{_of(free_storage, storage)} free"),
+        )
     ]
     columns = [Column(title=""), Column(title=""), Column(title="", min_width=10)]
     rows: Sequence[Sequence[Cell]] = gauges

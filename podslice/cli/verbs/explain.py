@@ -27,25 +27,22 @@ from podslice.policy.cpu_manager import lack_cpus
 from podslice.policy.decide import unmounted
 from podslice.policy.desire import desire
 
-ManifestFiles = Annotated[
-    list[str] | None,
-    files_option(
-        "Read this file or directory, or - for stdin; may be repeated. Without, explain applied pods."
-    ),
-]
-DiffRules = Annotated[
-    bool, typer.Option("--diff-rules", help="Show only where the two rule sets differ.")
-]
-
 
 @planning_options
 def explain(
     planning: Planning,
-    filename: ManifestFiles = None,
+    filename: Annotated[
+        list[str] | None,
+        files_option(
+            "Read this file or directory, or - for stdin; may be repeated. Without, explain applied pods."
+        ),
+    ] = None,
     pod: Names = None,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
-    diff_rules: DiffRules = False,  # noqa: FBT002
+    diff_rules: Annotated[  # noqa: FBT002
+        bool, typer.Option("--diff-rules", help="Show only where the two rule sets differ.")
+    ] = False,
 ) -> int:
     """Run `podslice explain`.
 

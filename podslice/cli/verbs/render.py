@@ -33,32 +33,27 @@ class UnitFormat(StrEnum):
     QUADLET = "quadlet"
 
 
-FormatOption = Annotated[
-    UnitFormat,
-    typer.Option(
-        "--format", help="units: the slices; quadlet: the containers, for podman's generator."
-    ),
-]
-OutputDir = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Write unit files to this directory.")
-]
-Install = Annotated[
-    bool,
-    typer.Option(
-        "--install", help="Write quadlets to the directories that podman and systemd read."
-    ),
-]
-
-
 @planning_options
 def render(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     filename: Files,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
-    form: FormatOption = UnitFormat.UNITS,
-    output_dir: OutputDir = None,
-    install: Install = False,  # noqa: FBT002
+    form: Annotated[
+        UnitFormat,
+        typer.Option(
+            "--format", help="units: the slices; quadlet: the containers, for podman's generator."
+        ),
+    ] = UnitFormat.UNITS,
+    output_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write unit files to this directory.")
+    ] = None,
+    install: Annotated[  # noqa: FBT002
+        bool,
+        typer.Option(
+            "--install", help="Write quadlets to the directories that podman and systemd read."
+        ),
+    ] = False,
     ignore: Ignore = None,
 ) -> int:
     """Run `podslice render`."""

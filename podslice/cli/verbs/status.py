@@ -32,19 +32,6 @@ from podslice.processes.location import observe_services
 from podslice.reconcile.assess import assess
 from podslice.reconcile.world import LiveWorld
 
-Pids = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--pid",
-        metavar="PID",
-        min=1,
-        help="Show only the pod and unit of this process; may be repeated. Exit with 3 if one is not in a pod.",
-    ),
-]
-ExitZero = Annotated[
-    bool, typer.Option("--exit-zero", help="Exit with 0 also if there are problems, for display.")
-]
-
 
 @planning_options
 def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
@@ -53,8 +40,19 @@ def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     namespace: OnlyNamespace = None,
     problems: OnlyProblems = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
-    pid: Pids = None,
-    exit_zero: ExitZero = False,  # noqa: FBT002
+    pid: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--pid",
+            metavar="PID",
+            min=1,
+            help="Show only the pod and unit of this process; may be repeated. Exit with 3 if one is not in a pod.",
+        ),
+    ] = None,
+    exit_zero: Annotated[  # noqa: FBT002
+        bool,
+        typer.Option("--exit-zero", help="Exit with 0 also if there are problems, for display."),
+    ] = False,
 ) -> int:
     """Run `podslice status`.
 

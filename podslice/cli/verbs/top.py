@@ -55,14 +55,6 @@ from podslice.usage.stats import NodeStats
 
 _INTERVALS_SEC = (0.1, 3600)
 
-SortBy = Annotated[Sort, typer.Option("--sort", help="Sort pods by this column.")]
-Interval = Annotated[
-    str, typer.Option("--interval", metavar="DURATION", help="Time between two measurements.")
-]
-Once = Annotated[
-    bool, typer.Option("--once", "-b", help="Print the usage once, also on a terminal.")
-]
-
 
 @planning_options
 def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
@@ -70,9 +62,13 @@ def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     pod: ShownPods = None,
     namespace: OnlyNamespace = None,
     problems: OnlyProblems = False,  # noqa: FBT002
-    sort: SortBy = Sort.CPU,
-    interval: Interval = "2s",
-    once: Once = False,  # noqa: FBT002
+    sort: Annotated[Sort, typer.Option("--sort", help="Sort pods by this column.")] = Sort.CPU,
+    interval: Annotated[
+        str, typer.Option("--interval", metavar="DURATION", help="Time between two measurements.")
+    ] = "2s",
+    once: Annotated[  # noqa: FBT002
+        bool, typer.Option("--once", "-b", help="Print the usage once, also on a terminal.")
+    ] = False,
     output: Output = OutputFormat.TABLE,
 ) -> int:
     """Run `podslice top`.

@@ -55,19 +55,15 @@ def cpu_map(cpus: NodeCpus, display: Display) -> Iterator[str]:
         for number, line in enumerate(lines):
             yield ("" if number else labels[node]).ljust(indent) + line
     yield ""
-    rows = [(_RESERVED, format_cpus(cpus.reserved), _of_reserved(cpus))]
+    is_strict = cpus.reserved.isdisjoint(cpus.shared)
+    users = ", ".join([*([] if is_strict else ["all other pods"]), *_host_slices(cpus)])
+    rows = [(_RESERVED, format_cpus(cpus.reserved), f"{users or 'no pod'}: reserved")]
     rows += [
         (letters.get(pod, _OTHER), format_cpus(cpus.own[pod]), pod) for pod in sorted(cpus.own)
     ]
     users = ", ".join(["all other pods", *_host_slices(cpus)])
     rows.append((_SHARED, format_cpus(cpus.shared - cpus.reserved), users))
     yield from table(_COLUMNS, rows, display)
-
-
-def _of_reserved(cpus: NodeCpus) -> str:
-    is_strict = cpus.reserved.isdisjoint(cpus.shared)
-    users = [*([] if is_strict else ["all other pods"]), *_host_slices(cpus)]
-    return f"{', '.join(users) or 'no pod'}: reserved"
 
 
 def _host_slices(cpus: NodeCpus) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import typer
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED, TextOrJson
-from podslice.cli.file_tree import FileTree, leaving
+from podslice.cli.generated_files import FileTree, leaving
 from podslice.cli.output import ReportFormat, note, write, write_json
 from podslice.cli.views import documents
 from podslice.cli.views.documents import Document

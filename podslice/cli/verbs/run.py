@@ -255,20 +255,17 @@ def _record_command(planning: Planning, place: Place) -> tuple[str, ...]:
     path = [] if search is None else [f"--setenv=PYTHONPATH={search}"]
     passed = [f"--setenv={name}" for name in init_done.SUCCESS]
     what = f"--description=End of {place.full_name}"
+    # an installed podslice knows where its libraries are
+    is_installed = Path(sys.argv[0]).name == "podslice" and Path(sys.argv[0]).is_absolute()
+    isolated = "-I" if sys.flags.isolated else "-P"
+    program = [sys.argv[0]] if is_installed else [sys.executable, isolated, "-m", "podslice"]
     return (
         *(runner, *user, "--quiet", "--collect", "--no-block", what, *passed, *path, "--"),
         *(
-            *_this_program(),
+            *program,
             init_done.VERB,
             *planning.arguments,
             place.pod.pod.key,
             place.container.name,
         ),
     )
-
-
-def _this_program() -> tuple[str, ...]:
-    """Return the command that starts this podslice: an installed one knows where its libraries are."""
-    if Path(sys.argv[0]).name == "podslice" and Path(sys.argv[0]).is_absolute():
-        return (sys.argv[0],)
-    return (sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "podslice")

@@ -11,7 +11,7 @@ import typer
 
 from podslice.cli.output import OutputFormat, ReportFormat
 from podslice.cli.suggestions import closest
-from podslice.errors import InputError, Problem, Severity
+from podslice.errors import InputError, Problem, Severity, invalid
 from podslice.inputs.manifest.names import check_label
 
 DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3
@@ -229,13 +229,8 @@ def only_pod_named(name: str, namespace: str | None, known: Collection[str]) -> 
     found = pods_named(key, known)
     if len(found) > 1:
         listed = ", ".join(found[:_LISTED_MAX]) + (", …" if len(found) > _LISTED_MAX else "")
-        raise InputError(
-            Problem(
-                where=key,
-                message=f"{len(found)} pods have this workload",
-                hint=f"name one: {listed}",
-            )
-        )
+        message = f"{len(found)} pods have this workload"
+        raise invalid(message, f"name one: {listed}", where=key)
     return found[0] if found else key
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from podslice.errors import HostError, InputError, Problem, printable
+from podslice.errors import HostError, InputError, Problem, invalid, printable
 from podslice.files import NotRegularError, read_present, read_regular
 
 _BYTES_MAX = 2**20
@@ -74,7 +74,7 @@ class FileTree:
         """
         if not root.is_dir():
             message = f"{printable(str(root))} is not a directory"
-            raise InputError(Problem(where="--root", message=message))
+            raise invalid(message, where="--root")
         self.root = root
         self.is_host = root.samefile("/")
         """Whether nothing is outside of it."""
@@ -245,7 +245,7 @@ def leaving(link: Path, target: str, root: Path) -> InputError:
     """Return the error of a link that leaves the root."""
     hint = f"replace it by a file or a directory, or by a relative link that stays below {root}"
     message = f"is a link to {printable(target)}, which is not followed"
-    return InputError(Problem(where=printable(str(link)), message=message, hint=hint))
+    return invalid(message, hint, where=printable(str(link)))
 
 
 def _open(directory: int, name: str, *, create: bool) -> int:

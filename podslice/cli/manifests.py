@@ -72,13 +72,8 @@ def choose_candidates(
     if is_for_host:
         problems += check_host(node, config)
     if decisions and not config.cgroups_per_qos:
-        problems.append(
-            Problem(
-                where="cgroups-per-qos",
-                message="without it there are no slices for pods",
-                hint="set it to true",
-            )
-        )
+        message = "without it there are no slices for pods"
+        problems.append(Problem(where="cgroups-per-qos", message=message, hint="set it to true"))
     return valid_only(loaded, decisions, problems)
 
 

@@ -117,7 +117,10 @@ def _run(probes: Mapping[ProbeKind, Probe], container: str, run_command: RunComm
         state.record(kind, success=success, now=started)
         if state.is_ready is not was_ready:
             was_ready = state.is_ready
-            _report(notifier, is_ready=was_ready)
+            if was_ready:
+                notifier.ready("the container is ready")
+            else:
+                notifier.status("the container is not ready")
     return not state.must_stop
 
 
@@ -139,13 +142,6 @@ def requester(action: HttpGet | TcpSocket) -> Callable[[int], bool]:
     from podslice.processes.probe_http import get  # with OpenSSL, which other probes do not need
 
     return partial(get, action)
-
-
-def _report(notifier: Notifier, *, is_ready: bool) -> None:
-    if is_ready:
-        notifier.ready("the container is ready")
-    else:
-        notifier.status("the container is not ready")
 
 
 VERBS = {"__probe": probe, "__commands": run_commands, "__join": join}

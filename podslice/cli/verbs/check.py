@@ -16,7 +16,7 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import count_problems, problem_line, problem_lines
-from podslice.errors import InputError, Problem, bounded
+from podslice.errors import InputError, bounded, invalid
 from podslice.policy.allocatable import validate_node
 
 
@@ -42,8 +42,7 @@ def check(
 ) -> int:
     """Run `podslice check`."""
     if place is not None and planning.config_file is None:
-        hint = "add --config FILE"
-        raise InputError(Problem(where="--as", message="there is no file to check", hint=hint))
+        raise invalid("there is no file to check", "add --config FILE", where="--as")
     planning = replace(planning, place=place)
     if not filename:
         return _listed(

@@ -21,7 +21,7 @@ from podslice.cli.host import open_store, tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note
 from podslice.cli.suggestions import closest
-from podslice.errors import InputError, Problem
+from podslice.errors import invalid
 from podslice.model.naming import OVERHEAD, Tree, scope_name, service_name
 from podslice.model.pod import Pod, Qos
 from podslice.model.unit import UnitName
@@ -122,13 +122,8 @@ def _require(pod: Pod | None, key: str, container: str, services: Collection[str
         return
     near = closest(container, names)
     nearest = f"did you mean {near}? " if near else ""
-    raise InputError(
-        Problem(
-            where=f"pod {key}",
-            message=f"it has no container {container!r}",
-            hint=f"{nearest}its containers: {', '.join(names)}",
-        )
-    )
+    hint = f"{nearest}its containers: {', '.join(names)}"
+    raise invalid(f"it has no container {container!r}", hint, where=f"pod {key}")
 
 
 def _runtime_ids(planning: Planning, pods: list[Pod], container: str | None) -> list[str]:

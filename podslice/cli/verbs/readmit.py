@@ -54,13 +54,6 @@ def readmit(
         write([f"pod {mark.pod} is readmitted; {after}"])
     missing = keys - {mark.pod for mark in marks}
     for key in sorted(missing):
-        note(
-            problem_line(
-                Problem(
-                    where="",
-                    message=f"pod {key} was not evicted",
-                    hint="for evicted pods see: podslice status",
-                )
-            )
-        )
+        hint = "for evicted pods see: podslice status"
+        note(problem_line(Problem(message=f"pod {key} was not evicted", hint=hint)))
     return FAILED if missing else DONE

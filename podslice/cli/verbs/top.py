@@ -37,7 +37,7 @@ from podslice.cli.views.pod_page import pod_page
 from podslice.cli.views.style import Display, Role
 from podslice.cli.views.text_width import shorten_end, width_of
 from podslice.cli.views.usage_table import NodeSummary, NodeUsage
-from podslice.errors import InputError, PodsliceError, Problem, printable
+from podslice.errors import InputError, PodsliceError, invalid, printable
 from podslice.inputs.options.values import read_duration
 from podslice.kernel.proc import read_process
 from podslice.model.pod_service import PodService
@@ -117,7 +117,7 @@ def _interval_sec(text: str) -> float:
         message, hint = f"{text} is not between {least:g}s and 1h", "write 2s, for example"
     except InputError as error:
         raise InputError(each.within("--interval") for each in error.problems) from error
-    raise InputError(Problem(where="--interval", message=message, hint=hint))
+    raise invalid(message, hint, where="--interval")
 
 
 _FIRST_SEC = 0.5

@@ -27,8 +27,7 @@ from pathlib import Path
 from docs import roff
 from podslice import __version__
 from podslice.cli.command_tree import Option, OptionGroup, Verb
-from podslice.inputs.options.table import ConfigOption
-from podslice.inputs.options.table import OPTIONS
+from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.model.codec import format_duration
 from podslice.model.config import Config, Threshold, WeightMapping
 from podslice.model.properties import ANNOTATIONS, NEWER, PROPERTIES, annotation_key

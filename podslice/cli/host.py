@@ -15,8 +15,7 @@ from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, Problem, Severity
 from podslice.inputs.options.config_files import make_config, restore
-from podslice.kernel.host import read_node
-from podslice.kernel.host import read_cpu_topology
+from podslice.kernel.host import read_cpu_topology, read_node
 from podslice.model.config import Config, CpuManagerPolicy, Origin, Source
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.node import Node

@@ -15,7 +15,6 @@ from podslice.cli.manifests import read_stdin
 from podslice.cli.options import declared, parameter
 from podslice.cli.output import note
 from podslice.errors import HostError, InputError, Problem, invalid, printable
-from podslice.inputs.kubelet.kubelet_files import read_kubeconfig
 from podslice.inputs.kubelet.kubelet_config import read_settings, read_version
 from podslice.inputs.kubelet.kubelet_files import read_authority, read_file, read_kubeconfig
 from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list

@@ -20,9 +20,8 @@ from podslice.model.config import Config, Validate
 from podslice.model.desired import PodDecision
 from podslice.model.node import Node
 from podslice.policy.allocatable import check_host, validate_node
-from podslice.policy.decide import decide
+from podslice.policy.decide import decide, decide_each
 from podslice.policy.present_settings import PresentUse
-from podslice.policy.decide import decide_each
 
 
 def load_manifests(sources: Sequence[str], namespace: str | None, validate: Validate) -> LoadedPods:

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from podslice.errors import printable
 from podslice.kernel.proc import read_login_uid
 from podslice.model.event import Event, Kind
-from podslice.model.node_state import Account, Caller
-from podslice.plan import SetProperties, StopUnit
 from podslice.model.manager import Manager
 from podslice.model.node_state import Account, Caller, ManualChange
 from podslice.model.unit import UnitName
@@ -28,8 +26,6 @@ from podslice.reconcile.report import (
     kind_of,
     pod_of,
 )
-from podslice.reconcile.step_events import kind_of
-from podslice.reconcile.report import pod_of
 from podslice.store import Store
 from podslice.systemd.journal import Journal
 

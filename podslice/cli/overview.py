@@ -34,15 +34,18 @@ from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node
 from podslice.processes import runtimes
-from podslice.processes.location import observe_placed, observe_services, read_placement
+from podslice.processes.location import (
+    Placement,
+    Stray,
+    observe_placed,
+    observe_services,
+    read_placement,
+)
+from podslice.processes.runtimes import RuntimeContainer
 from podslice.processes.service_adoption import outdated_services
 from podslice.programs import NoAnswerError
 from podslice.reconcile.assess import assess_findings, read_findings
-from podslice.reconcile.assessment import Request
-from podslice.processes.location import Placement, Stray, read_placement
-from podslice.processes.location import observe_placed, observe_services
-from podslice.processes.runtimes import RuntimeContainer
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.report import describe_skipped, describe_step, describe_unconfirmed
 from podslice.reconcile.rollback import pending
 from podslice.reconcile.world import LiveWorld
@@ -50,11 +53,9 @@ from podslice.store import Store
 from podslice.store.adopted_services import drop_in_path, read_adopted
 from podslice.store.container_failures import ContainerFailures
 from podslice.systemd import journalctl
-from podslice.systemd.journalctl import reading_command
-from podslice.systemd.journalctl import Entry, LogQuery, Query
+from podslice.systemd.journalctl import Entry, LogQuery, Query, reading_command
 from podslice.usage import health, stats
 from podslice.usage.health import FailingContainer
-from podslice.usage.unit_status import PodFacts, pod_facts
 from podslice.usage.stats import NodeStats
 from podslice.usage.unit_status import (
     ACTIVATING,
@@ -62,8 +63,9 @@ from podslice.usage.unit_status import (
     FAILED,
     HOLDS_PROCESSES,
     NOT_STARTED,
-    pod_facts,
+    PodFacts,
     UnitStatus,
+    pod_facts,
     unit_statuses,
     with_services,
 )

@@ -26,7 +26,7 @@ from podslice.processes.quadlet_files import Directories, installed, write_quadl
 from podslice.programs import NoAnswerError, run_program
 from podslice.quadlet.generate import generate
 from podslice.quadlet.probes import program_problem
-from podslice.quadlet.result import ARCHIVE_SUFFIX, Options, Quadlets, is_data
+from podslice.quadlet.result import ARCHIVE_SUFFIX, Options, Quadlets, is_data, with_archive
 
 _VERSION_WAIT_SEC = 30.0
 _EXTRACT = "tar --extract --preserve-permissions --directory=/ --file=FILE"

@@ -30,8 +30,12 @@ from podslice.model.config import Origin
 from podslice.model.desired import Desired, PodDecision
 from podslice.plan import StopUnit
 from podslice.policy.cpu_manager import with_lasting_cpus
-from podslice.processes.quadlet_services import QuadletPlanner, list_none
-from podslice.processes.quadlet_services import QuadletResult, QuadletServices
+from podslice.processes.quadlet_services import (
+    QuadletPlanner,
+    QuadletResult,
+    QuadletServices,
+    list_none,
+)
 from podslice.quadlet.result import Quadlets
 from podslice.quadlet.transition import QuadletStep
 from podslice.reconcile.assessment import Assessment

@@ -15,17 +15,13 @@ from podslice.cli.output import note
 from podslice.errors import HostError, InputError, Problem, Severity, printable
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config, Containers
-from podslice.reconcile.assess import assess_findings
-from podslice.reconcile.assessment import Request
-from podslice.reconcile.readmission import find_pending
 from podslice.model.manager import Manager
 from podslice.model.naming import DATA, podman_pod
 from podslice.model.node_state import PendingPod
 from podslice.processes.quadlet_files import read_owner
 from podslice.reconcile.assess import Findings, assess_findings
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.readmission import find_pending
-from podslice.reconcile.assessment import Request
 from podslice.reconcile.world import World
 from podslice.usage.health import UnwantedPod
 

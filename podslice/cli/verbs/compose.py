@@ -20,9 +20,14 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, note_problems, write
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.tables import list_first
-from podslice.compose import resolver
-from podslice.compose.manifest import PodDraft, draft_pod, join_problems
-from podslice.compose.manifest import make_override, unsupported_by
+from podslice.compose import tools
+from podslice.compose.manifest import (
+    PodDraft,
+    draft_pod,
+    join_problems,
+    make_override,
+    unsupported_by,
+)
 from podslice.compose.project import Project, read_project
 from podslice.compose.settings import Settings, parse_budget
 from podslice.compose.tools import HEAD, OVERRIDE, ComposeTool, ProjectFiles, up_command
@@ -168,7 +173,7 @@ def _load(
     Source: compose-spec, 04-version-and-name.md; docs.docker.com, "Specify a project name".
     """
     if resolved is None:
-        tool = tool or resolver.find_tool()
+        tool = tool or tools.find_tool()
         project = _resolve(tool, files)
         directory = Path(files.files[0]).absolute().parent.name
     else:
@@ -192,7 +197,7 @@ def _own_override(tool: ComposeTool, filename: list[str] | None, output_dir: Pat
     if filename or output_dir or os.environ.get("COMPOSE_FILE"):
         message = f"{tool} reads {tool.own_override} only where no files are stated"
         raise invalid(message, other, where=where)
-    if found := resolver.foreign_overrides(Path()):
+    if found := tools.foreign_overrides(Path()):
         raise invalid(f"{found[0]} exists", other, where=where)
     return tool.own_override
 
@@ -221,20 +226,20 @@ def _list_files(filename: list[str] | None, *, has_resolved: bool) -> tuple[str,
     given = tuple(each for each in filename or () if Path(each).name != OVERRIDE)
     if given:
         return given
-    return ("compose.yaml",) if has_resolved else resolver.find_files(Path(), os.environ)
+    return ("compose.yaml",) if has_resolved else tools.find_files(Path(), os.environ)
 
 
 def _resolve(tool: ComposeTool, files: ProjectFiles) -> Project:
     """Return the project with all its services, and report the warnings of the tool."""
-    data, said = resolver.resolve(tool, files)
+    data, said = tools.resolve(tool, files)
     lines = [line for line in said.split("\n") if line]
     for line in lines[:_WARNINGS_SHOWN]:
         note(f"{tool}: {excerpt(line)}")
     if len(lines) > _WARNINGS_SHOWN:
         note(f"{tool}: there are {len(lines) - _WARNINGS_SHOWN:,} more lines")
     name = f"{' '.join(tool.words)} config"
-    every, _ = resolver.resolve(tool, files.every_profile(resolver.profile_names(files)))
-    return read_project(resolver.parse_resolved(data, name), resolver.parse_resolved(every, name))
+    every, _ = tools.resolve(tool, files.every_profile(tools.profile_names(files)))
+    return read_project(tools.parse_resolved(data, name), tools.parse_resolved(every, name))
 
 
 def _read_resolved(source: str) -> object:
@@ -248,7 +253,7 @@ def _read_resolved(source: str) -> object:
         raise InputError(text.problem)
     if text.exhausted is not None:
         raise InputError(text.exhausted.at(text.name))
-    return resolver.parse_resolved(text.data, text.name)
+    return tools.parse_resolved(text.data, text.name)
 
 
 def _decide(planning: Planning, project: Project, draft: PodDraft) -> PodDecision:

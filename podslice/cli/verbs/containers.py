@@ -30,9 +30,7 @@ from podslice.model.manager import Manager
 from podslice.model.node_state import ContainerFailure
 from podslice.model.unit import UnitName
 from podslice.policy.cpu_manager import with_lasting_cpus
-from podslice.processes.quadlet_services import QuadletPlanner, QuadletServices
-from podslice.processes.quadlet_services import QuadletPlanner
-from podslice.processes.quadlet_services import QuadletResult, QuadletServices
+from podslice.processes.quadlet_services import QuadletPlanner, QuadletResult, QuadletServices
 from podslice.quadlet.result import Quadlets
 from podslice.quadlet.transition import QuadletAction
 from podslice.reconcile.assess import assess

@@ -18,8 +18,7 @@ from podslice.cli.views import documents
 from podslice.cli.views.layout import Column, Shorten, blocks, fold
 from podslice.cli.views.style import Display, Role, Styled
 from podslice.doctor.facts import Subject, SystemdReply, read_facts
-from podslice.doctor.findings import Finding, FindingState
-from podslice.doctor.findings import check_host
+from podslice.doctor.findings import Finding, FindingState, check_host
 from podslice.errors import HostError, SystemdError
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Origin, Source

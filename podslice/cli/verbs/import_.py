@@ -34,22 +34,21 @@ from podslice.kernel.proc import read_oom_score_adj
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.grammar import LABEL_MAX
-from podslice.model.unit import InspectedUnit
 from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX, Tree, unescape
 from podslice.model.properties import CPU_WEIGHT, OOM_SCORE_ADJ
 from podslice.model.quantity import about_bytes
-from podslice.model.unit import UnitName, complete_name, is_unit_name
-from podslice.model.unit import UnitDefinition
+from podslice.model.unit import InspectedUnit, UnitDefinition, UnitName, complete_name, is_unit_name
 from podslice.policy.convert import MAX_WEIGHT
 from podslice.policy.present_settings import (
     PresentSettings,
+    PresentUse,
     SettingKind,
+    StatedAmount,
     import_pod,
     score_of,
     settings_of,
 )
-from podslice.policy.present_settings import PresentUse, StatedAmount
 from podslice.processes import podman_inspect
 from podslice.processes.podman_inspect import PodmanContainer
 from podslice.processes.runtime_options import (

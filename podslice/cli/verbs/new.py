@@ -24,7 +24,6 @@ from podslice.model.config import Config
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import ObservedUnit, complete_name, is_unit_name
 from podslice.policy.present_settings import PresentUse, StatedAmount, propose_amounts
-from podslice.policy.present_settings import PresentUse, StatedAmount, propose_amounts
 from podslice.reconcile.world import LiveWorld
 from podslice.systemd.find_manager import find_manager
 from podslice.usage import present_use

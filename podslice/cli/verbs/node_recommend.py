@@ -24,15 +24,8 @@ from podslice.model.unit import UnitName
 from podslice.model.usage_history import PodHistory
 from podslice.policy.allocatable import reserved_for_system
 from podslice.policy.present_settings import format_age
-from podslice.policy.providers import by_provider
-from podslice.policy.recommendation import (
-from podslice.policy.proposal import format_age
 from podslice.policy.providers import Reservation, by_provider
-from podslice.policy.reservation_recommendation import (
-    SliceUsage,
-    recommend_reservation,
-    slice_usage,
-)
+from podslice.policy.recommendation import SliceUsage, recommend_reservation, slice_usage
 
 _PODS = 30
 """The number of pods that providers reserve for, as in `node init`."""

@@ -41,10 +41,14 @@ from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amo
 from podslice.model.usage_history import PodHistory
 from podslice.policy.aggregate import aggregate, default_pod
 from podslice.policy.decide import decide
-from podslice.policy.aggregate import default_pod
-from podslice.policy.recommendation import PodRecommendation, recommend_pod
 from podslice.policy.present_settings import StatedAmount, format_age
-from podslice.policy.recommendation import Advice, Recommendation, Veto
+from podslice.policy.recommendation import (
+    Advice,
+    PodRecommendation,
+    Recommendation,
+    Veto,
+    recommend_pod,
+)
 from podslice.policy.usage_samples import is_expired
 from podslice.usage.prometheus_history import PrometheusApi
 

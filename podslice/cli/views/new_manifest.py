@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from podslice.model.properties import CPU_WEIGHT, annotation_key
 from podslice.model.quantity import format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY
-from podslice.policy import proposal
+from podslice.policy import present_settings
 
 _COLUMN_MAX = 34
 """Where comments start at most; after a longer line they follow at once."""
@@ -48,10 +48,10 @@ class NewContainer:
     """A container of a new pod."""
 
     name: str
-    requests: Mapping[str, proposal.StatedAmount] = field(default_factory=dict)
+    requests: Mapping[str, present_settings.StatedAmount] = field(default_factory=dict)
     """By resource: `cpu` and `memory`."""
-    limits: Mapping[str, proposal.StatedAmount] = field(default_factory=dict)
-    annotations: Mapping[str, proposal.StatedAmount] = field(default_factory=dict)
+    limits: Mapping[str, present_settings.StatedAmount] = field(default_factory=dict)
+    annotations: Mapping[str, present_settings.StatedAmount] = field(default_factory=dict)
     """What annotations state about it, by their names: `cpu-weight`."""
     origin: str = ""
     """The unit or container that it is imported from."""
@@ -66,14 +66,14 @@ class NewPod:
     name: str
     namespace: str | None = None
     containers: tuple[NewContainer, ...]
-    requests: Mapping[str, proposal.StatedAmount] = field(default_factory=dict)
-    limits: Mapping[str, proposal.StatedAmount] = field(default_factory=dict)
-    annotations: Mapping[str, proposal.StatedAmount] = field(default_factory=dict)
+    requests: Mapping[str, present_settings.StatedAmount] = field(default_factory=dict)
+    limits: Mapping[str, present_settings.StatedAmount] = field(default_factory=dict)
+    annotations: Mapping[str, present_settings.StatedAmount] = field(default_factory=dict)
     """What annotations state about the pod, by their names."""
     remarks: tuple[str, ...] = ()
 
     @property
-    def all_annotations(self) -> Mapping[str, proposal.StatedAmount]:
+    def all_annotations(self) -> Mapping[str, present_settings.StatedAmount]:
         """Return the annotations of the pod and its containers, as the manifest has them."""
         found = {annotation_key(name): each for name, each in self.annotations.items()}
         for container in self.containers:
@@ -87,13 +87,13 @@ class NewPod:
         return self.name if self.namespace is None else f"{self.namespace}/{self.name}"
 
 
-def with_proposals(pod: NewPod, proposed: proposal.ProposedAmounts) -> NewPod:
+def with_proposals(pod: NewPod, proposed: present_settings.ProposedAmounts) -> NewPod:
     """Return the pod with proposals where it states nothing, and nothing contradicts them."""
     requests = {
-        CPU: proposal.at_most(proposed.cpu, pod.limits.get(CPU)),
-        MEMORY: proposal.at_most(proposed.memory, pod.limits.get(MEMORY)),
+        CPU: present_settings.at_most(proposed.cpu, pod.limits.get(CPU)),
+        MEMORY: present_settings.at_most(proposed.memory, pod.limits.get(MEMORY)),
     }
-    limits = {MEMORY: proposal.at_least(proposed.memory_limit, pod.requests.get(MEMORY))}
+    limits = {MEMORY: present_settings.at_least(proposed.memory_limit, pod.requests.get(MEMORY))}
     return replace(
         pod,
         requests={name: amount for name, amount in requests.items() if amount} | dict(pod.requests),
@@ -114,16 +114,18 @@ def with_requests(pod: NewPod, *, reserve: bool) -> NewPod:
         if name in requests:
             continue
         if reserve:
-            requests[name] = proposal.StatedAmount(
+            requests[name] = present_settings.StatedAmount(
                 text=limit.text, source="the limit, which is reserved"
             )
         elif name == CPU:
-            milli = proposal.share_request_milli(parse_quantity(limit.text).milli)
-            requests[name] = proposal.StatedAmount(
-                text=format_milli(milli), source=proposal.NOT_RESERVED
+            milli = present_settings.share_request_milli(parse_quantity(limit.text).milli)
+            requests[name] = present_settings.StatedAmount(
+                text=format_milli(milli), source=present_settings.NOT_RESERVED
             )
         else:
-            requests[name] = proposal.StatedAmount(text="0", source=proposal.NOT_RESERVED)
+            requests[name] = present_settings.StatedAmount(
+                text="0", source=present_settings.NOT_RESERVED
+            )
     return replace(pod, requests=requests)
 
 
@@ -151,7 +153,7 @@ def _make_resources(level: NewPod | NewContainer) -> dict[str, object]:
     return {"resources": resources} if resources else {}
 
 
-def _parts(level: NewPod | NewContainer) -> dict[str, Mapping[str, proposal.StatedAmount]]:
+def _parts(level: NewPod | NewContainer) -> dict[str, Mapping[str, present_settings.StatedAmount]]:
     return {"requests": level.requests, "limits": level.limits}
 
 
@@ -167,10 +169,10 @@ def format_lines(pod: NewPod, origin: str = "") -> Iterator[str]:
         yield f"{text}# {comment}" if indented else f"{text.ljust(column - 2)}  # {comment}"
 
 
-def describe_use(use: proposal.PresentUse) -> str:
+def describe_use(use: present_settings.PresentUse) -> str:
     """Return a program with its age and size: `nginx.service, which has run for 3 h, …`."""
     tasks = f", with {use.tasks} {'task' if use.tasks == 1 else 'tasks'}" if use.tasks else ""
-    return f"{use.what}, which has run for {proposal.format_age(use.age_sec)}{tasks}"
+    return f"{use.what}, which has run for {present_settings.format_age(use.age_sec)}{tasks}"
 
 
 def _head(pod: NewPod) -> Iterator[Row]:

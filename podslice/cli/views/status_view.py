@@ -36,13 +36,13 @@ from podslice.processes.adoption import Adopted
 from podslice.processes.location import Located, Other, Placement, Running, Stray
 from podslice.reconcile.assessment import Assessment
 from podslice.usage.health import HealthProblem
-from podslice.usage.unit_status import PodFacts
 from podslice.usage.unit_status import (
     ELSEWHERE,
     EXITED,
     HOLDS_PROCESSES,
     MISSING,
     NOT_STARTED,
+    PodFacts,
     UnitStatus,
 )
 

@@ -55,7 +55,7 @@ async def record(count):
         for _ in range(count):
             recorder.sample()
             await asyncio.sleep(2)
-        recorder.close()
+        recorder.save()
 
 asyncio.run(record(int(sys.argv[1])))
 """

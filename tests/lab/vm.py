@@ -34,13 +34,17 @@ for name in systemd-*-generator; do
 done
 """
 ARCHIVE_DISK = "archive"
-# the guest notices a new disk by itself, but only udev has an event for it
+# the guest notices a new disk by itself, but only udev has an event for it; where the notification is
+# lost, as once happened to a restored machine beside others, a scan of the bus finds the disk
 UNPACK_DISK = """
 serial=$1; shift
+looks=0
 while :; do
   for disk in /sys/block/vd*; do
     [ "$(cat "$disk/serial")" = "$serial" ] && exec "$@" "/dev/${disk##*/}"
   done
+  looks=$((looks + 1))
+  [ $((looks % 100)) -ne 0 ] || echo 1 > /sys/bus/pci/rescan
   sleep 0.02
 done
 """

@@ -12,11 +12,11 @@ from podslice.model.container_exit import OOM_KILL, UNKNOWN, ContainerExit
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.event import Kind
 from podslice.model.naming import service_name
-from podslice.model.pod_service import PodService
 from podslice.model.unit import ObservedUnit, UnitName
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import control_group
 from podslice.store.histories import save_observed_end, save_oomd_kill
+from podslice.usage.pod_service import PodService
 
 _FAILED = "failed"
 _UNKNOWN_MAX = 1000

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.errors import Problem, Severity, bounded, printable
-from podslice.files import TooLargeError
 from podslice.inputs.budget import LIMITS, Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import FILES_MAX
 from podslice.inputs.manifest.load import LoadedPods, load_text
 from podslice.inputs.source import describe_error, list_manifests, read_manifest
+from podslice.kernel.files import TooLargeError
 from podslice.model.config import Validate
 from podslice.model.pod import Pod
 from podslice.store.atomic import Stamp, stamp

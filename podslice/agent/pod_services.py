@@ -11,12 +11,12 @@ from podslice.agent.context import AgentContext
 from podslice.errors import HostError, SystemdError
 from podslice.model.desired import PodDecision
 from podslice.model.naming import SCOPE_PREFIX, podman_service
-from podslice.model.pod_service import PodService
 from podslice.model.unit import UnitKind, UnitName
-from podslice.processes.location import observe_adopted, observe_placed
 from podslice.reconcile.observe import control_group
 from podslice.store.adopted_services import AdoptedService, read_adopted
 from podslice.systemd.client import Client
+from podslice.usage.location import observe_adopted, observe_placed
+from podslice.usage.pod_service import PodService
 
 _SERVICE = f".{UnitKind.SERVICE}"
 _CONTAINER = f"{SCOPE_PREFIX}-pod"

@@ -13,11 +13,11 @@ from pathlib import Path
 from podslice.agent.container_ends import ContainerEnds
 from podslice.agent.context import AgentContext
 from podslice.errors import FORMAT_ERRORS, printable
-from podslice.files import read_present
+from podslice.kernel.files import read_present
 from podslice.model.container_exit import ContainerExit, exit_of_runtime
 from podslice.model.desired import PodDecision
 from podslice.model.unit import TOP_SLICE, UnitName, parent_slice
-from podslice.processes.runtimes import podman_storage
+from podslice.usage.runtimes import podman_storage
 
 _ID = frozenset("0123456789abcdef")
 _ID_CHARS = 64

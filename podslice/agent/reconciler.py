@@ -30,10 +30,10 @@ from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import take_over
 from podslice.reconcile.readmission import find_pending
 from podslice.reconcile.report import Outcome, StepResult
+from podslice.reconcile.threads import in_thread
 from podslice.store import Store
 from podslice.store.lock import held_for
 from podslice.systemd.caching_client import CachingClient, EditedLimits, changed_limits
-from podslice.threads import in_thread
 
 
 class RoundResult(NamedTuple):

@@ -34,8 +34,8 @@ from podslice.policy.usage_samples import (
     without_old,
 )
 from podslice.reconcile.observe import control_group
+from podslice.reconcile.threads import in_thread
 from podslice.store.usage_files import UsageFiles
-from podslice.threads import in_thread
 
 SAMPLE_SEC = 60.0
 """The time between two samples. Source: VPA recommender, config/config.go, MetricsFetcherInterval."""

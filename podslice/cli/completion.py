@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from itertools import chain
 
-from podslice.files import read_regular
+from podslice.kernel.files import read_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

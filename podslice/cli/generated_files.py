@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from podslice.errors import HostError, InputError, Problem, invalid, printable
-from podslice.files import NotRegularError, read_present, read_regular
+from podslice.kernel.files import NotRegularError, read_present, read_regular
 
 _BYTES_MAX = 2**20
 """The limit of a file that is read; generated ones are smaller."""

@@ -22,28 +22,18 @@ from podslice.cli.views.style import Display
 from podslice.cli.wanted import WantedByManifests, is_enabled, may_have_quadlets, read_wanted
 from podslice.errors import PodsliceError, Severity, printable
 from podslice.kernel.cgroup import CgroupFs
+from podslice.kernel.programs import NoAnswerError
 from podslice.model.config import Containers
 from podslice.model.container_exit import ContainerHistory
 from podslice.model.desired import PodDecision
 from podslice.model.naming import podman_service, service_name
 from podslice.model.node_state import ContainerFailure
 from podslice.model.pod import NO_PROGRESS, ContainerKind, Pod
-from podslice.model.pod_service import PodService
 from podslice.model.reserved_values import PendingTrial, TrialState
 from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node
-from podslice.processes import runtimes
-from podslice.processes.location import (
-    Placement,
-    Stray,
-    observe_placed,
-    observe_services,
-    read_placement,
-)
-from podslice.processes.runtimes import RuntimeContainer
 from podslice.processes.service_adoption import outdated_services
-from podslice.programs import NoAnswerError
 from podslice.reconcile.assess import assess_findings, read_findings
 from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.report import describe_skipped, describe_step, describe_unconfirmed
@@ -54,8 +44,17 @@ from podslice.store.adopted_services import drop_in_path, read_adopted
 from podslice.store.container_failures import ContainerFailures
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import Entry, LogQuery, Query, reading_command
-from podslice.usage import health, stats
+from podslice.usage import health, runtimes, stats
 from podslice.usage.health import FailingContainer
+from podslice.usage.location import (
+    Placement,
+    Stray,
+    observe_placed,
+    observe_services,
+    read_placement,
+)
+from podslice.usage.pod_service import PodService
+from podslice.usage.runtimes import RuntimeContainer
 from podslice.usage.stats import NodeStats
 from podslice.usage.unit_status import (
     ACTIVATING,

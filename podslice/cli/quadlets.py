@@ -18,12 +18,12 @@ from podslice.errors import HostError, InputError, Problem, invalid, printable
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import LoadedPods, load_pods
 from podslice.inputs.manifest.workloads import LoadedWorkloads, read_workloads
+from podslice.kernel.programs import NoAnswerError, run_program
 from podslice.model.config import Rules, Validate
 from podslice.model.desired import PodDecision
 from podslice.model.manager import Manager
 from podslice.policy.allocatable import validate_node
 from podslice.processes.quadlet_files import Directories, installed, write_quadlets
-from podslice.programs import NoAnswerError, run_program
 from podslice.quadlet.generate import generate
 from podslice.quadlet.probes import program_problem
 from podslice.quadlet.result import ARCHIVE_SUFFIX, Options, Quadlets, is_data, with_archive

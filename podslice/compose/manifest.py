@@ -19,7 +19,7 @@ from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.resources import CPU, MEMORY, format_amount
 from podslice.policy.convert import shares_from_milli
 from podslice.policy.present_settings import NOT_RESERVED, share_request_milli
-from podslice.processes.runtime_options import Parent
+from podslice.policy.runtime_options import Parent
 
 _RESOURCES = (CPU, MEMORY)
 _NO_RESERVATION = "it reserves none"

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.errors import HostError, InputError, Problem, excerpt, invalid
-from podslice.files import follow_links, read_present, read_regular
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import BYTES_MAX
 from podslice.inputs.manifest.parse import read_documents
-from podslice.programs import NoAnswerError, run_program
+from podslice.kernel.files import follow_links, read_present, read_regular
+from podslice.kernel.programs import NoAnswerError, run_program
 
 OVERRIDE = "compose.podslice.yaml"
 """The name of the override file."""

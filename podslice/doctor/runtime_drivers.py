@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from podslice.files import NotRegularError, follow_links, read_regular
+from podslice.kernel.files import NotRegularError, follow_links, read_regular
 from podslice.kernel.host import process_named
 from podslice.kernel.text import read_value_or_empty
 

@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.errors import InputError, Problem, printable
-from podslice.files import Path as AnyPath
-from podslice.files import (
+from podslice.inputs.budget import Budget, BudgetItem, Exhausted
+from podslice.inputs.limits import FILES_MAX, PIPE_WAIT_SEC, READ_WAIT_SEC
+from podslice.kernel.files import Path as AnyPath
+from podslice.kernel.files import (
     TooLargeError,
     follow_links,
     keep_links,
@@ -28,8 +30,6 @@ from podslice.files import (
     read_opened,
     read_with_status,
 )
-from podslice.inputs.budget import Budget, BudgetItem, Exhausted
-from podslice.inputs.limits import FILES_MAX, PIPE_WAIT_SEC, READ_WAIT_SEC
 
 STDIN, STDIN_NAME = "-", "stdin"
 MANIFESTS = (".json", ".yaml", ".yml")

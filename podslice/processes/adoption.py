@@ -25,13 +25,13 @@ from podslice.kernel.proc import (
 from podslice.model.manager import Manager
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import ObservedUnit, UnitName, Value
-from podslice.processes.location import PodMap
 from podslice.processes.start import save_start
 from podslice.processes.target import Place, find_place, is_inside, scope_of
 from podslice.reconcile.assess import assess
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.world import LiveWorld
 from podslice.systemd.client import PIDFDS_MAX, Client
+from podslice.usage.location import PodMap
 
 MOVE_TRIES = 5
 """How often all are moved at once, without those that have exited; then one by one."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from podslice.errors import FORMAT_ERRORS, HostError, InputError, Problem, printable
+from podslice.kernel.programs import NoAnswerError
 from podslice.model.naming import POD_LABEL
 from podslice.model.properties import QUOTA_PERIOD_USEC
 from podslice.model.unit import UnitName
 from podslice.policy.present_settings import PresentSetting, PresentSettings, SettingKind
-from podslice.processes.runtimes import RunCommand, run_patiently
-from podslice.programs import NoAnswerError
+from podslice.usage.runtimes import RunCommand, run_patiently
 
 _INSPECT = ("podman", "inspect", "--type=container", "--format=json", "--")
 _SCORE_MAX = 1000

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.errors import HostError, InputError, Problem
-from podslice.files import describe_kind, read_present
+from podslice.kernel.files import describe_kind, read_present
 from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX
 from podslice.model.unit import GENERATED

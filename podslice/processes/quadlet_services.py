@@ -18,6 +18,7 @@ from podslice.errors import (
     SystemdError,
     excerpt,
 )
+from podslice.kernel.programs import NoAnswerError
 from podslice.model.manager import Manager
 from podslice.model.unit import ListedUnit, UnitName
 from podslice.processes.quadlet_files import (
@@ -30,8 +31,6 @@ from podslice.processes.quadlet_files import (
     remove_file,
     write_file,
 )
-from podslice.processes.runtimes import communicate, run, run_patiently
-from podslice.programs import NoAnswerError
 from podslice.quadlet.result import PODMAN, Quadlets
 from podslice.quadlet.transition import (
     PresentPod,
@@ -46,6 +45,7 @@ from podslice.reconcile.report import Outcome
 from podslice.systemd.client import Client
 from podslice.systemd.journalctl import has_access
 from podslice.systemd.tasks import run_concurrently
+from podslice.usage.runtimes import communicate, run, run_patiently
 
 ListUnits = Callable[[Sequence[str]], Awaitable[Sequence[ListedUnit]]]
 """Lists the loaded units whose names match a pattern."""

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from podslice.errors import InputError, Problem, SystemdError
-from podslice.files import read_present
+from podslice.kernel.files import read_present
 from podslice.model.desired import PodDecision
 from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX, container_of
@@ -27,7 +27,7 @@ from podslice.model.unit import (
     control_group_of,
     is_unit_name,
 )
-from podslice.processes.runtime_options import Parent, appliers, drop_in
+from podslice.policy.runtime_options import Parent, appliers, drop_in
 from podslice.processes.target import Place, find_container, find_slice
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment

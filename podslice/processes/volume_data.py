@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.errors import Problem
-from podslice.files import NotRegularError, describe_kind, read_regular
+from podslice.kernel.files import NotRegularError, describe_kind, read_regular
 from podslice.model.naming import DATA, data_directory, pod_of_data
 from podslice.quadlet.result import PRIVATE_MODE, Directory, File
 

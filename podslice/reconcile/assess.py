@@ -25,9 +25,9 @@ from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.observe import meet, observe, used_bytes
 from podslice.reconcile.readmission import is_evicted, living_agent, split_admissible
 from podslice.reconcile.rollback import leave_reserved
+from podslice.reconcile.threads import in_thread
 from podslice.reconcile.world import World
 from podslice.store import Records
-from podslice.threads import in_thread
 
 _NOTHING = Request()
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from podslice.files import read_present
+from podslice.kernel.files import read_present
 from podslice.model.manager import Manager
 from podslice.model.unit import UnitKind, UnitName
 from podslice.store.atomic import failed

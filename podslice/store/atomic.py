@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from podslice.errors import HostError
-from podslice.files import read_regular
 from podslice.inputs.limits import BYTES_MAX
+from podslice.kernel.files import read_regular
 
 RECORD_BYTES_MAX = BYTES_MAX
 """The largest file: a pod may be as large as a whole manifest."""

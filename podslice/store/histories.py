@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from podslice.files import NotRegularError, read_with_status
+from podslice.kernel.files import NotRegularError, read_with_status
 from podslice.model.container_exit import (
     ATTENDED,
     OOMD_KILL,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from podslice.errors import HostError
-from podslice.files import NotRegularError, open_regular
+from podslice.kernel.files import NotRegularError, open_regular
 from podslice.store.atomic import writing
 
 WAIT_SEC = 120.0

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from podslice.errors import HostError
-from podslice.files import read_regular
+from podslice.kernel.files import read_regular
 from podslice.model.unit import UnitName
 from podslice.model.usage_history import PodHistory, format_pod_history, parse_pod_history
 from podslice.store.atomic import create_file, remove, scan, writing

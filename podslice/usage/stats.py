@@ -29,8 +29,8 @@ from podslice.model.naming import (
     service_name,
     system_reserved_slice,
 )
-from podslice.model.pod_service import PodService
 from podslice.model.unit import Observed, UnitName, control_group_of
+from podslice.usage.pod_service import PodService
 
 
 class ContainerStats(NamedTuple):

@@ -30,7 +30,7 @@ from podslice.inputs.manifest.load import read_manifest
 from podslice.model.config import Config, Rules
 from podslice.model.node import Node
 from podslice.policy.decide import decide
-from podslice.processes.runtime_options import CONTAINER_LABEL, POD_LABEL
+from podslice.policy.runtime_options import CONTAINER_LABEL, POD_LABEL
 
 PROJECTS = Path(__file__).parent / "compose"
 CASES = sorted(path.name for path in PROJECTS.iterdir() if path.is_dir())

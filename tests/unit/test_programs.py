@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from podslice.errors import EXCERPT_MAX, excerpt
-from podslice.programs import ERROR_BYTES_MAX, NoAnswerError, Program, run_program
+from podslice.kernel.programs import ERROR_BYTES_MAX, NoAnswerError, Program, run_program
 
 pytestmark = pytest.mark.usefixtures("allow_effects")  # they start programs
 

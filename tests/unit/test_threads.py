@@ -13,7 +13,7 @@ from podslice.inputs.limits import POD_PROBLEMS_MAX
 from podslice.inputs.manifest.load import load_pods, load_text
 from podslice.model.event import Kind
 from podslice.policy.decide import decide_each
-from podslice.threads import in_thread
+from podslice.reconcile.threads import in_thread
 from tests.unit import builders
 from tests.unit.agent.reconciled import Node
 

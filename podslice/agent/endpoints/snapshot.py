@@ -15,12 +15,12 @@ from podslice.model.desired import Desired, PodDecision
 from podslice.model.event import Kind
 from podslice.model.node import Allocation
 from podslice.model.node_state import Condition
-from podslice.model.pod_service import PodService
 from podslice.model.unit import Caps, Observed, PropertyValue
 from podslice.policy.eviction import EvictionThreshold, SignalObservation, eviction_thresholds
 from podslice.policy.recommendation import RecommendedAmounts
 from podslice.reconcile.observe import control_group, tier_groups
 from podslice.usage.eviction_signals import observe_signals
+from podslice.usage.pod_service import PodService
 from podslice.usage.stats import NodeStats, PodStats, read_stats
 
 _AT_ONCE = 32

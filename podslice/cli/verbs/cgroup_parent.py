@@ -23,7 +23,7 @@ from podslice.errors import HostError, InputError, Severity
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.desired import PodDecision
 from podslice.policy.decide import decide
-from podslice.processes.runtime_options import FORMATTERS, Form, Parent
+from podslice.policy.runtime_options import FORMATTERS, Form, Parent
 from podslice.processes.target import find_container
 
 HINTS = {

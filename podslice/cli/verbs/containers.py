@@ -17,12 +17,12 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import manifest_directories
 from podslice.errors import HostError, InputError, PodsliceError, Problem, Severity, printable
-from podslice.files import NotRegularError, read_with_status
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import BYTES_MAX
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_text
 from podslice.inputs.manifest.workloads import LoadedWorkloads, read_workloads
+from podslice.kernel.files import NotRegularError, read_with_status
 from podslice.model.config import CpuManagerPolicy
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.event import Event, Kind

@@ -28,8 +28,8 @@ from podslice.cli.views import documents, new_manifest
 from podslice.cli.views.documents import Document
 from podslice.cli.views.tables import separated
 from podslice.errors import HostError, InputError, Problem, invalid, quote
-from podslice.files import read_present
 from podslice.inputs.manifest.names import to_label
+from podslice.kernel.files import read_present
 from podslice.kernel.proc import read_oom_score_adj
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
@@ -49,9 +49,7 @@ from podslice.policy.present_settings import (
     score_of,
     settings_of,
 )
-from podslice.processes import podman_inspect
-from podslice.processes.podman_inspect import PodmanContainer
-from podslice.processes.runtime_options import (
+from podslice.policy.runtime_options import (
     FORMATTERS,
     Form,
     Parent,
@@ -59,6 +57,8 @@ from podslice.processes.runtime_options import (
     podman_options,
     systemd_run,
 )
+from podslice.processes import podman_inspect
+from podslice.processes.podman_inspect import PodmanContainer
 from podslice.reconcile.world import LiveWorld
 from podslice.usage import present_use
 

@@ -22,13 +22,14 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note
 from podslice.cli.suggestions import closest
 from podslice.errors import invalid
+from podslice.kernel import launch
 from podslice.model.naming import OVERHEAD, Tree, scope_name, service_name
 from podslice.model.pod import Pod, Qos
 from podslice.model.unit import UnitName
-from podslice.processes import launch, runtimes
-from podslice.processes.runtimes import run_patiently
 from podslice.store.adopted_services import by_pod, read_adopted
 from podslice.systemd.journalctl import LogQuery, journal_command
+from podslice.usage import runtimes
+from podslice.usage.runtimes import run_patiently
 
 Container = Annotated[str | None, container_option("Show only messages of this container.")]
 Follow = Annotated[

@@ -21,6 +21,14 @@ from podslice.cli.verbs import init_done
 from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, PodsliceError, Problem
+from podslice.kernel.launch import (
+    Invocation,
+    become,
+    find_command,
+    given_environment,
+    set_oom_score_adj,
+    stated_variables,
+)
 from podslice.model.event import Kind
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import UnitName
@@ -31,14 +39,6 @@ from podslice.processes.foreground import (
     fork,
     is_followed,
     variables_of,
-)
-from podslice.processes.launch import (
-    Invocation,
-    become,
-    find_command,
-    given_environment,
-    set_oom_score_adj,
-    stated_variables,
 )
 from podslice.processes.start import (
     Started,

@@ -26,9 +26,9 @@ from podslice.cli.session import in_world
 from podslice.cli.views import documents, status_view
 from podslice.cli.views.pod_page import PodDetail
 from podslice.errors import invalid
-from podslice.processes.location import Located, locate, observe_services
 from podslice.reconcile.assess import assess
 from podslice.reconcile.world import LiveWorld
+from podslice.usage.location import Located, locate, observe_services
 
 
 @planning_options

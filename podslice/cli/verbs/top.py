@@ -40,17 +40,17 @@ from podslice.cli.views.usage_table import NodeSummary, NodeUsage
 from podslice.errors import InputError, PodsliceError, invalid, printable
 from podslice.inputs.options.values import read_duration
 from podslice.kernel.proc import read_process
-from podslice.model.pod_service import PodService
 from podslice.model.properties import ALLOWED_CPUS, MEMORY_MAX
 from podslice.model.resources import CPU
 from podslice.model.unit import INFINITY, UnitName
-from podslice.processes.location import observe_services
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
 from podslice.systemd.caching_client import CachingClient
 from podslice.usage import stats
 from podslice.usage.health import problematic_pods
+from podslice.usage.location import observe_services
+from podslice.usage.pod_service import PodService
 from podslice.usage.stats import NodeStats
 
 _INTERVALS_SEC = (0.1, 3600)

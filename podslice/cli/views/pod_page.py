@@ -21,8 +21,8 @@ from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, TASKS_MAX
 from podslice.model.resources import cpu_milli, format_amounts, memory_bytes
 from podslice.model.unit import INFINITY, UnitKind, UnitName
 from podslice.policy.recommendation import UsedAmounts
-from podslice.processes.runtimes import RuntimeContainer
 from podslice.systemd.journalctl import Entry
+from podslice.usage.runtimes import RuntimeContainer
 from podslice.usage.stats import PodStats
 from podslice.usage.unit_status import EXITED, HOLDS_PROCESSES, MISSING, NOT_STARTED, UnitStatus
 

@@ -33,9 +33,9 @@ from podslice.model.quantity import format_bytes
 from podslice.model.reserved_values import PendingTrial, ReservedValues
 from podslice.model.unit import INFINITY, UnitKind, UnitName, Value
 from podslice.processes.adoption import Adopted
-from podslice.processes.location import Located, Other, Placement, Running, Stray
 from podslice.reconcile.assessment import Assessment
 from podslice.usage.health import HealthProblem
+from podslice.usage.location import Located, Other, Placement, Running, Stray
 from podslice.usage.unit_status import (
     ELSEWHERE,
     EXITED,

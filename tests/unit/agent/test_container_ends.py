@@ -9,11 +9,11 @@ from podslice.agent.oomd_kills import OomdMonitor
 from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.processes.location import observe_placed
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import finish, record
 from podslice.store import histories
+from podslice.usage.location import observe_placed
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import Oomd, make_context, reassess, write_group
 from tests.unit.builders import burstable, decisions

@@ -9,10 +9,10 @@ from podslice.agent.container_ends import ContainerEnds
 from podslice.agent.oomd_kills import OomdMonitor
 from podslice.agent.podman_exits import PodmanExits
 from podslice.model.event import Kind
-from podslice.processes.runtimes import podman_storage
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import record
+from podslice.usage.runtimes import podman_storage
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import make_context, reassess
 from tests.unit.builders import burstable, decisions, make_files

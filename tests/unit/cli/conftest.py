@@ -22,9 +22,10 @@ from podslice.inputs.options.config_files import read_as, read_files
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.kubelets import find_kubelets
 from podslice.model.cpu_topology import regular_topology
-from podslice.processes import quadlet_services, runtimes
+from podslice.processes import quadlet_services
 from podslice.systemd import bus, journalctl
 from podslice.systemd.find_manager import find_manager
+from podslice.usage import runtimes
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import Events
 from tests.unit.builders import make_files, node

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from podslice.files import read_regular
 from podslice.inputs import source
 from podslice.inputs.source import locate_entitled
+from podslice.kernel.files import read_regular
 
 STRANGER, READER = 4711, 4712
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import InputError
-from podslice.files import TooLargeError
 from podslice.inputs.budget import LIMITS, Budget, BudgetItem
 from podslice.inputs.source import (
     TIMEOUTS,
@@ -17,6 +16,7 @@ from podslice.inputs.source import (
     read_sources,
     read_stream,
 )
+from podslice.kernel.files import TooLargeError
 
 
 def read(*sources, stdin=lambda: b"stdin", timeouts=TIMEOUTS, budget=None):

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from podslice.errors import InputError
-from podslice.processes import launch
-from podslice.processes.launch import (
+from podslice.kernel import launch
+from podslice.kernel.launch import (
     Invocation,
     NotRunnable,
     become,

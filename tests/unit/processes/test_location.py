@@ -7,17 +7,9 @@ import pytest
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import UnitName
 from podslice.plan import Plan
-from podslice.processes.location import (
-    Home,
-    Other,
-    PodMap,
-    Running,
-    arrange,
-    locate,
-    read_placement,
-)
-from podslice.processes.runtimes import RuntimeContainer
 from podslice.reconcile.assessment import Assessment
+from podslice.usage.location import Home, Other, PodMap, Running, arrange, locate, read_placement
+from podslice.usage.runtimes import RuntimeContainer
 from tests.unit.builders import (
     amounts,
     as_observed,

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import EXCERPT_MAX
+from podslice.kernel.programs import NoAnswerError
 from podslice.model.manager import SYSTEM, user_manager
-from podslice.processes import runtimes
-from podslice.processes.runtimes import (
+from podslice.usage import runtimes
+from podslice.usage.runtimes import (
     RuntimeContainer,
     containers,
     docker_messages,
     parse_docker,
     parse_podman,
 )
-from podslice.programs import NoAnswerError
 from tests.unit.builders import container, make_files, pod
 
 # as podman 5.4.2 of Debian 13 printed it

@@ -11,11 +11,11 @@ from podslice.agent.context import AgentContext
 from podslice.agent.counters import Counters
 from podslice.agent.terminations import Terminations
 from podslice.errors import ForeignRoot
+from podslice.kernel.launch import Invocation
 from podslice.model.event import Kind
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.processes import adoption
-from podslice.processes.launch import Invocation
 from podslice.processes.pod_phase import finish_container, set_phase
 from podslice.processes.start import start_scope, start_service
 from podslice.reconcile.assess import assess

@@ -21,9 +21,9 @@ from podslice.model.node_state import (
     StuckPod,
 )
 from podslice.model.unit import GENERATED, UnitName
-from podslice.processes.runtimes import RuntimeContainer
 from podslice.store import Store, histories
 from podslice.store.container_failures import ContainerFailures
+from podslice.usage.runtimes import RuntimeContainer
 from tests.unit.builders import make_files, manifest
 
 WEB = "kubepods-burstable-podweb.slice"

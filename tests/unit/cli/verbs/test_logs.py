@@ -2,10 +2,11 @@
 
 import pytest
 
+from podslice.kernel import launch
 from podslice.model.manager import SYSTEM, user_manager
-from podslice.processes import launch, runtimes
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import LogQuery
+from podslice.usage import runtimes
 from tests.unit.builders import USER, make_files
 
 SHOP = """\

@@ -8,9 +8,9 @@ import pytest
 
 from podslice.cli import quadlets
 from podslice.errors import CallTimeout, JobFailed, Refused
+from podslice.kernel.programs import NoAnswerError
 from podslice.model.event import Kind
 from podslice.processes import quadlet_services, volume_data
-from podslice.programs import NoAnswerError
 from tests.unit.builders import manifest
 from tests.unit.cli.podman import APP, FILES, LOG, POD, SLICE, WEB, active
 

@@ -9,10 +9,10 @@ import pytest
 from podslice.cli import overview
 from podslice.kernel.proc import read_process as read
 from podslice.model.unit import TransientUnit, UnitName, control_group_of
-from podslice.processes import location
-from podslice.processes.runtimes import RuntimeContainer
 from podslice.store import histories
 from podslice.systemd import journalctl
+from podslice.usage import location
+from podslice.usage.runtimes import RuntimeContainer
 from tests.unit.builders import make_files, manifest
 from tests.unit.processes.invented import processes
 

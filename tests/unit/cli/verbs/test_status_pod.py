@@ -12,15 +12,15 @@ import pytest
 from podslice.cli import overview
 from podslice.cli.views.status_view import duration, exit_sentence, exit_summary
 from podslice.errors import HostError
+from podslice.kernel.programs import NoAnswerError
 from podslice.model.container_exit import ContainerExit
 from podslice.model.usage_history import PodHistory
-from podslice.processes import runtimes
-from podslice.processes.runtimes import PublishedPort, RuntimeContainer
-from podslice.programs import NoAnswerError
 from podslice.store import histories
 from podslice.store.usage_files import UsageFiles
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import Entry
+from podslice.usage import runtimes
+from podslice.usage.runtimes import PublishedPort, RuntimeContainer
 from tests.cases.usage_rows import to_history
 from tests.unit.builders import make_files
 

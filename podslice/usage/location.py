@@ -18,15 +18,15 @@ from podslice.processes.target import is_inside
 from podslice.reconcile.assessment import Assessment
 
 if TYPE_CHECKING:
-    from podslice.model.pod_service import PodService
-    from podslice.processes.runtimes import RuntimeContainer
+    from podslice.usage.pod_service import PodService
+    from podslice.usage.runtimes import RuntimeContainer
 
 
 from podslice.model.desired import PodDecision
-from podslice.model.pod_service import PodService
 from podslice.reconcile.world import LiveWorld
 from podslice.store.adopted_services import AdoptedService, read_adopted
 from podslice.systemd.client import Client
+from podslice.usage.pod_service import PodService
 
 _PODMAN = "podman"
 Groups = Mapping[str, tuple[int, ...]]

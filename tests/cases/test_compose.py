@@ -20,12 +20,17 @@ import pytest
 import yaml
 
 from podslice.cli.views.problem_lines import problem_line
-from podslice.compose.manifest import draft_pod, join_problems, make_override, unsupported_by
-from podslice.compose.project import read_project
-from podslice.compose.settings import Settings, parse_budget
-from podslice.compose.tools import ComposeTool, parse_resolved
-from podslice.compose.yaml_text import format_yaml
 from podslice.errors import Severity
+from podslice.features.compose.manifest import (
+    draft_pod,
+    join_problems,
+    make_override,
+    unsupported_by,
+)
+from podslice.features.compose.project import read_project
+from podslice.features.compose.settings import Settings, parse_budget
+from podslice.features.compose.tools import ComposeTool, parse_resolved
+from podslice.features.compose.yaml_text import format_yaml
 from podslice.inputs.manifest.load import read_manifest
 from podslice.model.config import Config, Rules
 from podslice.model.node import Node

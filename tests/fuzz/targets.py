@@ -21,12 +21,17 @@ import yaml
 
 from podslice.cli.views import tables
 from podslice.cli.views.problem_lines import problem_line
-from podslice.compose.manifest import draft_pod, join_problems, make_override, unsupported_by
-from podslice.compose.project import read_project
-from podslice.compose.settings import Settings
-from podslice.compose.tools import ComposeTool, parse_resolved
-from podslice.compose.yaml_text import format_yaml
 from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem, Severity
+from podslice.features.compose.manifest import (
+    draft_pod,
+    join_problems,
+    make_override,
+    unsupported_by,
+)
+from podslice.features.compose.project import read_project
+from podslice.features.compose.settings import Settings
+from podslice.features.compose.tools import ComposeTool, parse_resolved
+from podslice.features.compose.yaml_text import format_yaml
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.kubelet.kubelet_config import read_settings
 from podslice.inputs.kubelet.kubelet_files import read_kubeconfig

@@ -2,8 +2,8 @@
 
 import pytest
 
-from podslice.compose.project import read_cpus, read_memory, read_whole
 from podslice.errors import InputError
+from podslice.features.compose.project import read_cpus, read_memory, read_whole
 from podslice.inputs.scalars import Boolean, Number, Odd
 
 MI = 2**20 * 1000

@@ -2,8 +2,8 @@
 
 import pytest
 
-from podslice.compose.tools import parse_resolved
 from podslice.errors import InputError
+from podslice.features.compose.tools import parse_resolved
 from podslice.inputs.limits import BYTES_MAX, VALUES_MAX
 
 

@@ -6,9 +6,9 @@ import sys
 import pytest
 import yaml
 
-from podslice.compose import tools
-from podslice.compose.tools import HEAD
 from podslice.errors import EXCERPT_MAX
+from podslice.features.compose import tools
+from podslice.features.compose.tools import HEAD
 from tests.unit.doctor.hosts import program
 
 SLICE = "kubepods-burstable-podshop.default.slice"
@@ -41,7 +41,7 @@ OVERRIDE = {
 @pytest.fixture(autouse=True)
 def no_tools(tmp_path, monkeypatch):
     """A machine without compose and docker."""
-    monkeypatch.setattr("podslice.cli.verbs.compose.HOST_ROOT", tmp_path / "nothing")
+    monkeypatch.setattr("podslice.features.compose.verb.HOST_ROOT", tmp_path / "nothing")
     programs = tmp_path / "programs"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
@@ -431,7 +431,7 @@ def test_pods_of_the_user(podslice, resolved):
 def test_a_driver_that_does_not_use_slices(podslice, resolved, machine, monkeypatch):
     daemon = json.dumps({"exec-opts": ["native.cgroupdriver=cgroupfs"]})
     root = machine(program("dockerd", "podman"), {"etc/docker/daemon.json": daemon})
-    monkeypatch.setattr("podslice.cli.verbs.compose.HOST_ROOT", root)
+    monkeypatch.setattr("podslice.features.compose.verb.HOST_ROOT", root)
     err = podslice("compose", resolved()).err
     assert err.startswith("warning: docker: its cgroup driver is cgroupfs: ")
     assert err.count("\n") == 1

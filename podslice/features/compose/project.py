@@ -16,8 +16,8 @@ from fractions import Fraction
 from itertools import islice
 from typing import NamedTuple
 
-from podslice.compose.settings import Settings, read_settings
 from podslice.errors import InputError, Problem, invalid, quote, warning
+from podslice.features.compose.settings import Settings, read_settings
 from podslice.inputs.limits import POD_CONTAINERS_MAX, UNKNOWN_FIELDS_MAX
 from podslice.inputs.manifest.names import to_label
 from podslice.inputs.readers import nearest

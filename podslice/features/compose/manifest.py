@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from podslice.compose.project import Project, Service
-from podslice.compose.settings import KEY, Settings
-from podslice.compose.tools import ComposeTool
-from podslice.compose.yaml_text import Path, format_yaml
 from podslice.errors import Problem, Severity, warning
+from podslice.features.compose.project import Project, Service
+from podslice.features.compose.settings import KEY, Settings
+from podslice.features.compose.tools import ComposeTool
+from podslice.features.compose.yaml_text import Path, format_yaml
 from podslice.inputs.manifest.names import to_label
 from podslice.inputs.scalars import extend_path
 from podslice.model.desired import ContainerDecision, PodDecision

@@ -20,8 +20,6 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, note_problems, write
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.tables import list_first
-from podslice.doctor.facts import installed_runtimes
-from podslice.doctor.runtime_drivers import SYSTEMD
 from podslice.errors import InputError, excerpt, invalid, printable, warning
 from podslice.features.compose import tools
 from podslice.features.compose.manifest import (
@@ -35,6 +33,8 @@ from podslice.features.compose.project import Project, read_project
 from podslice.features.compose.settings import Settings, parse_budget
 from podslice.features.compose.tools import HEAD, OVERRIDE, ComposeTool, ProjectFiles, up_command
 from podslice.features.compose.yaml_text import format_yaml
+from podslice.features.doctor.facts import installed_runtimes
+from podslice.features.doctor.runtime_drivers import SYSTEMD
 from podslice.inputs.budget import Budget
 from podslice.inputs.manifest.load import read_manifest
 from podslice.inputs.source import read_sources

@@ -16,8 +16,9 @@ import pytest
 from podslice import __main__
 from podslice.cli import host, manual_log, options, quadlets, wanted
 from podslice.cli.app import run
-from podslice.cli.verbs import containers, doctor
+from podslice.cli.verbs import containers
 from podslice.errors import BusUnavailable
+from podslice.features.doctor import verb as doctor
 from podslice.inputs.options.config_files import read_as, read_files
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.kubelets import find_kubelets

@@ -1,7 +1,7 @@
 """Hosts for the doctor, as trees of files."""
 
-from podslice.doctor.facts import Subject, SystemdReply, read_facts
-from podslice.doctor.findings import check_host
+from podslice.features.doctor.facts import Subject, SystemdReply, read_facts
+from podslice.features.doctor.findings import check_host
 from podslice.model.manager import user_manager
 from tests.unit.builders import make_files
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from podslice.doctor.facts import SystemdReply
-from podslice.doctor.findings import FindingState
 from podslice.errors import HostError, warning
+from podslice.features.doctor.facts import SystemdReply
+from podslice.features.doctor.findings import FindingState
 from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.manager import user_manager
 from tests.unit.doctor.hosts import LEGACY, PLAIN, ROOT, USER, USER_GROUP, facts, findings, host

@@ -17,9 +17,9 @@ from podslice.cli.output import OutputFormat, emit
 from podslice.cli.views import documents
 from podslice.cli.views.layout import Column, Shorten, blocks, fold
 from podslice.cli.views.style import Display, Role, Styled
-from podslice.doctor.facts import Subject, SystemdReply, read_facts
-from podslice.doctor.findings import Finding, FindingState, check_host
 from podslice.errors import HostError, SystemdError
+from podslice.features.doctor.facts import Subject, SystemdReply, read_facts
+from podslice.features.doctor.findings import Finding, FindingState, check_host
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Origin, Source
 from podslice.model.naming import Tree

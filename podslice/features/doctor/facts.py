@@ -11,8 +11,8 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from podslice.doctor.runtime_drivers import Runtime, Surroundings, read_runtimes
 from podslice.errors import HostError, Problem
+from podslice.features.doctor.runtime_drivers import Runtime, Surroundings, read_runtimes
 from podslice.kernel.host import cgroup2_options, read_meminfo
 from podslice.kernel.text import read_value, read_value_or_empty, split_words
 from podslice.model.kubelet import Foreign, Kubelet

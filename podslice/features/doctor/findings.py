@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
 
-from podslice.doctor.facts import Facts, Layout, Session
-from podslice.doctor.runtime_drivers import SYSTEMD, Runtime
 from podslice.errors import Problem
+from podslice.features.doctor.facts import Facts, Layout, Session
+from podslice.features.doctor.runtime_drivers import SYSTEMD, Runtime
 from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.properties import PROPERTIES
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from podslice.inputs.kubelet.kubelet_config import read_settings
-from podslice.inputs.kubelet.pod_list import read_pod_list
+from podslice.features.kubelet.config import read_settings
+from podslice.features.kubelet.node import FindingKind
+from podslice.features.kubelet.pod_list import read_pod_list
+from podslice.features.kubelet.units import KubeletHost, audit_units
+from podslice.features.kubelet.values import expect_node
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.kubelet_node import FindingKind
 from podslice.model.node import Node
 from podslice.model.unit import UnitName
-from podslice.policy.kubelet_values import expect_node
-from podslice.usage.kubelet_units import KubeletHost, audit_units
 from tests.recorded_node import DEFAULT_TASKS_MAX, KUBELET, RecordedNode
 
 ROOT = Path(__file__).resolve().parents[2]

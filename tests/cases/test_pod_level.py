@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from podslice.features.kubelet.config import read_settings
+from podslice.features.kubelet.node import LEVEL_PROPERTIES, KubeletPod, KubeletSettings
+from podslice.features.kubelet.pod_level import SliceState, plan_levels
+from podslice.features.kubelet.pod_list import parse_pod_list
 from podslice.inputs.budget import Budget
-from podslice.inputs.kubelet.kubelet_config import read_settings
-from podslice.inputs.kubelet.pod_list import parse_pod_list
 from podslice.inputs.manifest.load import load_text
 from podslice.model.config import Config
-from podslice.model.kubelet_node import LEVEL_PROPERTIES, KubeletPod, KubeletSettings
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import ObservedUnit, UnitName
-from podslice.policy.pod_level import SliceState, plan_levels
 from tests.cases.test_kubelet_audit import NODE
 from tests.recorded_node import UNSET, RecordedNode
 

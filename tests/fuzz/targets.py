@@ -32,10 +32,14 @@ from podslice.features.compose.project import read_project
 from podslice.features.compose.settings import Settings
 from podslice.features.compose.tools import ComposeTool, parse_resolved
 from podslice.features.compose.yaml_text import format_yaml
+from podslice.features.kubelet.config import read_settings
+from podslice.features.kubelet.files import read_kubeconfig
+from podslice.features.kubelet.level_record import LevelRecord
+from podslice.features.kubelet.node import KubeletSettings
+from podslice.features.kubelet.pod_level import plan_levels
+from podslice.features.kubelet.pod_list import parse_pod_list, read_pod_list
+from podslice.features.kubelet.values import expect_node
 from podslice.inputs.budget import Budget, Exhausted
-from podslice.inputs.kubelet.kubelet_config import read_settings
-from podslice.inputs.kubelet.kubelet_files import read_kubeconfig
-from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list
 from podslice.inputs.manifest.load import (
     format_manifest,
     load_text,
@@ -46,18 +50,14 @@ from podslice.inputs.options.config_files import make_config, restore
 from podslice.kernel import cgroup, proc, text
 from podslice.model import cpu_list
 from podslice.model.config import Config
-from podslice.model.kubelet_node import KubeletSettings
 from podslice.model.naming import Tree
 from podslice.model.node import Node
 from podslice.model.pod import Qos, default_uid
 from podslice.model.unit import is_unit_name
 from podslice.model.usage_history import PodHistory
 from podslice.policy.decide import decide
-from podslice.policy.kubelet_values import expect_node
-from podslice.policy.pod_level import plan_levels
 from podslice.policy.recommendation import recommend_pod
 from podslice.store import Store
-from podslice.store.level_record import LevelRecord
 from podslice.store.usage_files import UsageFiles
 from podslice.systemd import journalctl
 from podslice.systemd.bus import error_of

@@ -16,8 +16,8 @@ from podslice.agent.endpoints.http import JSON_TYPE, Response, Route
 from podslice.agent.endpoints.kubelet_summary import Json, Summarizer, pod_list
 from podslice.agent.endpoints.metric_families import format_family, make_family, number_families
 from podslice.agent.endpoints.snapshot import Snapshot
+from podslice.features.kubelet.node import LeftReason, LevelPlan
 from podslice.model.event import Kind
-from podslice.model.kubelet_node import LeftReason, LevelPlan
 from podslice.model.properties import PROPERTIES
 
 _FRESH_SEC = 1.0

@@ -16,10 +16,17 @@ from typing import Annotated
 import typer
 
 from podslice.agent.daemon import Daemon, Setup
-from podslice.agent.kubelet_daemon import KubeletDaemon, KubeletSetup
 from podslice.cli import host
 from podslice.cli.arguments import DONE
-from podslice.cli.kubelet_source import (
+from podslice.cli.options import Planning, agent_options
+from podslice.cli.wanted import manifest_directories
+from podslice.errors import InputError
+from podslice.features.kubelet.api import KubeletApi
+from podslice.features.kubelet.config import read_version
+from podslice.features.kubelet.daemon import KubeletDaemon, KubeletSetup
+from podslice.features.kubelet.node import KubeletNode, KubeletSettings
+from podslice.features.kubelet.pod_list import parse_pod_list
+from podslice.features.kubelet.source import (
     POD_LIST,
     KubeletSource,
     check_options,
@@ -27,15 +34,8 @@ from podslice.cli.kubelet_source import (
     kubelet_options,
     read_kubelet_settings,
 )
-from podslice.cli.options import Planning, agent_options
-from podslice.cli.wanted import manifest_directories
-from podslice.errors import InputError
-from podslice.inputs.kubelet.kubelet_config import read_version
-from podslice.inputs.kubelet.pod_list import parse_pod_list
 from podslice.kernel.cgroup import CgroupFs
-from podslice.kubelet.kubelet_api import KubeletApi
 from podslice.model.config import Config
-from podslice.model.kubelet_node import KubeletNode, KubeletSettings
 from podslice.model.node import Node
 from podslice.policy.allocatable import check_host
 from podslice.reconcile.world import World

@@ -33,7 +33,7 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import separated
 from podslice.errors import HostError, Problem, Severity, invalid
-from podslice.inputs.kubelet.kubelet_files import read_authority
+from podslice.features.kubelet.files import read_authority
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind, Pod, Qos
 from podslice.model.quantity import parse_quantity

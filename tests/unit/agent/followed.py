@@ -4,8 +4,8 @@ import threading
 from dataclasses import replace
 
 from podslice.errors import HostError
+from podslice.features.kubelet.node import KubeletNode, KubeletPod, KubeletSettings
 from podslice.model.config import Config
-from podslice.model.kubelet_node import KubeletNode, KubeletPod, KubeletSettings
 from podslice.model.node import Node
 from podslice.model.resources import Resources
 from podslice.model.unit import TransientUnit, UnitName

@@ -7,16 +7,16 @@ import signal
 
 import pytest
 
-from podslice.agent import kubelet_daemon
 from podslice.agent.endpoints.routes import level_routes
-from podslice.agent.kubelet_daemon import KubeletDaemon, KubeletSetup
 from podslice.errors import HostError
+from podslice.features.kubelet import daemon as kubelet_daemon
+from podslice.features.kubelet.daemon import KubeletDaemon, KubeletSetup
+from podslice.features.kubelet.level_record import LevelRecord
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import read_process
 from podslice.model.event import Kind
 from podslice.model.node_state import AgentState
 from podslice.store import Store, lock
-from podslice.store.level_record import LevelRecord
 from tests.unit import builders
 from tests.unit.agent.fakes import Events, until
 from tests.unit.agent.followed import APPLIED, BEFORE, WEB, Kubelet

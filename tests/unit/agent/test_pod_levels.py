@@ -6,13 +6,13 @@ import pytest
 
 from podslice.agent.context import EventLog, NodeStatus
 from podslice.agent.counters import Counters
-from podslice.agent.pod_levels import PodLevels
 from podslice.errors import BadProperty, HostError, InputError, NoSuchUnit, Problem
+from podslice.features.kubelet.level_record import LevelRecord
+from podslice.features.kubelet.level_slices import LevelSlices
+from podslice.features.kubelet.node import LeftReason
+from podslice.features.kubelet.pod_levels import PodLevels
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.event import Kind
-from podslice.model.kubelet_node import LeftReason
-from podslice.reconcile.level_slices import LevelSlices
-from podslice.store.level_record import LevelRecord
 from tests.unit.agent.fakes import Clock, Events
 from tests.unit.agent.followed import APPLIED, BEFORE, WEB, Kubelet
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from podslice.cli.kubelet_source import KubeletSource, check_options
 from podslice.cli.verbs import agent
 from podslice.cli.verbs.agent import FollowedKubelet
 from podslice.errors import HostError, InputError
+from podslice.features.kubelet.source import KubeletSource, check_options
 from podslice.model.config import Config, PodsFrom
 from podslice.model.manager import SYSTEM
 from tests.recorded_node import RecordedNode

@@ -14,8 +14,8 @@ import fastjsonschema
 
 from podslice.agent.endpoints.routes import level_routes
 from podslice.cli.app import make_app
-from podslice.inputs.kubelet.kubelet_files import read_kubeconfig
-from podslice.inputs.kubelet.pod_list import parse_pod_list
+from podslice.features.kubelet.files import read_kubeconfig
+from podslice.features.kubelet.pod_list import parse_pod_list
 from podslice.model.config import PodsFrom
 from tests.configuration import load_config
 from tests.unit.cli.kubernetes_schemas import KINDS, VERSIONS, validator

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from podslice.errors import InputError
-from podslice.inputs.kubelet.kubelet_files import read_kubeconfig
+from podslice.features.kubelet.files import read_kubeconfig
 
 WORD = "abc"
 

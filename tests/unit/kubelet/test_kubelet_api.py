@@ -3,8 +3,8 @@
 import pytest
 
 from podslice.errors import HostError, InputError
-from podslice.kubelet.kubelet_api import KubeletApi, parse_address
-from podslice.model.kubelet_node import Credentials
+from podslice.features.kubelet.api import KubeletApi, parse_address
+from podslice.features.kubelet.node import Credentials
 from tests.unit.kubelet.tls_server import Certificates, KubeletServer
 from tests.unit.raw_server import RawServer
 

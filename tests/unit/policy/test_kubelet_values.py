@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.model.config import Config, Enforce, SwapBehavior
-from podslice.model.kubelet_node import KubeletPod, KubeletSettings
-from podslice.model.node import Node
-from podslice.model.pod import ContainerKind, Qos
-from podslice.model.properties import MANAGED
-from podslice.model.resources import Resources
-from podslice.model.unit import INFINITY, UnitKind
-from podslice.policy.kubelet_decision import (
+from podslice.features.kubelet.decision import (
     decide_pod,
     exclusive_containers,
     has_memory_qos,
     has_pod_level,
     rejects_pod_level,
 )
-from podslice.policy.kubelet_values import expect_node
+from podslice.features.kubelet.node import KubeletPod, KubeletSettings
+from podslice.features.kubelet.values import expect_node
+from podslice.model.config import Config, Enforce, SwapBehavior
+from podslice.model.node import Node
+from podslice.model.pod import ContainerKind, Qos
+from podslice.model.properties import MANAGED
+from podslice.model.resources import Resources
+from podslice.model.unit import INFINITY, UnitKind
 from tests.unit.builders import amounts, besteffort, burstable, container, guaranteed, pod
 
 SETTINGS = KubeletSettings(config=Config(eviction_hard={}))

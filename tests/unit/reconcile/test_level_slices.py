@@ -2,10 +2,10 @@
 
 import pytest
 
+from podslice.features.kubelet.level_slices import LevelSlices
+from podslice.features.kubelet.node import LevelChange
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.kubelet_node import LevelChange
 from podslice.model.unit import PropertyValue, TransientUnit, UnitName, control_group_of
-from podslice.reconcile.level_slices import LevelSlices
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
 

@@ -3,8 +3,8 @@
 import pytest
 
 from podslice.errors import HostError
+from podslice.features.kubelet.level_record import LevelRecord
 from podslice.model.unit import UnitName
-from podslice.store.level_record import LevelRecord
 
 OWN = {UnitName("kubepods-poda.slice"): {"CPUWeight": 20, "MemoryMax": 4096}}
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from podslice.cli import host as host_module
-from podslice.cli import kubelet_source
 from podslice.errors import InputError
-from podslice.inputs.kubelet.pod_list import parse_pod_list
+from podslice.features.kubelet import source as kubelet_source
+from podslice.features.kubelet.pod_list import parse_pod_list
 from podslice.systemd import bus
 from tests.recorded_node import RecordedManager, RecordedNode
 from tests.unit.builders import node as host

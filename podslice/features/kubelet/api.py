@@ -12,8 +12,8 @@ import ssl
 from contextlib import ExitStack
 
 from podslice.errors import HostError, Problem, invalid
+from podslice.features.kubelet.node import Credentials
 from podslice.http_client import ServerUrl, choose_hint, describe_error, get, make_tls, parse_url
-from podslice.model.kubelet_node import Credentials
 
 EXCHANGE_SEC = 30.0
 """The time for a document, from the connection to the last byte."""

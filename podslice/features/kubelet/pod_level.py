@@ -11,9 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from podslice.errors import Problem, Severity
-from podslice.model.config import MemoryProtection
-from podslice.model.desired import PodDecision
-from podslice.model.kubelet_node import (
+from podslice.features.kubelet.decision import (
+    KubeletDecision,
+    config_of,
+    decide_pod,
+    exclusive_containers,
+    has_memory_qos,
+)
+from podslice.features.kubelet.node import (
     LEVEL_PROPERTIES,
     KubeletPod,
     KubeletSettings,
@@ -23,6 +28,8 @@ from podslice.model.kubelet_node import (
     LevelPlan,
     LevelValues,
 )
+from podslice.model.config import MemoryProtection
+from podslice.model.desired import PodDecision
 from podslice.model.node import Node
 from podslice.model.properties import (
     CPU_QUOTA,
@@ -34,13 +41,6 @@ from podslice.model.properties import (
 )
 from podslice.model.unit import ObservedUnit, PropertyValue, UnitName
 from podslice.policy.decide import decide
-from podslice.policy.kubelet_decision import (
-    KubeletDecision,
-    config_of,
-    decide_pod,
-    exclusive_containers,
-    has_memory_qos,
-)
 from podslice.policy.root_owner import LIBCONTAINER
 
 _LEVEL = "resources"

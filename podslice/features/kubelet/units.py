@@ -12,12 +12,8 @@ from pathlib import Path
 from shlex import quote
 
 from podslice.errors import printable
-from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.proc import has_mounts_of_host, process_name
-from podslice.kernel.text import split_words
-from podslice.model.codec import BYTES
-from podslice.model.cpu_list import parse_cpus
-from podslice.model.kubelet_node import (
+from podslice.features.kubelet.decision import rejects_pod_level
+from podslice.features.kubelet.node import (
     CONTAINERD,
     AuditedUnit,
     AuditedValue,
@@ -30,6 +26,11 @@ from podslice.model.kubelet_node import (
     LevelValues,
     NodeAudit,
 )
+from podslice.kernel.cgroup import CgroupFs
+from podslice.kernel.proc import has_mounts_of_host, process_name
+from podslice.kernel.text import split_words
+from podslice.model.codec import BYTES
+from podslice.model.cpu_list import parse_cpus
 from podslice.model.properties import (
     ALLOWED_CPUS,
     CPU_QUOTA,
@@ -52,7 +53,6 @@ from podslice.model.unit import (
     is_unit_name,
     parent_slice,
 )
-from podslice.policy.kubelet_decision import rejects_pod_level
 
 SANDBOX = "(sandbox)"
 """Stands for the name of a container in the scope of a pod's sandbox."""

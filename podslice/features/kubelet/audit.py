@@ -12,15 +12,14 @@ import typer
 from podslice.cli import coroutines
 from podslice.cli.arguments import DIFFERENCES, DONE, files_option
 from podslice.cli.host import level_directory, load_node
-from podslice.cli.kubelet_source import KubeletSource, kubelet_options, read_kubelet
 from podslice.cli.output import OutputFormat, emit, write
 from podslice.cli.views import documents
 from podslice.cli.views.documents import Document, listed, number
 from podslice.cli.views.layout import Column, Shorten, remedy_section, table
 from podslice.cli.views.style import Cell, Display, Role, Styled
-from podslice.kernel.cgroup import CgroupFs
-from podslice.metric_text import format_head, format_sample
-from podslice.model.kubelet_node import (
+from podslice.features.kubelet.level_record import LevelRecord
+from podslice.features.kubelet.metric_text import format_head, format_sample
+from podslice.features.kubelet.node import (
     AuditedUnit,
     AuditedValue,
     AuditFinding,
@@ -29,14 +28,15 @@ from podslice.model.kubelet_node import (
     KubeletSettings,
     NodeAudit,
 )
+from podslice.features.kubelet.source import KubeletSource, kubelet_options, read_kubelet
+from podslice.features.kubelet.units import KubeletHost, audit_units, unit_patterns
+from podslice.features.kubelet.values import expect_node
+from podslice.kernel.cgroup import CgroupFs
 from podslice.model.manager import SYSTEM
 from podslice.model.node import Node
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.unit import Value
-from podslice.policy.kubelet_values import expect_node
-from podslice.store.level_record import LevelRecord
 from podslice.systemd import bus
-from podslice.usage.kubelet_units import KubeletHost, audit_units, unit_patterns
 
 
 class AuditFormat(StrEnum):

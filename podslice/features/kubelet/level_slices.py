@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+from podslice.features.kubelet.node import LEVEL_PROPERTIES, LevelChange
+from podslice.features.kubelet.pod_level import SliceState
+from podslice.features.kubelet.units import is_in_kernel, read_values
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.kubelet_node import LEVEL_PROPERTIES, LevelChange
 from podslice.model.unit import ObservedUnit, UnitKind, UnitName
-from podslice.policy.pod_level import SliceState
 from podslice.systemd.client import Client
-from podslice.usage.kubelet_units import is_in_kernel, read_values
 
 _OF_POD = re.compile(r"[^/]+-pod[^-/]+\.slice")
 

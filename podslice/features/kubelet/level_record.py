@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from podslice.model.kubelet_node import LEVEL_PROPERTIES, LevelValues
+from podslice.features.kubelet.node import LEVEL_PROPERTIES, LevelValues
 from podslice.model.unit import UnitName
 from podslice.store import marks
 from podslice.store.atomic import read_json, remove, write_json, writing

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from podslice.errors import InputError, Problem, invalid, printable, quote
+from podslice.features.kubelet.node import Credentials
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import TEXT_BYTES_MAX
 from podslice.inputs.manifest.parse import read_documents
 from podslice.inputs.source import read_bytes
-from podslice.model.kubelet_node import Credentials
 
 
 def read_file(path: Path, *, limit_bytes: int, hint: str = "") -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from podslice.features.kubelet.node import KubeletPod, KubeletSettings
 from podslice.model.config import (
     VERSION_RULES,
     Config,
@@ -14,7 +15,6 @@ from podslice.model.config import (
     version_of,
 )
 from podslice.model.desired import PodDecision
-from podslice.model.kubelet_node import KubeletPod, KubeletSettings
 from podslice.model.node import Node
 from podslice.model.pod import Pod, Qos
 from podslice.model.resources import CPU, Resources

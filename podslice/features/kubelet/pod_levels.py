@@ -10,8 +10,9 @@ from podslice.agent.context import EventLog, NodeStatus
 from podslice.agent.counters import Counters
 from podslice.agent.repair_times import CONTESTED_SEC, CONTESTED_TIMES, RepairTimes
 from podslice.errors import HostError, InputError, NoSuchUnit, SystemdError
-from podslice.model.event import Kind
-from podslice.model.kubelet_node import (
+from podslice.features.kubelet.level_record import LevelRecord
+from podslice.features.kubelet.level_slices import LevelSlices
+from podslice.features.kubelet.node import (
     KubeletNode,
     LeftAlone,
     LeftReason,
@@ -19,12 +20,11 @@ from podslice.model.kubelet_node import (
     LevelPlan,
     LevelValues,
 )
+from podslice.features.kubelet.pod_level import plan_levels
+from podslice.model.event import Kind
 from podslice.model.naming import Tree
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.unit import PropertyValue, UnitKind, UnitName
-from podslice.policy.pod_level import plan_levels
-from podslice.reconcile.level_slices import LevelSlices
-from podslice.store.level_record import LevelRecord
 
 
 class PodLevels:

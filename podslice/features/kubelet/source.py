@@ -15,13 +15,13 @@ from podslice.cli.manifests import read_stdin
 from podslice.cli.options import declared, parameter
 from podslice.cli.output import note
 from podslice.errors import HostError, InputError, Problem, invalid, printable
-from podslice.inputs.kubelet.kubelet_config import read_settings, read_version
-from podslice.inputs.kubelet.kubelet_files import read_authority, read_file, read_kubeconfig
-from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list
+from podslice.features.kubelet.api import KubeletApi, parse_address
+from podslice.features.kubelet.config import read_settings, read_version
+from podslice.features.kubelet.files import read_authority, read_file, read_kubeconfig
+from podslice.features.kubelet.node import KUBELET_VERSION, Credentials, KubeletPod, KubeletSettings
+from podslice.features.kubelet.pod_list import parse_pod_list, read_pod_list
 from podslice.inputs.limits import BYTES_MAX
-from podslice.kubelet.kubelet_api import KubeletApi, parse_address
 from podslice.model.config import Config, PodsFrom
-from podslice.model.kubelet_node import KUBELET_VERSION, Credentials, KubeletPod, KubeletSettings
 from podslice.model.manager import Manager
 
 _KEY = "pods-from"

@@ -16,18 +16,18 @@ from podslice.agent.context import EventLog, NodeStatus
 from podslice.agent.counters import Counters
 from podslice.agent.endpoints.http import Server
 from podslice.agent.endpoints.routes import LevelSnapshot, level_routes
-from podslice.agent.pod_levels import PodLevels
 from podslice.agent.scheduler import Scheduler
 from podslice.agent.service_process import ServiceProcess
 from podslice.errors import HostError
+from podslice.features.kubelet.level_record import LevelRecord
+from podslice.features.kubelet.level_slices import LevelSlices
+from podslice.features.kubelet.node import KubeletNode
+from podslice.features.kubelet.pod_levels import PodLevels
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
 from podslice.model.event import Kind
-from podslice.model.kubelet_node import KubeletNode
 from podslice.model.unit import UnitName
-from podslice.reconcile.level_slices import LevelSlices
 from podslice.store import lock
-from podslice.store.level_record import LevelRecord
 from podslice.systemd.client import Client, OnChange, TimedClient
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from podslice.model.config import (
-    Config,
-    Enforce,
-    OomPolicy,
-    Rules,
-    WeightMapping,
+from podslice.features.kubelet.decision import (
+    KubeletDecision,
+    config_of,
+    decide_otherwise,
+    decide_pod,
+    exclusive_containers,
+    has_memory_qos,
+    has_pod_level,
+    rejects_pod_level,
 )
-from podslice.model.desired import ContainerDecision, Desired
-from podslice.model.kubelet_node import (
+from podslice.features.kubelet.node import (
     CONTAINERD,
     AuditFinding,
     ExpectedNode,
@@ -22,6 +24,15 @@ from podslice.model.kubelet_node import (
     KubeletPod,
     KubeletSettings,
 )
+from podslice.features.kubelet.pod_level import level_values
+from podslice.model.config import (
+    Config,
+    Enforce,
+    OomPolicy,
+    Rules,
+    WeightMapping,
+)
+from podslice.model.desired import ContainerDecision, Desired
 from podslice.model.naming import Tree, slice_of_cgroup
 from podslice.model.node import Node
 from podslice.model.pod import Qos
@@ -44,17 +55,6 @@ from podslice.model.unit import INFINITY, DesiredUnit, PropertyValue, UnitKind, 
 from podslice.policy.aggregate import lacking_limit
 from podslice.policy.convert import MIN_SHARES, weight_from_shares
 from podslice.policy.desire import desire
-from podslice.policy.kubelet_decision import (
-    KubeletDecision,
-    config_of,
-    decide_otherwise,
-    decide_pod,
-    exclusive_containers,
-    has_memory_qos,
-    has_pod_level,
-    rejects_pod_level,
-)
-from podslice.policy.pod_level import level_values
 
 _OOM_GROUP_SINCE = (1, 28)
 _NO_SWAP_SINCE = (1, 30)

@@ -8,11 +8,11 @@ from contextlib import suppress
 
 from podslice.agent.counters import Counters
 from podslice.errors import HostError, Problem
+from podslice.features.history.recommendation import RecommendedAmounts
 from podslice.kernel.proc import read_process
 from podslice.model.event import Event, Kind
 from podslice.model.node_state import AgentState, Condition, Eviction, PendingPod, StuckPod
 from podslice.model.unit import UnitName
-from podslice.policy.recommendation import RecommendedAmounts
 from podslice.reconcile.assessment import Assessment, OngoingTerminations
 from podslice.reconcile.world import LiveWorld
 from podslice.store import Store

@@ -34,9 +34,9 @@ from podslice.agent.reservations import ReservationMonitor
 from podslice.agent.scheduler import COMPLETE_QUIET_SEC, Scheduler
 from podslice.agent.service_process import ServiceProcess
 from podslice.agent.terminations import Terminations
-from podslice.agent.usage_recorder import UsageRecorder
 from podslice.agent.watcher import Watcher, WatchEvents
 from podslice.errors import HostError, InputError, SystemdError
+from podslice.features.history.recorder import UsageRecorder
 from podslice.model.config import Config
 from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind

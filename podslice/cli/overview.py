@@ -13,7 +13,6 @@ from podslice.cli.arguments import PodFilter
 from podslice.cli.host import configuration_document
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.recorded_usage import RecordedUsage
 from podslice.cli.views import documents, status_view, usage_table
 from podslice.cli.views.pod_page import ContainerDetail, PodDetail, pod_document, pod_page
 from podslice.cli.views.problem_lines import problem_line
@@ -21,6 +20,7 @@ from podslice.cli.views.status_view import UnitRow
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import WantedByManifests, is_enabled, may_have_quadlets, read_wanted
 from podslice.errors import PodsliceError, Severity, printable
+from podslice.features.history.recorded import RecordedUsage
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.config import Containers

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from podslice.agent.usage_recorder import UsageRecorder
+from podslice.features.history.recorder import UsageRecorder
 from podslice.inputs.manifest.load import load_pods
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config

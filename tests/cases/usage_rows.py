@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from podslice.model.resources import format_amount
-from podslice.model.usage_history import DecayingHistogram, UsageHistory
-from podslice.policy.recommendation import confidence_days, confidence_factor, recommend
-from podslice.policy.usage_samples import (
+from podslice.features.history.model import DecayingHistogram, UsageHistory
+from podslice.features.history.recommendation import confidence_days, confidence_factor, recommend
+from podslice.features.history.samples import (
     CPU_BUCKETS,
     MEMORY_BUCKETS,
     BucketScheme,
@@ -16,6 +15,7 @@ from podslice.policy.usage_samples import (
     add_waits,
     percentile_bucket,
 )
+from podslice.model.resources import format_amount
 from tests.cases.rows import to_amounts
 
 MI = 2**20

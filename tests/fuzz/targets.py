@@ -32,6 +32,15 @@ from podslice.features.compose.project import read_project
 from podslice.features.compose.settings import Settings
 from podslice.features.compose.tools import ComposeTool, parse_resolved
 from podslice.features.compose.yaml_text import format_yaml
+from podslice.features.history.files import UsageFiles
+from podslice.features.history.model import PodHistory
+from podslice.features.history.prometheus import (
+    make_history,
+    make_pod_history,
+    parse_error,
+    parse_range,
+)
+from podslice.features.history.recommendation import recommend_pod
 from podslice.features.kubelet.config import read_settings
 from podslice.features.kubelet.files import read_kubeconfig
 from podslice.features.kubelet.level_record import LevelRecord
@@ -54,22 +63,13 @@ from podslice.model.naming import Tree
 from podslice.model.node import Node
 from podslice.model.pod import Qos, default_uid
 from podslice.model.unit import is_unit_name
-from podslice.model.usage_history import PodHistory
 from podslice.policy.decide import decide
-from podslice.policy.recommendation import recommend_pod
 from podslice.store import Store
-from podslice.store.usage_files import UsageFiles
 from podslice.systemd import journalctl
 from podslice.systemd.bus import error_of
 from podslice.systemd.dbus import connection, wire
 from podslice.systemd.dbus.connection import Connection, Peer
 from podslice.systemd.signals import ChangeSignals, Jobs
-from podslice.usage.prometheus_history import (
-    make_history,
-    make_pod_history,
-    parse_error,
-    parse_range,
-)
 from tests.configuration import load_config
 
 HERE = Path(__file__).resolve().parent

@@ -28,7 +28,7 @@ DROP_IN = f"/run/systemd/system/{agent.UNIT}.d/hasty.conf"
 # second: the first samples fill the memory of their thread
 HASTY = (
     "import podslice.agent.scheduler as scheduler; scheduler.QUIET_SEC = 0.0;"
-    " import podslice.agent.usage_recorder as recorder; recorder.SAMPLE_SEC = 1.0;"
+    " import podslice.features.history.recorder as recorder; recorder.SAMPLE_SEC = 1.0;"
     " from podslice.__main__ import main; main()"
 )
 

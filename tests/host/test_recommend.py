@@ -38,7 +38,7 @@ RECORD = """\
 import asyncio, sys, time
 from podslice.agent.context import AgentContext
 from podslice.agent.counters import Counters
-from podslice.agent.usage_recorder import UsageRecorder
+from podslice.features.history.recorder import UsageRecorder
 from podslice.cli.options import Planning
 from podslice.cli.session import open_world
 from podslice.reconcile.assess import assess

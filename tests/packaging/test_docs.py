@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent import usage_recorder
 from podslice.cli.app import run
 from podslice.cli.completion import main as complete_main
+from podslice.features.history import prometheus as prometheus_history
+from podslice.features.history import recommendation
+from podslice.features.history import recorder as usage_recorder
+from podslice.features.history import samples as usage_samples
+from podslice.features.history.model import UsageHistory
+from podslice.features.history.samples import add_oom_kills
 from podslice.inputs.options.table import OPTIONS
 from podslice.model.config import Config
 from podslice.model.event import Kind, Level
-from podslice.model.usage_history import UsageHistory
-from podslice.policy import recommendation, usage_samples
-from podslice.policy.usage_samples import add_oom_kills
-from podslice.usage import prometheus_history
 from tests.lab import fixtures
 from tests.packaging.extras import boot_with
 

@@ -28,7 +28,6 @@ from podslice.cli.host import configuration_document, tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, display_on_terminal, emit
 from podslice.cli.overview import PodPage, read_page
-from podslice.cli.recorded_usage import RecordedUsage
 from podslice.cli.session import in_world
 from podslice.cli.terminal import Key
 from podslice.cli.views import documents, status_view, usage_table
@@ -38,6 +37,7 @@ from podslice.cli.views.style import Display, Role
 from podslice.cli.views.text_width import shorten_end, width_of
 from podslice.cli.views.usage_table import NodeSummary, NodeUsage
 from podslice.errors import InputError, PodsliceError, invalid, printable
+from podslice.features.history.recorded import RecordedUsage
 from podslice.inputs.options.values import read_duration
 from podslice.kernel.proc import read_process
 from podslice.model.properties import ALLOWED_CPUS, MEMORY_MAX

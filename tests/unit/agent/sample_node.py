@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from podslice.agent.counters import Counters
 from podslice.agent.endpoints.snapshot import Snapshot
+from podslice.features.history.recommendation import only_amounts, recommend
 from podslice.kernel.cgroup import Pressure, Sample, Waited
 from podslice.model.config import Threshold
 from podslice.model.event import Kind
@@ -11,7 +12,6 @@ from podslice.model.node_state import Condition
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import allocate
 from podslice.policy.eviction import SignalObservation, eviction_thresholds
-from podslice.policy.recommendation import only_amounts, recommend
 from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats, VolumeStats
 from tests.cases.usage_rows import to_history
 from tests.unit import builders

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from podslice.agent import usage_recorder
-from podslice.agent.usage_recorder import UsageRecorder
+from podslice.features.history import recorder as usage_recorder
+from podslice.features.history.files import UsageFiles
+from podslice.features.history.recommendation import only_amounts, recommend_pod, used_amounts
+from podslice.features.history.recorder import UsageRecorder
 from podslice.model.event import Kind
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import TransientUnit, UnitName, control_group_of
-from podslice.policy.recommendation import only_amounts, recommend_pod, used_amounts
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
-from podslice.store.usage_files import UsageFiles
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
 from tests.unit.agent.fakes import end, make_context, reassess, until

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from podslice.model.usage_history import (
+from podslice.features.history.model import (
     DecayingHistogram,
     MemoryPeaks,
     PodHistory,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.model.usage_history import DecayingHistogram
+from podslice.features.history.model import DecayingHistogram
 
 WEIGHTS = {5: 1.0, 2: 0.5, 9: 4.0}
 HISTOGRAM = DecayingHistogram.of(WEIGHTS, 7)

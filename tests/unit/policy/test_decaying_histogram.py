@@ -2,8 +2,8 @@
 
 import pytest
 
-from podslice.model.usage_history import DecayingHistogram, UsageHistory
-from podslice.policy.usage_samples import (
+from podslice.features.history.model import DecayingHistogram, UsageHistory
+from podslice.features.history.samples import (
     CPU_BUCKETS,
     HALF_LIFE_SEC,
     KEPT_SEC,

@@ -2,12 +2,8 @@
 
 import pytest
 
-from podslice.model.pod import ContainerKind
-from podslice.model.resources import CPU, MEMORY
-from podslice.model.unit import UnitName
-from podslice.model.usage_history import PodHistory, UsageHistory
-from podslice.policy.providers import Reservation
-from podslice.policy.recommendation import (
+from podslice.features.history.model import PodHistory, UsageHistory
+from podslice.features.history.recommendation import (
     RecommendedAmounts,
     only_amounts,
     recommend,
@@ -16,7 +12,7 @@ from podslice.policy.recommendation import (
     slice_usage,
     used_amounts,
 )
-from podslice.policy.usage_samples import (
+from podslice.features.history.samples import (
     KEPT_SEC,
     add_cpu,
     add_memory,
@@ -25,6 +21,10 @@ from podslice.policy.usage_samples import (
     is_expired,
     without_old,
 )
+from podslice.model.pod import ContainerKind
+from podslice.model.resources import CPU, MEMORY
+from podslice.model.unit import UnitName
+from podslice.policy.providers import Reservation
 from tests.cases.usage_rows import START_SEC, to_history
 from tests.unit.builders import container, decisions, pod
 

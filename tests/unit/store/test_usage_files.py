@@ -5,10 +5,10 @@ import os
 import pytest
 
 from podslice.errors import HostError
+from podslice.features.history import files as usage_files
+from podslice.features.history.files import UsageFiles
+from podslice.features.history.model import DecayingHistogram, PodHistory, UsageHistory
 from podslice.model.unit import UnitName
-from podslice.model.usage_history import DecayingHistogram, PodHistory, UsageHistory
-from podslice.store import usage_files
-from podslice.store.usage_files import UsageFiles
 
 WEB = PodHistory(pod=UsageHistory(first_sec=60, last_sec=120, samples=2))
 LONGEST = f"default/{'.'.join(['a' * 63] * 4)[:253]}"

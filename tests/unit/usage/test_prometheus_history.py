@@ -3,8 +3,8 @@
 import pytest
 
 from podslice.errors import InputError
-from podslice.usage import prometheus_history
-from podslice.usage.prometheus_history import Series, make_pod_history
+from podslice.features.history import prometheus as prometheus_history
+from podslice.features.history.prometheus import Series, make_pod_history
 
 NOTHING = {"cpu": (), "memory": (), "kills": ()}
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from podslice.errors import InputError
-from podslice.usage import prometheus_history
-from podslice.usage.prometheus_history import parse_error, parse_range
+from podslice.features.history import prometheus as prometheus_history
+from podslice.features.history.prometheus import parse_error, parse_range
 
 
 def answer(*result, status="success", **more):

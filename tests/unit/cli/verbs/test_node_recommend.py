@@ -6,10 +6,10 @@ import time
 import pytest
 import yaml
 
+from podslice.features.history.files import UsageFiles
+from podslice.features.history.model import PodHistory
+from podslice.features.history.samples import add_cpu, add_memory
 from podslice.model.unit import UnitName
-from podslice.model.usage_history import PodHistory
-from podslice.policy.usage_samples import add_cpu, add_memory
-from podslice.store.usage_files import UsageFiles
 from tests.cases.usage_rows import to_history
 from tests.unit.builders import make_files
 

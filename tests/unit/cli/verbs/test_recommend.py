@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from podslice.model.usage_history import PodHistory, format_pod_history, parse_pod_history
-from podslice.policy.usage_samples import add_oom_kills
-from podslice.store.usage_files import UsageFiles
+from podslice.features.history.files import UsageFiles
+from podslice.features.history.model import PodHistory, format_pod_history, parse_pod_history
+from podslice.features.history.samples import add_oom_kills
 from tests.cases.usage_rows import to_history
 from tests.unit.builders import make_files, manifest
 

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from podslice.errors import ServerError
-from podslice.usage import prometheus_history
-from podslice.usage.prometheus_history import PrometheusApi
+from podslice.features.history import prometheus as prometheus_history
+from podslice.features.history.prometheus import PrometheusApi
 from tests.cases.usage_rows import START_SEC
 from tests.unit.builders import manifest
 from tests.unit.kubelet.tls_server import Certificates, KubeletServer

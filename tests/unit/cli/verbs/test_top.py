@@ -13,12 +13,12 @@ from podslice.cli.views import usage_table
 from podslice.cli.views.style import Display
 from podslice.cli.views.usage_table import NODE, NodeSummary, measure
 from podslice.errors import BusUnavailable, HostError, Problem
+from podslice.features.history.files import UsageFiles
+from podslice.features.history.model import PodHistory
+from podslice.features.history.recommendation import UsedAmounts
 from podslice.kernel.cgroup import Pressure, Sample, Waited
 from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.model.unit import UnitName
-from podslice.model.usage_history import PodHistory
-from podslice.policy.recommendation import UsedAmounts
-from podslice.store.usage_files import UsageFiles
 from podslice.usage import stats
 from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats
 from tests.cases.usage_rows import to_history
@@ -412,7 +412,7 @@ def test_recorded_usage_is_read_again_when_the_agent_has_written(eyes, here, mon
     files, read = UsageFiles(here / "usage"), []
     path = files.pod_path(A.pod.key)
     history, end_sec = to_history({"series": [{"hours": 1, "cpu": 100, "memory": 40}]})
-    monkeypatch.setattr("podslice.cli.recorded_usage.time.time", lambda: end_sec)
+    monkeypatch.setattr("podslice.features.history.recorded.time.time", lambda: end_sec)
     original = UsageFiles.read
     monkeypatch.setattr(UsageFiles, "read", lambda *each: read.append(each) or original(*each))
     looking = eyes()

@@ -11,15 +11,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from podslice.model.desired import PodDecision
-from podslice.model.pod import ContainerKind
-from podslice.model.properties import MEMORY_MAX
-from podslice.model.resources import CPU, MEMORY, Amounts, Resources
-from podslice.model.unit import UnitName, limit_of
-from podslice.model.usage_history import DecayingHistogram, PodHistory, UsageHistory, WaitTimes
-from podslice.policy.aggregate import default_pod
-from podslice.policy.providers import MI, Reservation
-from podslice.policy.usage_samples import (
+from podslice.features.history.model import DecayingHistogram, PodHistory, UsageHistory, WaitTimes
+from podslice.features.history.samples import (
     CPU_BUCKETS,
     MEMORY_BUCKETS,
     BucketScheme,
@@ -27,6 +20,13 @@ from podslice.policy.usage_samples import (
     percentile_bucket,
     without_old,
 )
+from podslice.model.desired import PodDecision
+from podslice.model.pod import ContainerKind
+from podslice.model.properties import MEMORY_MAX
+from podslice.model.resources import CPU, MEMORY, Amounts, Resources
+from podslice.model.unit import UnitName, limit_of
+from podslice.policy.aggregate import default_pod
+from podslice.policy.providers import MI, Reservation
 
 MAXIMUM = 1.0
 REQUEST_PERCENTILE = 0.9

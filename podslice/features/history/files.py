@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from podslice.errors import HostError
+from podslice.features.history.model import PodHistory, format_pod_history, parse_pod_history
 from podslice.kernel.files import read_regular
 from podslice.model.unit import UnitName
-from podslice.model.usage_history import PodHistory, format_pod_history, parse_pod_history
 from podslice.store.atomic import create_file, remove, scan, writing
 
 FILE_BYTES_MAX = 2**20

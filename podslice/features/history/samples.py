@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from podslice.model.usage_history import DecayingHistogram, MemoryPeaks, UsageHistory, WaitTimes
+from podslice.features.history.model import DecayingHistogram, MemoryPeaks, UsageHistory, WaitTimes
 
 HALF_LIFE_SEC = 86_400
 """The time in which a sample loses half of its weight.

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from podslice.errors import InputError, Problem, ServerError, invalid, printable
+from podslice.features.history.model import PodHistory, UsageHistory
+from podslice.features.history.samples import KEPT_SEC, add_cpu, add_memory, add_oom_kills
 from podslice.http_client import (
     BadReply,
     ServerUrl,
@@ -21,8 +23,6 @@ from podslice.http_client import (
     make_tls,
     parse_url,
 )
-from podslice.model.usage_history import PodHistory, UsageHistory
-from podslice.policy.usage_samples import KEPT_SEC, add_cpu, add_memory, add_oom_kills
 
 STEP_SEC = 300
 """The time between two values: a server answers with 11,000 values at most, a week has more minutes.

@@ -11,6 +11,22 @@ from typing import NamedTuple, NoReturn
 
 from podslice.agent.context import AgentContext
 from podslice.errors import HostError
+from podslice.features.history.files import UsageFiles
+from podslice.features.history.model import PodHistory, UsageHistory
+from podslice.features.history.recommendation import (
+    RecommendedAmounts,
+    only_amounts,
+    recommend_whole,
+)
+from podslice.features.history.samples import (
+    KEPT_SEC,
+    add_cpu,
+    add_memory,
+    add_oom_kills,
+    add_waits,
+    is_expired,
+    without_old,
+)
 from podslice.kernel.cgroup import UsageCounters
 from podslice.model.desired import PodDecision
 from podslice.model.naming import (
@@ -22,20 +38,8 @@ from podslice.model.naming import (
 from podslice.model.pod import Container
 from podslice.model.resources import Amounts, memory_bytes
 from podslice.model.unit import Observed, UnitName, control_group_of
-from podslice.model.usage_history import PodHistory, UsageHistory
-from podslice.policy.recommendation import RecommendedAmounts, only_amounts, recommend_whole
-from podslice.policy.usage_samples import (
-    KEPT_SEC,
-    add_cpu,
-    add_memory,
-    add_oom_kills,
-    add_waits,
-    is_expired,
-    without_old,
-)
 from podslice.reconcile.observe import control_group
 from podslice.reconcile.threads import in_thread
-from podslice.store.usage_files import UsageFiles
 
 SAMPLE_SEC = 60.0
 """The time between two samples. Source: VPA recommender, config/config.go, MetricsFetcherInterval."""

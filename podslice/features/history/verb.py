@@ -24,7 +24,6 @@ from podslice.cli.arguments import (
 from podslice.cli.host import tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, write
-from podslice.cli.recorded_usage import recorded_files, see_agent
 from podslice.cli.views import documents, tables
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Column, Shorten, fold, table
@@ -33,24 +32,25 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import separated
 from podslice.errors import HostError, Problem, Severity, invalid
-from podslice.features.kubelet.files import read_authority
-from podslice.model.desired import PodDecision
-from podslice.model.pod import ContainerKind, Pod, Qos
-from podslice.model.quantity import parse_quantity
-from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount, format_amounts
-from podslice.model.usage_history import PodHistory
-from podslice.policy.aggregate import aggregate, default_pod
-from podslice.policy.decide import decide
-from podslice.policy.present_settings import StatedAmount, format_age
-from podslice.policy.recommendation import (
+from podslice.features.history.model import PodHistory
+from podslice.features.history.prometheus import PrometheusApi
+from podslice.features.history.recommendation import (
     Advice,
     PodRecommendation,
     Recommendation,
     Veto,
     recommend_pod,
 )
-from podslice.policy.usage_samples import is_expired
-from podslice.usage.prometheus_history import PrometheusApi
+from podslice.features.history.recorded import recorded_files, see_agent
+from podslice.features.history.samples import is_expired
+from podslice.features.kubelet.files import read_authority
+from podslice.model.desired import PodDecision
+from podslice.model.pod import ContainerKind, Pod, Qos
+from podslice.model.quantity import parse_quantity
+from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount, format_amounts
+from podslice.policy.aggregate import aggregate, default_pod
+from podslice.policy.decide import decide
+from podslice.policy.present_settings import StatedAmount, format_age
 
 
 class RecommendFormat(StrEnum):

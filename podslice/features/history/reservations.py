@@ -10,22 +10,22 @@ from podslice.cli.arguments import DONE, FAILED, Output
 from podslice.cli.host import tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.recorded_usage import recorded_files, see_agent
 from podslice.cli.views import documents, tables
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
 from podslice.errors import HostError, Problem, invalid
+from podslice.features.history.model import PodHistory
+from podslice.features.history.recommendation import SliceUsage, recommend_reservation, slice_usage
+from podslice.features.history.recorded import recorded_files, see_agent
 from podslice.model.naming import USER_SLICE, kube_reserved_slice, system_reserved_slice
 from podslice.model.quantity import about_bytes, format_milli
 from podslice.model.resources import CPU, MEMORY, Amounts, format_amount, rounded_up
 from podslice.model.unit import UnitName
-from podslice.model.usage_history import PodHistory
 from podslice.policy.allocatable import reserved_for_system
 from podslice.policy.present_settings import format_age
 from podslice.policy.providers import Reservation, by_provider
-from podslice.policy.recommendation import SliceUsage, recommend_reservation, slice_usage
 
 _PODS = 30
 """The number of pods that providers reserve for, as in `node init`."""

@@ -9,11 +9,11 @@ from pathlib import Path
 from podslice.cli import host
 from podslice.cli.options import Planning
 from podslice.errors import HostError, invalid
+from podslice.features.history.files import UsageFiles
+from podslice.features.history.recommendation import REQUEST_PERCENTILE, UsedAmounts, used_amounts
+from podslice.features.history.samples import is_expired
 from podslice.model.manager import Manager
-from podslice.policy.recommendation import REQUEST_PERCENTILE, UsedAmounts, used_amounts
-from podslice.policy.usage_samples import is_expired
 from podslice.reconcile.world import LiveWorld
-from podslice.store.usage_files import UsageFiles
 
 
 def recorded_files(planning: Planning) -> UsageFiles:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from podslice.features.simulate.cpu_sharing import share_cpu
 from podslice.model.cpu_topology import CpuGroup
-from podslice.policy.cpu_sharing import share_cpu
 
 Row = dict[str, Any]
 SPLIT, SHARED = WAYS = ("split", "shared")

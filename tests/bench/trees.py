@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from podslice.features.simulate.cpu_sharing import Assumptions, cpu_tree, share_cpu
 from podslice.model.config import Config
 from podslice.model.cpu_topology import CpuGroup
 from podslice.model.node import Node
 from podslice.model.pod import Container, Pod
 from podslice.model.resources import Resources
-from podslice.policy.cpu_sharing import Assumptions, cpu_tree, share_cpu
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from tests.bench.result import Aim, Plot, Point, Result, Spread, Table

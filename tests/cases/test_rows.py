@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import InputError
+from podslice.features.simulate.cpu_sharing import share_cpu
+from podslice.features.simulate.memory_sharing import share_memory
 from podslice.inputs.budget import Budget
 from podslice.inputs.manifest.load import format_manifest, load_text, parse_manifest
 from podslice.model import grammar
@@ -40,7 +42,6 @@ from podslice.policy.aggregate import aggregate, default_pod, effective
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.compare import compare_rules
 from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_from_shares
-from podslice.policy.cpu_sharing import share_cpu
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire, finish, is_initializing, pending
 from podslice.policy.eviction import (
@@ -55,7 +56,6 @@ from podslice.policy.eviction import (
     rank,
     thresholds_met,
 )
-from podslice.policy.memory_sharing import share_memory
 from podslice.policy.qos import classify
 from podslice.policy.tiers import tier_properties
 from podslice.policy.unit_properties import oom_score_adj

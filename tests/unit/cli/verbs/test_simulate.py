@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from podslice.cli import host as host_module
-from podslice.cli.verbs.simulate import Bar, BarChart, svg
+from podslice.features.simulate.verb import Bar, BarChart, svg
 from tests.unit.builders import make_files, manifest, node
 
 DB = {"cpu": "1", "memory": "1Gi"}

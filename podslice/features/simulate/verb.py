@@ -28,6 +28,8 @@ from podslice.cli.views.layout import Align, Column, Shorten, fold, table
 from podslice.cli.views.style import Cell, Display, Role, Styled, bar
 from podslice.cli.views.tables import human_bytes, list_first
 from podslice.errors import HostError, InputError, Problem, invalid
+from podslice.features.simulate.cpu_sharing import Assumptions, cpu_tree, share_cpu
+from podslice.features.simulate.memory_sharing import MemorySharing, PodMemory, share_memory
 from podslice.kernel.cgroup import CgroupFs, read_host_slices, usual_slices
 from podslice.model.cpu_list import parse_cpus
 from podslice.model.cpu_topology import CpuGroup
@@ -36,9 +38,7 @@ from podslice.model.node import Node
 from podslice.model.pod import InitProgress
 from podslice.model.quantity import format_bytes, format_milli
 from podslice.model.resources import CPU, memory_bytes
-from podslice.policy.cpu_sharing import Assumptions, cpu_tree, share_cpu
 from podslice.policy.desire import desire
-from podslice.policy.memory_sharing import MemorySharing, PodMemory, share_memory
 from podslice.reconcile.report import describe_refusal
 
 if TYPE_CHECKING:

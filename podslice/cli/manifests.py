@@ -10,8 +10,9 @@ from podslice.cli.arguments import key_of, nearest_pod, pods_named
 from podslice.cli.host import load_node
 from podslice.cli.options import Planning
 from podslice.cli.output import note, note_problems
-from podslice.cli.views.new_manifest import NewPod, make_document
 from podslice.errors import InputError, PodsliceError, Problem, Severity, printable
+from podslice.features.importing.new_manifest import NewPod, make_document
+from podslice.features.importing.present_settings import PresentUse
 from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
 from podslice.inputs.manifest.kinds import WORKLOADS
 from podslice.inputs.manifest.load import LoadedPods, load_pods, read_manifest
@@ -21,7 +22,6 @@ from podslice.model.desired import PodDecision
 from podslice.model.node import Node
 from podslice.policy.allocatable import check_host, validate_node
 from podslice.policy.decide import decide, decide_each
-from podslice.policy.present_settings import PresentUse
 
 
 def load_manifests(sources: Sequence[str], namespace: str | None, validate: Validate) -> LoadedPods:

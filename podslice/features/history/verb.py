@@ -27,7 +27,6 @@ from podslice.cli.output import OutputFormat, emit, note, write
 from podslice.cli.views import documents, tables
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Column, Shorten, fold, table
-from podslice.cli.views.new_manifest import NewContainer, NewPod, format_lines
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import separated
@@ -43,6 +42,8 @@ from podslice.features.history.recommendation import (
 )
 from podslice.features.history.recorded import recorded_files, see_agent
 from podslice.features.history.samples import is_expired
+from podslice.features.importing.new_manifest import NewContainer, NewPod, format_lines
+from podslice.features.importing.present_settings import StatedAmount, format_age
 from podslice.features.kubelet.files import read_authority
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind, Pod, Qos
@@ -50,7 +51,6 @@ from podslice.model.quantity import parse_quantity
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount, format_amounts
 from podslice.policy.aggregate import aggregate, default_pod
 from podslice.policy.decide import decide
-from podslice.policy.present_settings import StatedAmount, format_age
 
 
 class RecommendFormat(StrEnum):

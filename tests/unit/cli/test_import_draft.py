@@ -2,10 +2,10 @@
 
 import pytest
 
-from podslice.cli.verbs.import_ import ImportGroup, ImportSource, draft_pod
+from podslice.features.importing.present_settings import PresentSettings
+from podslice.features.importing.verb import ImportGroup, ImportSource, draft_pod
 from podslice.inputs.manifest.names import check_label
 from podslice.model.config import Config
-from podslice.policy.present_settings import PresentSettings
 
 
 def source(name):

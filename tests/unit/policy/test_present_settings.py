@@ -7,14 +7,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from podslice.model.config import MemoryProtection, WeightMapping
-from podslice.model.pod import Container, Pod
-from podslice.model.quantity import INT64_MAX, parse_quantity
-from podslice.model.resources import Resources
-from podslice.model.unit import INFINITY, InspectedUnit, ObservedUnit, UnitName
-from podslice.policy.aggregate import aggregate, default_pod
-from podslice.policy.decide import decide
-from podslice.policy.present_settings import (
+from podslice.features.importing.present_settings import (
     PresentSetting,
     PresentSettings,
     PresentUse,
@@ -23,6 +16,13 @@ from podslice.policy.present_settings import (
     import_pod,
     settings_of,
 )
+from podslice.model.config import MemoryProtection, WeightMapping
+from podslice.model.pod import Container, Pod
+from podslice.model.quantity import INT64_MAX, parse_quantity
+from podslice.model.resources import Resources
+from podslice.model.unit import INFINITY, InspectedUnit, ObservedUnit, UnitName
+from podslice.policy.aggregate import aggregate, default_pod
+from podslice.policy.decide import decide
 from tests.unit.builders import config, node
 from tests.unit.properties.strategies import COMPUTE, resources, some
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import HostError, InputError
+from podslice.features.importing.podman_inspect import inspect_podman, parse_inspect
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.unit import UnitName
-from podslice.processes.podman_inspect import inspect_podman, parse_inspect
 
 MI = 2**20
 RECORDED = json.loads((Path(__file__).parent / "podman_inspect.json").read_text())

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
+from podslice.features.importing.present_settings import PresentUse
+from podslice.features.importing.present_use import process_use, unit_use
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import ObservedUnit, UnitName
-from podslice.policy.present_settings import PresentUse
-from podslice.usage.present_use import process_use, unit_use
 from tests.unit.builders import make_files
 
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -5,12 +5,11 @@ import json
 import pytest
 import yaml
 
-from podslice.cli.verbs import import_
+from podslice.features.importing import podman_inspect, present_use
+from podslice.features.importing import verb as import_
+from podslice.features.importing.present_settings import PresentUse
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import UnitName
-from podslice.policy.present_settings import PresentUse
-from podslice.processes import podman_inspect
-from podslice.usage import present_use
 from tests.unit.builders import make_files
 
 MI = 2**20

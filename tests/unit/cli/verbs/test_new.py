@@ -8,10 +8,15 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.cli.views.new_manifest import NewContainer, NewPod, format_lines, make_document
+from podslice.features.importing import present_use
+from podslice.features.importing.new_manifest import (
+    NewContainer,
+    NewPod,
+    format_lines,
+    make_document,
+)
+from podslice.features.importing.present_settings import PresentUse, StatedAmount
 from podslice.model.unit import ObservedUnit, UnitName
-from podslice.policy.present_settings import PresentUse, StatedAmount
-from podslice.usage import present_use
 
 WEB = """\
 # Show what each value becomes: podslice explain -f FILE; start the pod: podslice apply -f FILE

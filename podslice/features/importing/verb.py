@@ -24,10 +24,21 @@ from podslice.cli.manifests import decide_draft, note_if_young
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import ReportFormat, note_problems, write, write_json
 from podslice.cli.session import in_world
-from podslice.cli.views import documents, new_manifest
+from podslice.cli.views import documents
 from podslice.cli.views.documents import Document
 from podslice.cli.views.tables import separated
 from podslice.errors import HostError, InputError, Problem, invalid, quote
+from podslice.features.importing import new_manifest, podman_inspect, present_use
+from podslice.features.importing.podman_inspect import PodmanContainer
+from podslice.features.importing.present_settings import (
+    PresentSettings,
+    PresentUse,
+    SettingKind,
+    StatedAmount,
+    import_pod,
+    score_of,
+    settings_of,
+)
 from podslice.inputs.manifest.names import to_label
 from podslice.kernel.files import read_present
 from podslice.kernel.proc import read_oom_score_adj
@@ -40,15 +51,6 @@ from podslice.model.properties import CPU_WEIGHT, OOM_SCORE_ADJ
 from podslice.model.quantity import about_bytes
 from podslice.model.unit import InspectedUnit, UnitDefinition, UnitName, complete_name, is_unit_name
 from podslice.policy.convert import MAX_WEIGHT
-from podslice.policy.present_settings import (
-    PresentSettings,
-    PresentUse,
-    SettingKind,
-    StatedAmount,
-    import_pod,
-    score_of,
-    settings_of,
-)
 from podslice.policy.runtime_options import (
     FORMATTERS,
     Form,
@@ -57,10 +59,7 @@ from podslice.policy.runtime_options import (
     podman_options,
     systemd_run,
 )
-from podslice.processes import podman_inspect
-from podslice.processes.podman_inspect import PodmanContainer
 from podslice.reconcile.world import LiveWorld
-from podslice.usage import present_use
 
 Units = Annotated[
     list[str] | None,

@@ -7,11 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from podslice.errors import FORMAT_ERRORS, HostError, InputError, Problem, printable
+from podslice.features.importing.present_settings import (
+    PresentSetting,
+    PresentSettings,
+    SettingKind,
+)
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.naming import POD_LABEL
 from podslice.model.properties import QUOTA_PERIOD_USEC
 from podslice.model.unit import UnitName
-from podslice.policy.present_settings import PresentSetting, PresentSettings, SettingKind
 from podslice.usage.runtimes import RunCommand, run_patiently
 
 _INSPECT = ("podman", "inspect", "--type=container", "--format=json", "--")

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from podslice.features.importing import present_settings
 from podslice.model.properties import CPU_WEIGHT, annotation_key
 from podslice.model.quantity import format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY
-from podslice.policy import present_settings
 
 _COLUMN_MAX = 34
 """Where comments start at most; after a longer line they follow at once."""

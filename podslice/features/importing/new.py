@@ -17,16 +17,15 @@ from podslice.cli.manifests import decide_draft, note_if_young
 from podslice.cli.options import Planning
 from podslice.cli.output import note_problems, write
 from podslice.cli.session import in_world
-from podslice.cli.views import new_manifest
 from podslice.errors import HostError, InputError, Problem, invalid, printable, quote
+from podslice.features.importing import new_manifest, present_use
+from podslice.features.importing.present_settings import PresentUse, StatedAmount, propose_amounts
 from podslice.inputs.manifest.names import to_label
 from podslice.model.config import Config
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import ObservedUnit, complete_name, is_unit_name
-from podslice.policy.present_settings import PresentUse, StatedAmount, propose_amounts
 from podslice.reconcile.world import LiveWorld
 from podslice.systemd.find_manager import find_manager
-from podslice.usage import present_use
 
 _DEFAULT_CONTAINER = "main"
 _OPTION_OF_FIELD = {

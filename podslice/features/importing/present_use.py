@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from podslice.features.importing.present_settings import PresentUse
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import descendants, process_name, read_process, read_process_use
 from podslice.kernel.text import read_value, split_words
 from podslice.model.unit import ObservedUnit
-from podslice.policy.present_settings import PresentUse
 
 _TICKS_PER_SEC = os.sysconf("SC_CLK_TCK")
 

@@ -20,13 +20,13 @@ from podslice.features.history.samples import (
     percentile_bucket,
     without_old,
 )
+from podslice.features.node.providers import MI, Reservation
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind
 from podslice.model.properties import MEMORY_MAX
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources
 from podslice.model.unit import UnitName, limit_of
 from podslice.policy.aggregate import default_pod
-from podslice.policy.providers import MI, Reservation
 
 MAXIMUM = 1.0
 REQUEST_PERCENTILE = 0.9

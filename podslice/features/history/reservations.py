@@ -20,12 +20,12 @@ from podslice.features.history.model import PodHistory
 from podslice.features.history.recommendation import SliceUsage, recommend_reservation, slice_usage
 from podslice.features.history.recorded import recorded_files, see_agent
 from podslice.features.importing.present_settings import format_age
+from podslice.features.node.providers import Reservation, by_provider
 from podslice.model.naming import USER_SLICE, kube_reserved_slice, system_reserved_slice
 from podslice.model.quantity import about_bytes, format_milli
 from podslice.model.resources import CPU, MEMORY, Amounts, format_amount, rounded_up
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import reserved_for_system
-from podslice.policy.providers import Reservation, by_provider
 
 _PODS = 30
 """The number of pods that providers reserve for, as in `node init`."""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from podslice.cli.verbs import node_init
+from podslice.features.node import verb as node_init
 from podslice.model.unit import UnitName
 from tests.unit.ansible.conftest import utility
 from tests.unit.builders import make_files, node

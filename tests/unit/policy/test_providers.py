@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.model.node import Node
-from podslice.policy.providers import (
+from podslice.features.node.providers import (
     GI,
     MI,
     Reservation,
@@ -17,6 +16,7 @@ from podslice.policy.providers import (
     gke,
     system_reservation,
 )
+from podslice.model.node import Node
 
 
 @pytest.mark.parametrize(

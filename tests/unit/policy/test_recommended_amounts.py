@@ -21,10 +21,10 @@ from podslice.features.history.samples import (
     is_expired,
     without_old,
 )
+from podslice.features.node.providers import Reservation
 from podslice.model.pod import ContainerKind
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import UnitName
-from podslice.policy.providers import Reservation
 from tests.cases.usage_rows import START_SEC, to_history
 from tests.unit.builders import container, decisions, pod
 

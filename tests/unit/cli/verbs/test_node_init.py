@@ -5,8 +5,8 @@ import tomllib
 
 import pytest
 
-from podslice.cli.verbs import node_init
-from podslice.cli.verbs.node_init import MARK
+from podslice.features.node import verb as node_init
+from podslice.features.node.verb import MARK
 from podslice.model.node import Node
 
 GI = 2**30

@@ -20,6 +20,7 @@ from podslice.cli.views import documents
 from podslice.cli.views.documents import Document
 from podslice.cli.views.tables import columns, division_document
 from podslice.errors import InputError, Problem, printable
+from podslice.features.node import providers
 from podslice.inputs.options.config_files import (
     CONFIG_DIRECTORIES,
     CONFIG_NAME,
@@ -32,7 +33,6 @@ from podslice.kernel.host import read_node
 from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.node import Node
 from podslice.model.quantity import format_bytes, format_milli
-from podslice.policy import providers
 from podslice.policy.allocatable import allocate, validate_node
 
 CONFIG = "etc/podslice/podslice.toml"

@@ -26,10 +26,10 @@ from podslice.cli.views.documents import Document
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import may_have_quadlets, sources_or_default
 from podslice.errors import Problem, invalid
+from podslice.features.cpus.manager import with_lasting_cpus
 from podslice.model.config import Origin
 from podslice.model.desired import Desired, PodDecision
 from podslice.plan import StopUnit
-from podslice.policy.cpu_manager import with_lasting_cpus
 from podslice.processes.quadlet_services import (
     QuadletPlanner,
     QuadletResult,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from podslice.errors import Problem
+from podslice.features.cpus.assignment import NUMA_NODES_MAX, describe_too_many
 from podslice.model.config import Config, CpuManagerPolicy, Threshold, TopologyManagerPolicy
 from podslice.model.cpu_list import format_cpus
 from podslice.model.cpu_topology import CpuTopology
@@ -21,7 +22,6 @@ from podslice.model.resources import (
     rounded_up,
     total,
 )
-from podslice.policy.cpu_assignment import NUMA_NODES_MAX, describe_too_many
 from podslice.policy.hugepages import counts_as_memory
 
 _EVICTION_RESOURCE = {"memory.available": MEMORY, "nodefs.available": EPHEMERAL_STORAGE}

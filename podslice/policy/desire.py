@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from podslice.features.cpus.manager import (
+    NO_POOLS,
+    CpuPools,
+    assign,
+    fit_quota,
+    host_units,
+    with_cpus,
+    with_partition,
+    with_shared,
+)
 from podslice.model.config import Config, Enforce, ExclusiveFor, MemoryProtection, Rules
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.naming import TIERS, Tree, slice_of_cgroup
@@ -31,16 +41,6 @@ from podslice.model.unit import (
 )
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
-from podslice.policy.cpu_manager import (
-    NO_POOLS,
-    CpuPools,
-    assign,
-    fit_quota,
-    host_units,
-    with_cpus,
-    with_partition,
-    with_shared,
-)
 from podslice.policy.decide import decide
 from podslice.policy.tiers import protection, tier_properties
 from podslice.policy.unit_properties import cpu_weight, memory_limit, memory_request, settle

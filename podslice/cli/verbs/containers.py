@@ -17,6 +17,7 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import manifest_directories
 from podslice.errors import HostError, InputError, PodsliceError, Problem, Severity, printable
+from podslice.features.cpus.manager import with_lasting_cpus
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import BYTES_MAX
 from podslice.inputs.manifest.kinds import DATA_KINDS
@@ -29,7 +30,6 @@ from podslice.model.event import Event, Kind
 from podslice.model.manager import Manager
 from podslice.model.node_state import ContainerFailure
 from podslice.model.unit import UnitName
-from podslice.policy.cpu_manager import with_lasting_cpus
 from podslice.processes.quadlet_services import QuadletPlanner, QuadletResult, QuadletServices
 from podslice.quadlet.result import Quadlets
 from podslice.quadlet.transition import QuadletAction

@@ -11,11 +11,12 @@ import typer
 from podslice.cli.arguments import DONE, Names, Namespace, Output, code_of, files_option, pod_filter
 from podslice.cli.host import applied_pods, load_node, tolerate
 from podslice.cli.manifests import all_problems, decide_all, load_all, named_pods
-from podslice.cli.node_cpus import read_cpus
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems
 from podslice.cli.views import documents, tables
 from podslice.errors import bounded, invalid
+from podslice.features.cpus.manager import lack_cpus
+from podslice.features.cpus.view import read_cpus
 from podslice.inputs.manifest.load import LoadedPods
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, CpuManagerPolicy
@@ -23,7 +24,6 @@ from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Node
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.compare import compare_rules
-from podslice.policy.cpu_manager import lack_cpus
 from podslice.policy.decide import unmounted
 from podslice.policy.desire import desire
 

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import typer
 
-from podslice.cli import coroutines, node_cpus
+from podslice.cli import coroutines
 from podslice.cli.arguments import DONE, Output, code_of
 from podslice.cli.host import configuration_document, load_node, recorded_pods, tolerate
-from podslice.cli.node_cpus import find_cpus
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note_problems
 from podslice.cli.views import documents, tables
@@ -18,6 +17,8 @@ from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import fold
 from podslice.cli.views.style import Display, Role
 from podslice.cli.views.tables import human_bytes
+from podslice.features.cpus import view as node_cpus
+from podslice.features.cpus.view import find_cpus
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.desired import Desired

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from podslice.cli.node_cpus import NodeCpus, cpu_document, cpu_map
 from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import width_of
+from podslice.features.cpus.view import NodeCpus, cpu_document, cpu_map
 from podslice.model.cpu_topology import regular_topology
 from tests.unit.builders import make_files
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from podslice.cli.node_cpus import read_cpus
+from podslice.features.cpus.view import read_cpus
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
 from podslice.model.manager import SYSTEM, Manager

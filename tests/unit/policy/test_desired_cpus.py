@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from podslice.features.cpus.manager import assign, cpu_manager, with_lasting_cpus
 from podslice.model.config import (
     Config,
     CpuManagerOption,
@@ -21,7 +22,6 @@ from podslice.model.pod import ContainerKind, InitProgress, Qos
 from podslice.model.properties import ALLOWED_CPUS, PARTITION
 from podslice.model.resources import Resources
 from podslice.policy.allocatable import allocate, check_host, validate_node
-from podslice.policy.cpu_manager import assign, cpu_manager, with_lasting_cpus
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire, without_reserved
 from tests.unit.policy.desired_worlds import BESTEFFORT, BURSTABLE, GI

@@ -10,6 +10,7 @@ from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Column, table
 from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import folded
+from podslice.features.cpus.manager import cpu_manager
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, ExclusiveFor
 from podslice.model.cpu_list import format_cpus
@@ -19,7 +20,6 @@ from podslice.model.naming import HOST_SLICES, Tree, scope_name, service_name
 from podslice.model.node import Node
 from podslice.model.pod import Pod, Qos
 from podslice.model.unit import UnitName, control_group_of
-from podslice.policy.cpu_manager import cpu_manager
 from podslice.policy.desire import desire
 
 _RESERVED, _SHARED, _OTHER = "▓", "░", "+"

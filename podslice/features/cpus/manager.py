@@ -10,6 +10,17 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from podslice.errors import Problem
+from podslice.features.cpus.assignment import (
+    NOT_ENOUGH,
+    CpuClaim,
+    CpuOptions,
+    CpuRefusal,
+    align_cpus,
+    assign_cpus,
+    claim_cpus,
+    numa_nodes_of,
+    without_own_cpus,
+)
 from podslice.model.config import (
     Config,
     CpuManagerOption,
@@ -42,17 +53,6 @@ from podslice.model.unit import (
     parent_slice,
 )
 from podslice.policy.allocatable import reserved_for_system
-from podslice.policy.cpu_assignment import (
-    NOT_ENOUGH,
-    CpuClaim,
-    CpuOptions,
-    CpuRefusal,
-    align_cpus,
-    assign_cpus,
-    claim_cpus,
-    numa_nodes_of,
-    without_own_cpus,
-)
 from podslice.policy.decide import decide, units_of
 
 _NONE: Cpus = frozenset()

@@ -21,6 +21,7 @@ from podslice.cli.views.style import Display
 from podslice.cli.wanted import WantedByManifests, is_enabled, may_have_quadlets, read_wanted
 from podslice.errors import PodsliceError, Severity, printable
 from podslice.features.history.recorded import RecordedUsage
+from podslice.features.run.service_adoption import outdated_services
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.config import Containers
@@ -33,7 +34,6 @@ from podslice.model.reserved_values import PendingTrial, TrialState
 from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node
-from podslice.processes.service_adoption import outdated_services
 from podslice.reconcile.assess import assess_findings, read_findings
 from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.report import describe_skipped, describe_step, describe_unconfirmed

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import NamedTuple
 
 from podslice.cli import interrupts
-from podslice.cli.adopted_services import PodServices, service_lines, services_document
 from podslice.cli.host import configuration_document
 from podslice.cli.manifests import choose_candidates, load_all, require_pods
 from podslice.cli.options import Planning
@@ -27,6 +26,7 @@ from podslice.cli.views.style import Display
 from podslice.cli.wanted import may_have_quadlets, sources_or_default
 from podslice.errors import Problem, invalid
 from podslice.features.cpus.manager import with_lasting_cpus
+from podslice.features.run.services_view import PodServices, service_lines, services_document
 from podslice.model.config import Origin
 from podslice.model.desired import Desired, PodDecision
 from podslice.plan import StopUnit

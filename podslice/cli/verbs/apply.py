@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli.adopted_services import PodServices
 from podslice.cli.arguments import FilesOrDefault, Force, Ignore, Namespace, Output, Prune, Start
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
@@ -17,6 +16,7 @@ from podslice.cli.started_pods import StartedPods, emit_report, load_pods_to_app
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import note_start_at_boot, sources_or_default
 from podslice.errors import invalid
+from podslice.features.run.services_view import PodServices
 from podslice.model.event import Kind
 from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.converge import apply as apply_pods

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli.adopted_services import PodServices
 from podslice.cli.arguments import (
     FAILED,
     Names,
@@ -32,6 +31,7 @@ from podslice.cli.started_pods import StartedPods, emit_report
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import pods_of_manifests
 from podslice.errors import HostError, InputError, Problem, invalid, printable
+from podslice.features.run.services_view import PodServices
 from podslice.model.config import Source, Validate
 from podslice.model.event import Kind
 from podslice.reconcile.assessment import Assessment

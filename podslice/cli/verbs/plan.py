@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from podslice.cli.adopted_services import (
-    PlannedDropIn,
-    PodServices,
-    planned_lines,
-    services_document,
-)
 from podslice.cli.arguments import (
     DIFFERENCES,
     DONE,
@@ -26,6 +20,12 @@ from podslice.cli.session import in_world_or_offline
 from podslice.cli.started_pods import PlannedServices, StartedPods, load_pods_to_apply
 from podslice.cli.views import changes, documents, status_view
 from podslice.cli.views.changes import plan_lines
+from podslice.features.run.services_view import (
+    PlannedDropIn,
+    PodServices,
+    planned_lines,
+    services_document,
+)
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.world import LiveWorld, World

@@ -15,6 +15,7 @@ from podslice.cli.views.layout import Align, Column, Shorten, fold, remedy_secti
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.errors import Problem, Severity, printable
+from podslice.features.run.adoption import Adopted
 from podslice.kernel.cgroup import Usage
 from podslice.model.codec import BYTES
 from podslice.model.container_exit import SIGNAL, SUCCESS, UNKNOWN, ContainerExit
@@ -32,7 +33,6 @@ from podslice.model.properties import (
 from podslice.model.quantity import format_bytes
 from podslice.model.reserved_values import PendingTrial, ReservedValues
 from podslice.model.unit import INFINITY, UnitKind, UnitName, Value
-from podslice.processes.adoption import Adopted
 from podslice.reconcile.assessment import Assessment
 from podslice.usage.health import HealthProblem
 from podslice.usage.location import Located, Other, Placement, Running, Stray

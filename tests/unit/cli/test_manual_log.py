@@ -6,11 +6,11 @@ import pytest
 
 from podslice.cli import manual_log
 from podslice.cli.manual_log import find_caller
+from podslice.features.run import adoption
+from podslice.features.run.adoption import Adopted, Adoption, AdoptionOutcome
 from podslice.kernel.proc import read_process
 from podslice.model.event import Kind
 from podslice.model.node_state import Account, AgentState, Caller, Eviction
-from podslice.processes import adoption
-from podslice.processes.adoption import Adopted, Adoption, AdoptionOutcome
 from podslice.reconcile import manual_changes
 from podslice.store import Store
 from tests.unit.builders import manifest

@@ -16,12 +16,12 @@ from podslice.errors import (
     UnitExists,
     printable,
 )
+from podslice.features.run import adoption
+from podslice.features.run.adoption import AdoptionOutcome
+from podslice.features.run.target import find_place, scope_of
 from podslice.model.manager import user_manager
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.processes import adoption
-from podslice.processes.adoption import AdoptionOutcome
-from podslice.processes.target import find_place, scope_of
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply

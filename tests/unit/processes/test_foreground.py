@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("allow_effects")
 SOURCE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 PARENT = """\
 import os, sys
-from podslice.processes.foreground import exit_like, fork
+from podslice.features.run.foreground import exit_like, fork
 child = fork(lambda: os.execvp(sys.argv[1], sys.argv[1:]))
 child.start()
 sys.exit(exit_like(child.watch()))
@@ -114,7 +114,7 @@ def test_it_stops_with_its_child_and_continues_it(parent, number):
 def test_a_child_that_is_not_to_start_does_nothing(tmp_path):
     script = f"""\
 import os, signal
-from podslice.processes.foreground import fork
+from podslice.features.run.foreground import fork
 before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 fork(lambda: open({str(tmp_path / "made")!r}, "w")).abandon()
 assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
@@ -127,7 +127,7 @@ def test_the_child_has_the_signals_as_they_were():
     """An ignored signal stays ignored, as with `nohup`; none is blocked."""
     script = """\
 import os, signal
-from podslice.processes.foreground import fork
+from podslice.features.run.foreground import fork
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 shown = "/^Sig(Blk|Ign|Cgt)/ {print $1, $2}"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from podslice.processes.start import has_arrived
-from podslice.processes.target import find_place
+from podslice.features.run.start import has_arrived
+from podslice.features.run.target import find_place
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply

@@ -11,13 +11,13 @@ from podslice.agent.context import AgentContext
 from podslice.agent.counters import Counters
 from podslice.agent.terminations import Terminations
 from podslice.errors import ForeignRoot
+from podslice.features.run import adoption
+from podslice.features.run.pod_phase import finish_container, set_phase
+from podslice.features.run.start import start_scope, start_service
 from podslice.kernel.launch import Invocation
 from podslice.model.event import Kind
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.processes import adoption
-from podslice.processes.pod_phase import finish_container, set_phase
-from podslice.processes.start import start_scope, start_service
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete, settle

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from podslice.features.run import adoption
+from podslice.features.run.adoption import Adopted, Adoption, AdoptionOutcome
 from podslice.model.unit import UnitName
-from podslice.processes import adoption
-from podslice.processes.adoption import Adopted, Adoption, AdoptionOutcome
 
 SCOPE = UnitName("podslice-podweb-main.scope")
 TABLE = f"""\

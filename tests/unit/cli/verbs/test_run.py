@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli.verbs import run as running
 from podslice.errors import JobFailed, UnitExists
+from podslice.features.run import run as running
 from podslice.systemd import bus
 from tests.fake_systemd import FakeSystemd
 

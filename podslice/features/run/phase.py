@@ -17,10 +17,10 @@ from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world, locked
 from podslice.cli.started_pods import emit_report
 from podslice.cli.views import documents, tables
+from podslice.features.run.pod_phase import Phase, read_phase, set_phase, why_no_phase
 from podslice.model.config import Rules
 from podslice.model.event import Kind
 from podslice.model.unit import PropertyValue
-from podslice.processes.pod_phase import Phase, read_phase, set_phase, why_no_phase
 from podslice.reconcile.report import Report
 from podslice.reconcile.world import LiveWorld
 

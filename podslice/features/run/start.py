@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.errors import HostError, JobFailed, UnitExists
+from podslice.features.run.target import Place, container_properties, find_place, scope_of
 from podslice.kernel.launch import Invocation
 from podslice.kernel.proc import PidFd, parse_control_group
 from podslice.kernel.text import read_text
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import Command, TransientUnit, Value
-from podslice.processes.target import Place, container_properties, find_place, scope_of
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import settle
 from podslice.reconcile.guard import refuse

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.adopted_services import emit_services, log_services
 from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, RestartService
 from podslice.cli.host import applied_pod
 from podslice.cli.manual_log import manual_log
@@ -19,10 +18,11 @@ from podslice.cli.views import documents, status_view
 from podslice.cli.views.tables import columns, list_first
 from podslice.cli.wanted import note_limits_at_boot
 from podslice.errors import InputError, Problem, invalid
+from podslice.features.run import adoption
+from podslice.features.run.adoption import Adopted
+from podslice.features.run.service_adoption import PlacedService, adopt_services, restart_due
+from podslice.features.run.services_view import emit_services, log_services
 from podslice.model.event import Kind
-from podslice.processes import adoption
-from podslice.processes.adoption import Adopted
-from podslice.processes.service_adoption import PlacedService, adopt_services, restart_due
 from podslice.reconcile.world import LiveWorld
 
 _NAMED_MAX = 10

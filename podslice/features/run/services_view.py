@@ -15,12 +15,7 @@ from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import fold, fold_with_head
 from podslice.cli.views.style import Display, Role
 from podslice.errors import HostError
-from podslice.model.desired import PodDecision
-from podslice.model.event import Kind
-from podslice.model.manager import Manager
-from podslice.model.naming import SCOPE_PREFIX, podman_service
-from podslice.model.unit import UnitName
-from podslice.processes.service_adoption import (
+from podslice.features.run.service_adoption import (
     PlacedService,
     ServiceAction,
     outdated_services,
@@ -28,6 +23,11 @@ from podslice.processes.service_adoption import (
     restart_due,
     update_services,
 )
+from podslice.model.desired import PodDecision
+from podslice.model.event import Kind
+from podslice.model.manager import Manager
+from podslice.model.naming import SCOPE_PREFIX, podman_service
+from podslice.model.unit import UnitName
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
 from podslice.store.adopted_services import AdoptedService, by_pod, drop_in_path, read_adopted

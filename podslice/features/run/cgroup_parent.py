@@ -20,11 +20,11 @@ from podslice.cli.manifests import all_problems, decide_all, load_manifests, nam
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
 from podslice.errors import HostError, InputError, Severity
+from podslice.features.run.target import find_container
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.desired import PodDecision
 from podslice.policy.decide import decide
 from podslice.policy.runtime_options import FORMATTERS, Form, Parent
-from podslice.processes.target import find_container
 
 HINTS = {
     Form.PODMAN: "in a podman pod, every container needs these options, and the pod itself none",

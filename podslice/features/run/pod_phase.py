@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from podslice.errors import HostError, InputError, Problem
+from podslice.features.run.target import find_pod
 from podslice.model.config import Rules
 from podslice.model.desired import PodDecision
 from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress
 from podslice.policy.desire import finish
-from podslice.processes.target import find_pod
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import settle
 from podslice.reconcile.report import Report

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from podslice.errors import InputError, Problem, SystemdError
+from podslice.features.run.target import Place, find_container, find_slice
 from podslice.kernel.files import read_present
 from podslice.model.desired import PodDecision
 from podslice.model.manager import Manager
@@ -28,7 +29,6 @@ from podslice.model.unit import (
     is_unit_name,
 )
 from podslice.policy.runtime_options import Parent, appliers, drop_in
-from podslice.processes.target import Place, find_container, find_slice
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.guard import refuse

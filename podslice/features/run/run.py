@@ -17,10 +17,26 @@ from podslice.cli.manual_log import ManualLog, manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import in_world, locked
-from podslice.cli.verbs import init_done
 from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, PodsliceError, Problem
+from podslice.features.run import init_done
+from podslice.features.run.foreground import (
+    Child,
+    OomKills,
+    exit_like,
+    fork,
+    is_followed,
+    variables_of,
+)
+from podslice.features.run.start import (
+    Started,
+    has_arrived,
+    start_scope,
+    start_service,
+    volume_variables,
+)
+from podslice.features.run.target import Place
 from podslice.kernel.launch import (
     Invocation,
     become,
@@ -32,22 +48,6 @@ from podslice.kernel.launch import (
 from podslice.model.event import Kind
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import UnitName
-from podslice.processes.foreground import (
-    Child,
-    OomKills,
-    exit_like,
-    fork,
-    is_followed,
-    variables_of,
-)
-from podslice.processes.start import (
-    Started,
-    has_arrived,
-    start_scope,
-    start_service,
-    volume_variables,
-)
-from podslice.processes.target import Place
 from podslice.reconcile.world import LiveWorld
 from podslice.store.histories import save_end
 

@@ -12,10 +12,10 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, NoReturn
 
+from podslice.features.run.target import Place
 from podslice.kernel.cgroup import CgroupFs, OpenGroup
 from podslice.kernel.proc import read_process
 from podslice.model.container_exit import ATTENDED, OOM_KILL, OOMD_KILL, SIGNAL, SUCCESS
-from podslice.processes.target import Place
 from podslice.systemd.service_exits import signal_name
 
 _TO_END = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}

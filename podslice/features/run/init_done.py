@@ -14,8 +14,8 @@ from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note
 from podslice.cli.session import in_world, locked
+from podslice.features.run.pod_phase import finish_container
 from podslice.model.event import Kind
-from podslice.processes.pod_phase import finish_container
 from podslice.reconcile.report import Outcome, Report, describe_result
 from podslice.reconcile.world import LiveWorld
 

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.adopted_services import emit_services, log_services
 from podslice.cli.arguments import Output, RestartService
 from podslice.cli.host import tolerate
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat
 from podslice.cli.session import in_world, locked
-from podslice.processes.service_adoption import PlacedService, release_services, restart_due
+from podslice.features.run.service_adoption import PlacedService, release_services, restart_due
+from podslice.features.run.services_view import emit_services, log_services
 from podslice.reconcile.world import LiveWorld
 
 

@@ -54,7 +54,7 @@ def _run(arguments: list[str]) -> int:
         return _flush(complete(arguments[1:]))
     if arguments[:1] in (["__probe"], ["__commands"], ["__join"]):
         # run as long as a container, in much less memory than a verb
-        from podslice.cli import prober
+        from podslice.features.quadlet import prober
 
         return _flush(prober.VERBS[arguments[0]](arguments[1:]))
     from podslice.cli import interrupts

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.agent.container_ends import ContainerEnds
-from podslice.agent.container_keeper import ContainerKeeper
 from podslice.agent.context import AgentContext
 from podslice.agent.counters import Counters
 from podslice.agent.endpoints.http import Server
@@ -37,6 +36,7 @@ from podslice.agent.terminations import Terminations
 from podslice.agent.watcher import Watcher, WatchEvents
 from podslice.errors import HostError, InputError, SystemdError
 from podslice.features.history.recorder import UsageRecorder
+from podslice.features.quadlet.keeper import ContainerKeeper
 from podslice.model.config import Config
 from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind

@@ -21,6 +21,7 @@ from podslice.cli.views.style import Display
 from podslice.cli.wanted import WantedByManifests, is_enabled, may_have_quadlets, read_wanted
 from podslice.errors import PodsliceError, Severity, printable
 from podslice.features.history.recorded import RecordedUsage
+from podslice.features.quadlet.container_failures import ContainerFailures
 from podslice.features.run.service_adoption import outdated_services
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.programs import NoAnswerError
@@ -41,7 +42,6 @@ from podslice.reconcile.rollback import pending
 from podslice.reconcile.world import LiveWorld
 from podslice.store import Store
 from podslice.store.adopted_services import drop_in_path, read_adopted
-from podslice.store.container_failures import ContainerFailures
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import Entry, LogQuery, Query, reading_command
 from podslice.usage import health, runtimes, stats

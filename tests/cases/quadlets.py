@@ -3,15 +3,15 @@
 import tomllib
 from pathlib import Path
 
+from podslice.features.quadlet.generate import generate
+from podslice.features.quadlet.result import Options
+from podslice.features.quadlet.workloads import read_workloads
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.manifest.workloads import read_workloads
 from podslice.model.config import Rules
 from podslice.model.manager import SYSTEM, user_manager
 from podslice.model.node import Node
 from podslice.policy.decide import decide
-from podslice.quadlet.generate import generate
-from podslice.quadlet.result import Options
 from tests.cases.rows import to_amounts
 from tests.configuration import load_config
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import Severity
+from podslice.features.quadlet.generate import generate
+from podslice.features.quadlet.result import Options
+from podslice.features.quadlet.workloads import read_workloads
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.manifest.workloads import read_workloads
 from podslice.model.config import Config, Rules
 from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide
-from podslice.quadlet.generate import generate
-from podslice.quadlet.result import Options
 from tests.cases.rows import load_rows, normal, of_amounts, to_amounts, to_node
 from tests.configuration import load_config
 

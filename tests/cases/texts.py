@@ -3,15 +3,15 @@
 import json
 import re
 
+from podslice.features.quadlet.generate import generate
+from podslice.features.quadlet.result import Options
+from podslice.features.quadlet.workloads import read_workloads
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.manifest.workloads import read_workloads
 from podslice.model.config import Validate
 from podslice.model.grammar import ARGUMENT_BYTES_MAX
 from podslice.model.pod_texts import POD_TEXTS
 from podslice.policy.decide import decide
-from podslice.quadlet.generate import generate
-from podslice.quadlet.result import Options
 from tests.cases.quadlets import NODE
 from tests.configuration import load_config
 

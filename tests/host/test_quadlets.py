@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from podslice.features.quadlet.container import stop_line
+from podslice.features.quadlet.files import Directories, installed, write_quadlets
+from podslice.features.quadlet.result import PODMAN, is_data
+from podslice.features.quadlet.volume_units import MAKE_BELOW
+from podslice.features.quadlet.workload import Exec, Sleep
 from podslice.model.manager import user_manager
 from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
-from podslice.model.workload import Exec, Sleep
-from podslice.processes.quadlet_files import Directories, installed, write_quadlets
-from podslice.quadlet.container import stop_line
-from podslice.quadlet.result import PODMAN, is_data
-from podslice.quadlet.volume_units import MAKE_BELOW
 from tests.cases import quadlets
 from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
 from tests.host import mail, podman, users

@@ -12,10 +12,10 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import StepProgress, both
 from podslice.cli.session import in_world, locked
-from podslice.cli.started_pods import StartedPods, emit_report, load_pods_to_apply
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import note_start_at_boot, sources_or_default
 from podslice.errors import invalid
+from podslice.features.quadlet.started import StartedPods, emit_report, load_pods_to_apply
 from podslice.features.run.services_view import PodServices
 from podslice.model.event import Kind
 from podslice.reconcile.assessment import Assessment, Request

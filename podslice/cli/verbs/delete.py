@@ -27,10 +27,10 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import StepProgress, both
 from podslice.cli.session import in_world, locked
-from podslice.cli.started_pods import StartedPods, emit_report
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import pods_of_manifests
 from podslice.errors import HostError, InputError, Problem, invalid, printable
+from podslice.features.quadlet.started import StartedPods, emit_report
 from podslice.features.run.services_view import PodServices
 from podslice.model.config import Source, Validate
 from podslice.model.event import Kind

@@ -17,9 +17,9 @@ from podslice.cli.arguments import (
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems
 from podslice.cli.session import in_world_or_offline
-from podslice.cli.started_pods import PlannedServices, StartedPods, load_pods_to_apply
 from podslice.cli.views import changes, documents, status_view
 from podslice.cli.views.changes import plan_lines
+from podslice.features.quadlet.started import PlannedServices, StartedPods, load_pods_to_apply
 from podslice.features.run.services_view import (
     PlannedDropIn,
     PodServices,

@@ -15,9 +15,9 @@ from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems, write
-from podslice.cli.quadlets import render_quadlets
 from podslice.cli.views import documents, tables
 from podslice.errors import invalid, printable
+from podslice.features.quadlet.loading import render_quadlets
 from podslice.model.pod import InitProgress
 from podslice.model.unit import GENERATED
 from podslice.policy.allocatable import validate_node

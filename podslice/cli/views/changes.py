@@ -8,10 +8,10 @@ from dataclasses import asdict
 from podslice.cli.views.documents import Document, listed, number
 from podslice.cli.views.layout import fold, fold_with_head
 from podslice.cli.views.style import Display, Role
+from podslice.features.quadlet.services import QuadletResult
+from podslice.features.quadlet.transition import QuadletAction, QuadletStep
 from podslice.model.desired import Refusal
 from podslice.plan import Action, Plan, SetProperties, Skipped, Step, StopUnit
-from podslice.processes.quadlet_services import QuadletResult
-from podslice.quadlet.transition import QuadletAction, QuadletStep
 from podslice.reconcile.report import (
     Outcome,
     Report,

@@ -1,7 +1,7 @@
 import os
 
-from podslice.agent.container_keeper import ContainerKeeper
 from podslice.errors import Refused
+from podslice.features.quadlet.keeper import ContainerKeeper
 from podslice.model.config import Containers
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply

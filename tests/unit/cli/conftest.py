@@ -14,16 +14,17 @@ from typing import NamedTuple
 import pytest
 
 from podslice import __main__
-from podslice.cli import host, manual_log, options, quadlets, wanted
+from podslice.cli import host, manual_log, options, wanted
 from podslice.cli.app import run
-from podslice.cli.verbs import containers
 from podslice.errors import BusUnavailable
 from podslice.features.doctor import verb as doctor
+from podslice.features.quadlet import containers
+from podslice.features.quadlet import loading as quadlets
+from podslice.features.quadlet import services as quadlet_services
 from podslice.inputs.options.config_files import read_as, read_files
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.kubelets import find_kubelets
 from podslice.model.cpu_topology import regular_topology
-from podslice.processes import quadlet_services
 from podslice.systemd import bus, journalctl
 from podslice.systemd.find_manager import find_manager
 from podslice.usage import runtimes

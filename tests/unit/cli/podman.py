@@ -2,7 +2,7 @@
 
 import asyncio
 
-from podslice.quadlet.transition import service_of
+from podslice.features.quadlet.transition import service_of
 from tests.fake_systemd import FakeSystemd
 
 WEB = """\

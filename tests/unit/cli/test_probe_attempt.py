@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from podslice.cli.prober import attempt, requester
-from podslice.model.workload import Exec, HttpGet, Probe, TcpSocket
-from podslice.processes.probe_commands import ProbedTarget, attempt_command
-from podslice.processes.probing import ProbeKind, in_child
+from podslice.features.quadlet.probe_commands import ProbedTarget, attempt_command
+from podslice.features.quadlet.prober import attempt, requester
+from podslice.features.quadlet.probing import ProbeKind, in_child
+from podslice.features.quadlet.workload import Exec, HttpGet, Probe, TcpSocket
 
 pytestmark = pytest.mark.usefixtures("allow_effects")
 LOOPBACK = "127.0.0.1"

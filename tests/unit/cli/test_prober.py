@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli.prober import NOT_ALIVE, VERBS
+from podslice.features.quadlet.prober import NOT_ALIVE, VERBS
 from tests.unit.cli.conftest import Ended
 
 QUADLET = Path(__file__).parents[2] / "cases/quadlet/probes-from-outside/expect.txt"
@@ -102,7 +102,7 @@ def connect(path):
 def test_a_service_in_a_sandbox_has_its_commands_run_by_another(run, podman, commands, monkeypatch):
     with connect(commands) as client:
         client.settimeout(None)  # as systemd connects it
-        monkeypatch.setattr("podslice.cli.prober._STANDARD_INPUT", client.fileno())
+        monkeypatch.setattr("podslice.features.quadlet.prober._STANDARD_INPUT", client.fileno())
         result = run("__probe", "web-app", json.dumps({"liveness": FAILING, "readiness": CONNECTS}))
     assert result.code == NOT_ALIVE
     assert podman() == ["exec --env=PODSLICE_PROBE=web-app web-app check"]
@@ -124,7 +124,7 @@ def test_a_service_whose_commands_nothing_runs_has_failed(run, monkeypatch, allo
     ours, theirs = socket.socketpair()
     with ours:
         theirs.close()
-        monkeypatch.setattr("podslice.cli.prober._STANDARD_INPUT", ours.fileno())
+        monkeypatch.setattr("podslice.features.quadlet.prober._STANDARD_INPUT", ours.fileno())
         result = run("__probe", "web-app", json.dumps({"liveness": FAILING}))
     assert result.code == 1
     assert "the service of commands" in result.err

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from podslice.features.quadlet.container_network import find_process, give_up_rights, join_network
+from podslice.features.quadlet.probing import in_child
 from podslice.kernel.proc import children
-from podslice.processes.container_network import find_process, give_up_rights, join_network
-from podslice.processes.probing import in_child
 
 pytestmark = pytest.mark.usefixtures("allow_effects")
 NOBODY = 65534

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from podslice.errors import InputError
-from podslice.model.workload import Exec, HttpGet, Probe, TcpSocket
-from podslice.processes.probing import ProbeKind, begin, parse_probes
+from podslice.features.quadlet.probing import ProbeKind, begin, parse_probes
+from podslice.features.quadlet.workload import Exec, HttpGet, Probe, TcpSocket
 
 ACTION = TcpSocket(port=80)
 

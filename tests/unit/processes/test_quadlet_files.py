@@ -6,9 +6,7 @@ from contextlib import suppress
 import pytest
 
 from podslice.errors import HostError, InputError
-from podslice.model.manager import SYSTEM, user_manager
-from podslice.model.unit import GENERATED, UnitName
-from podslice.processes.quadlet_files import (
+from podslice.features.quadlet.files import (
     Directories,
     installed,
     make_directories,
@@ -18,7 +16,9 @@ from podslice.processes.quadlet_files import (
     write_file,
     write_quadlets,
 )
-from podslice.quadlet.result import Directory, File, Quadlets
+from podslice.features.quadlet.result import Directory, File, Quadlets
+from podslice.model.manager import SYSTEM, user_manager
+from podslice.model.unit import GENERATED, UnitName
 
 DATA = "volumes/default_web"
 OWN = Directory(path=DATA, mode=0o700)

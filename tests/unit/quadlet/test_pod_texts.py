@@ -9,10 +9,10 @@ import pytest
 from pydantic import BaseModel
 
 from podslice.errors import InputError
-from podslice.inputs.manifest.workload_models import WorkloadFields
+from podslice.features.quadlet.result import Options
+from podslice.features.quadlet.unit_text import EMPTY_VARIABLE
+from podslice.features.quadlet.workload_models import WorkloadFields
 from podslice.model.pod_texts import POD_TEXTS
-from podslice.quadlet.result import Options
-from podslice.quadlet.unit_text import EMPTY_VARIABLE
 from tests.cases.texts import FIELDS, HOSTILE, document, load, place, quadlets
 from tests.cases.unit_words import generate as generated
 from tests.cases.unit_words import resolved, split

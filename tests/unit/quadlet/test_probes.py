@@ -2,10 +2,16 @@
 
 import pytest
 
+from podslice.features.quadlet.probes import program_problem
+from podslice.features.quadlet.result import Options
+from podslice.features.quadlet.workload import (
+    ContainerWorkload,
+    Exec,
+    PodWorkload,
+    Probe,
+    TcpSocket,
+)
 from podslice.model.pod import ContainerKind
-from podslice.model.workload import ContainerWorkload, Exec, PodWorkload, Probe, TcpSocket
-from podslice.quadlet.probes import program_problem
-from podslice.quadlet.result import Options
 from tests.cases.quadlets import USER
 
 HOME = "/root/.local/bin/podslice"

@@ -2,15 +2,9 @@
 
 import pytest
 
-from podslice.inputs.manifest.kinds import DATA_KINDS
-from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.manifest.workloads import read_workloads
-from podslice.model.config import Config
-from podslice.model.unit import GENERATED
-from podslice.policy.decide import decide
-from podslice.quadlet.generate import generate
-from podslice.quadlet.result import Options
-from podslice.quadlet.transition import (
+from podslice.features.quadlet.generate import generate
+from podslice.features.quadlet.result import Options
+from podslice.features.quadlet.transition import (
     CHANGED,
     LEFT_OUT,
     REMOVED,
@@ -20,6 +14,12 @@ from podslice.quadlet.transition import (
     steps_to_keep,
     steps_to_remove,
 )
+from podslice.features.quadlet.workloads import read_workloads
+from podslice.inputs.manifest.kinds import DATA_KINDS
+from podslice.inputs.manifest.load import load_pods
+from podslice.model.config import Config
+from podslice.model.unit import GENERATED
+from podslice.policy.decide import decide
 from tests.cases.quadlets import NODE
 
 MANIFEST = """

@@ -7,7 +7,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.quadlet.unit_text import (
+from podslice.features.quadlet.unit_text import (
     EMPTY_VARIABLE,
     arguments,
     needs_empty_variable,

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from podslice.cli import quadlets
-from podslice.cli.verbs import containers
 from podslice.errors import HostError, Refused, warning
+from podslice.features.quadlet import containers
+from podslice.features.quadlet import loading as quadlets
+from podslice.features.quadlet.container_failures import ContainerFailures
 from podslice.model.event import Kind
 from podslice.model.manager import SYSTEM
 from podslice.model.node_state import Eviction
 from podslice.store import Store
-from podslice.store.container_failures import ContainerFailures
 from tests.unit.builders import make_files
 from tests.unit.cli.podman import APP, FILES, LOG, POD, WEB, active
 

@@ -11,6 +11,7 @@ import pytest
 
 from podslice.cli.wanted import _is_denied
 from podslice.errors import Problem
+from podslice.features.quadlet.container_failures import ContainerFailures
 from podslice.kernel.proc import read_process
 from podslice.model.node_state import (
     AgentState,
@@ -22,7 +23,6 @@ from podslice.model.node_state import (
 )
 from podslice.model.unit import GENERATED, UnitName
 from podslice.store import Store, histories
-from podslice.store.container_failures import ContainerFailures
 from podslice.usage.runtimes import RuntimeContainer
 from tests.unit.builders import make_files, manifest
 

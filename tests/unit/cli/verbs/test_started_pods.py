@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli import quadlets
 from podslice.errors import CallTimeout, JobFailed, Refused
+from podslice.features.quadlet import loading as quadlets
+from podslice.features.quadlet import services as quadlet_services
+from podslice.features.quadlet import volume_data
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.event import Kind
-from podslice.processes import quadlet_services, volume_data
 from tests.unit.builders import manifest
 from tests.unit.cli.podman import APP, FILES, LOG, POD, SLICE, WEB, active
 

@@ -5,11 +5,11 @@ import json
 import pytest
 import yaml
 
+from podslice.features.quadlet.workloads import read_workloads
 from podslice.inputs.limits import POD_PROBLEMS_MAX
 from podslice.inputs.manifest import parse
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.manifest.workloads import read_workloads
 from podslice.model.config import Validate
 
 HALF = "\ud800"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from podslice.features.quadlet.workload import Claim, EmptyDir
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.naming import (
     SCOPE_PREFIX,
@@ -15,7 +16,6 @@ from podslice.model.naming import (
 )
 from podslice.model.pod_texts import checked
 from podslice.model.unit import UnitName
-from podslice.model.workload import Claim, EmptyDir
 
 
 class Names(NamedTuple):

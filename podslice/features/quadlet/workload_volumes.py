@@ -10,11 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 from podslice.errors import Problem, quote
-from podslice.inputs.manifest.kinds import DATA_KINDS
-from podslice.inputs.manifest.names import check_label
-from podslice.inputs.manifest.schema import Text, read_model
-from podslice.inputs.manifest.workload_fields import Refusals, is_stated
-from podslice.inputs.manifest.workload_models import (
+from podslice.features.quadlet.workload import (
+    Claim,
+    DataFile,
+    DataFiles,
+    EmptyDir,
+    HostPath,
+    Volume,
+)
+from podslice.features.quadlet.workload_fields import Refusals, is_stated
+from podslice.features.quadlet.workload_models import (
     ENTRIES,
     DataFields,
     DataVolumeFields,
@@ -26,9 +31,11 @@ from podslice.inputs.manifest.workload_models import (
     SecretVolumeFields,
     VolumeSourceFields,
 )
+from podslice.inputs.manifest.kinds import DATA_KINDS
+from podslice.inputs.manifest.names import check_label
+from podslice.inputs.manifest.schema import Text, read_model
 from podslice.inputs.scalars import extend_path
 from podslice.model.pod import Pod
-from podslice.model.workload import Claim, DataFile, DataFiles, EmptyDir, HostPath, Volume
 
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 

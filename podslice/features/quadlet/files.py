@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.errors import HostError, InputError, Problem
+from podslice.features.quadlet.result import ARCHIVE_SUFFIX, File, Quadlets, is_data
+from podslice.features.quadlet.transition import PresentPod, is_unit
+from podslice.features.quadlet.volume_data import NAME_BYTES_MAX, VolumeData, replace_file
 from podslice.kernel.files import describe_kind, read_present
 from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX
 from podslice.model.unit import GENERATED
-from podslice.processes.volume_data import NAME_BYTES_MAX, VolumeData, replace_file
-from podslice.quadlet.result import ARCHIVE_SUFFIX, File, Quadlets, is_data
-from podslice.quadlet.transition import PresentPod, is_unit
 
 _BYTES_MAX = 2**20
 _OWNER = re.compile(rb"^Description=.*\b[Pp]od (\S+)$", re.MULTILINE)

@@ -15,18 +15,24 @@ from podslice.cli.options import Planning
 from podslice.cli.output import note, note_problems, write
 from podslice.cli.wanted import note_start_at_boot
 from podslice.errors import HostError, InputError, Problem, invalid, printable
+from podslice.features.quadlet.files import Directories, installed, write_quadlets
+from podslice.features.quadlet.generate import generate
+from podslice.features.quadlet.probes import program_problem
+from podslice.features.quadlet.result import (
+    ARCHIVE_SUFFIX,
+    Options,
+    Quadlets,
+    is_data,
+    with_archive,
+)
+from podslice.features.quadlet.workloads import LoadedWorkloads, read_workloads
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import LoadedPods, load_pods
-from podslice.inputs.manifest.workloads import LoadedWorkloads, read_workloads
 from podslice.kernel.programs import NoAnswerError, run_program
 from podslice.model.config import Rules, Validate
 from podslice.model.desired import PodDecision
 from podslice.model.manager import Manager
 from podslice.policy.allocatable import validate_node
-from podslice.processes.quadlet_files import Directories, installed, write_quadlets
-from podslice.quadlet.generate import generate
-from podslice.quadlet.probes import program_problem
-from podslice.quadlet.result import ARCHIVE_SUFFIX, Options, Quadlets, is_data, with_archive
 
 _VERSION_WAIT_SEC = 30.0
 _EXTRACT = "tar --extract --preserve-permissions --directory=/ --file=FILE"

@@ -9,32 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from podslice.errors import quote
-from podslice.inputs.manifest.workload_fields import Refusals
-from podslice.inputs.manifest.workload_models import (
-    CapabilityFields,
-    ContainerWorkloadFields,
-    EnvFrom,
-    EnvVar,
-    FieldRef,
-    HandlerFields,
-    HttpGetFields,
-    LifecycleFields,
-    MountFields,
-    ObjectRef,
-    PodSecurityFields,
-    PortFields,
-    ProbeFields,
-    ProfileFields,
-    ResourceFieldRef,
-    SecurityFields,
-    SELinuxFields,
-    ValueFrom,
-)
-from podslice.inputs.manifest.workload_volumes import DataObject, DataObjects
-from podslice.model.grammar import ARGUMENT, VARIABLE
-from podslice.model.pod import ContainerKind, Pod
-from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_hugepages
-from podslice.model.workload import (
+from podslice.features.quadlet.workload import (
     SECCOMP_ROOT,
     Action,
     Claim,
@@ -54,6 +29,31 @@ from podslice.model.workload import (
     Volume,
     VolumeMount,
 )
+from podslice.features.quadlet.workload_fields import Refusals
+from podslice.features.quadlet.workload_models import (
+    CapabilityFields,
+    ContainerWorkloadFields,
+    EnvFrom,
+    EnvVar,
+    FieldRef,
+    HandlerFields,
+    HttpGetFields,
+    LifecycleFields,
+    MountFields,
+    ObjectRef,
+    PodSecurityFields,
+    PortFields,
+    ProbeFields,
+    ProfileFields,
+    ResourceFieldRef,
+    SecurityFields,
+    SELinuxFields,
+    ValueFrom,
+)
+from podslice.features.quadlet.workload_volumes import DataObject, DataObjects
+from podslice.model.grammar import ARGUMENT, VARIABLE
+from podslice.model.pod import ContainerKind, Pod
+from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_hugepages
 
 Choice = TypeVar("Choice", bound=StrEnum)
 _PROPAGATIONS = ("None", "HostToContainer", "Bidirectional")

@@ -12,7 +12,6 @@ from podslice.cli.host import configuration_document
 from podslice.cli.manifests import choose_candidates, load_all, require_pods
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.quadlets import further_problems, host_options, load_with_workloads, make_quadlets
 from podslice.cli.views import changes, documents
 from podslice.cli.views.changes import (
     quadlet_plan_lines,
@@ -26,18 +25,24 @@ from podslice.cli.views.style import Display
 from podslice.cli.wanted import may_have_quadlets, sources_or_default
 from podslice.errors import Problem, invalid
 from podslice.features.cpus.manager import with_lasting_cpus
-from podslice.features.run.services_view import PodServices, service_lines, services_document
-from podslice.model.config import Origin
-from podslice.model.desired import Desired, PodDecision
-from podslice.plan import StopUnit
-from podslice.processes.quadlet_services import (
+from podslice.features.quadlet.loading import (
+    further_problems,
+    host_options,
+    load_with_workloads,
+    make_quadlets,
+)
+from podslice.features.quadlet.result import Quadlets
+from podslice.features.quadlet.services import (
     QuadletPlanner,
     QuadletResult,
     QuadletServices,
     list_none,
 )
-from podslice.quadlet.result import Quadlets
-from podslice.quadlet.transition import QuadletStep
+from podslice.features.quadlet.transition import QuadletStep
+from podslice.features.run.services_view import PodServices, service_lines, services_document
+from podslice.model.config import Origin
+from podslice.model.desired import Desired, PodDecision
+from podslice.plan import StopUnit
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.report import Outcome, Report, summarize
 from podslice.reconcile.world import LiveWorld, World

@@ -7,28 +7,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from podslice.errors import Problem, quote
-from podslice.inputs.manifest.kinds import WORKLOADS
-from podslice.inputs.manifest.schema import read_model
-from podslice.inputs.manifest.unknown_fields import find_unknown
-from podslice.inputs.manifest.workload_containers import (
+from podslice.features.quadlet.workload import (
+    Claim,
+    ContainerWorkload,
+    Dns,
+    PodWorkload,
+    Restart,
+    Volume,
+)
+from podslice.features.quadlet.workload_containers import (
     ContainerReader,
     EnvironmentReader,
     SecurityReader,
 )
-from podslice.inputs.manifest.workload_fields import Refusals, owner_path, refuse_of_owner
-from podslice.inputs.manifest.workload_models import (
-    DnsFields,
-    PodSecurityFields,
-    WorkloadFields,
-)
-from podslice.inputs.manifest.workload_volumes import (
+from podslice.features.quadlet.workload_fields import Refusals, owner_path, refuse_of_owner
+from podslice.features.quadlet.workload_models import DnsFields, PodSecurityFields, WorkloadFields
+from podslice.features.quadlet.workload_volumes import (
     DataObjects,
     VolumeReader,
     read_claims,
     read_objects,
 )
+from podslice.inputs.manifest.kinds import WORKLOADS
+from podslice.inputs.manifest.schema import read_model
+from podslice.inputs.manifest.unknown_fields import find_unknown
 from podslice.model.pod import Pod
-from podslice.model.workload import Claim, ContainerWorkload, Dns, PodWorkload, Restart, Volume
 
 _STEP = re.compile(r"([^.[\]]+)|\[(\d+)\]")
 

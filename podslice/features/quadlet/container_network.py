@@ -13,8 +13,8 @@ import ctypes
 import os
 from pathlib import Path
 
+from podslice.features.quadlet.probe_commands import list_processes
 from podslice.kernel.proc import read_process
-from podslice.processes.probe_commands import list_processes
 
 _USER, _NETWORK = 0x10000000, 0x40000000
 """Source: Linux, include/uapi/linux/sched.h, CLONE_NEWUSER and CLONE_NEWNET."""

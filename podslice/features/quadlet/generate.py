@@ -5,25 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from podslice.errors import invalid
-from podslice.model.desired import PodDecision
-from podslice.model.grammar import LABEL_MAX
-from podslice.model.naming import POD_LABEL, SANDBOX_SLICE
-from podslice.model.pod_texts import checked
-from podslice.model.unit import GENERATED
-from podslice.model.workload import DataFiles, PodWorkload, Protocol
-from podslice.quadlet import order
-from podslice.quadlet.container import ContainerUnit
-from podslice.quadlet.pod_names import Names, stem
-from podslice.quadlet.probes import needs_prober, prober_files
-from podslice.quadlet.result import KEPT, OWN_SECTION, File, Options, Quadlets
-from podslice.quadlet.unit_text import Section, argument, csv_field, double, plain, section, unit
-from podslice.quadlet.volume_units import (
+from podslice.features.quadlet import order
+from podslice.features.quadlet.container import ContainerUnit
+from podslice.features.quadlet.pod_names import Names, stem
+from podslice.features.quadlet.probes import needs_prober, prober_files
+from podslice.features.quadlet.result import KEPT, OWN_SECTION, File, Options, Quadlets
+from podslice.features.quadlet.unit_text import (
+    Section,
+    argument,
+    csv_field,
+    double,
+    plain,
+    section,
+    unit,
+)
+from podslice.features.quadlet.volume_units import (
     Mounter,
     data_directories,
     data_files,
     is_in_memory,
     volume_file,
 )
+from podslice.features.quadlet.workload import DataFiles, PodWorkload, Protocol
+from podslice.model.desired import PodDecision
+from podslice.model.grammar import LABEL_MAX
+from podslice.model.naming import POD_LABEL, SANDBOX_SLICE
+from podslice.model.pod_texts import checked
+from podslice.model.unit import GENERATED
 
 _NAME_MAX = 255 - len("..podslice-new")
 """The longest name of a file that is first written under another one.

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.errors import Problem
+from podslice.features.quadlet.result import PRIVATE_MODE, Directory, File
 from podslice.kernel.files import NotRegularError, describe_kind, read_regular
 from podslice.model.naming import DATA, data_directory, pod_of_data
-from podslice.quadlet.result import PRIVATE_MODE, Directory, File
 
 NAME_BYTES_MAX = 255
 """Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""

@@ -11,26 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
-from podslice.model.pod import ContainerKind
-from podslice.model.pod_texts import checked
-from podslice.model.properties import PROPERTIES
-from podslice.model.unit import GENERATED, INFINITY
-from podslice.model.workload import (
-    SECCOMP_ROOT,
-    ContainerWorkload,
-    Exec,
-    PodWorkload,
-    Pull,
-    Security,
-    Sleep,
-    Variable,
-)
-from podslice.quadlet.order import add_order, add_restart, is_last_init
-from podslice.quadlet.pod_names import Names, stem
-from podslice.quadlet.probes import add_health, needs_prober, prober_start_line
-from podslice.quadlet.result import PODMAN, SECRET_MODE, UNIT_MODE, File, Options
-from podslice.quadlet.unit_text import (
+from podslice.features.quadlet.order import add_order, add_restart, is_last_init
+from podslice.features.quadlet.pod_names import Names, stem
+from podslice.features.quadlet.probes import add_health, needs_prober, prober_start_line
+from podslice.features.quadlet.result import PODMAN, SECRET_MODE, UNIT_MODE, File, Options
+from podslice.features.quadlet.unit_text import (
     EMPTY_VARIABLE,
     Section,
     argument,
@@ -43,7 +28,22 @@ from podslice.quadlet.unit_text import (
     word,
     words,
 )
-from podslice.quadlet.volume_units import Mounter
+from podslice.features.quadlet.volume_units import Mounter
+from podslice.features.quadlet.workload import (
+    SECCOMP_ROOT,
+    ContainerWorkload,
+    Exec,
+    PodWorkload,
+    Pull,
+    Security,
+    Sleep,
+    Variable,
+)
+from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
+from podslice.model.pod import ContainerKind
+from podslice.model.pod_texts import checked
+from podslice.model.properties import PROPERTIES
+from podslice.model.unit import GENERATED, INFINITY
 
 _PULL = {Pull.ALWAYS: "always", Pull.IF_NOT_PRESENT: "missing", Pull.NEVER: "never"}
 _SECURITY = "containers[].securityContext"

@@ -7,13 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from podslice.model.naming import POD_LABEL
-from podslice.model.pod_texts import checked
-from podslice.model.unit import GENERATED
-from podslice.model.workload import Claim, DataFiles, EmptyDir, HostPath, Volume, VolumeMount
-from podslice.quadlet.pod_names import Names
-from podslice.quadlet.result import PODMAN, PRIVATE_MODE, Directory, File, Options
-from podslice.quadlet.unit_text import (
+from podslice.features.quadlet.pod_names import Names
+from podslice.features.quadlet.result import PODMAN, PRIVATE_MODE, Directory, File, Options
+from podslice.features.quadlet.unit_text import (
     argument,
     csv_field,
     double,
@@ -23,6 +19,17 @@ from podslice.quadlet.unit_text import (
     word,
     words,
 )
+from podslice.features.quadlet.workload import (
+    Claim,
+    DataFiles,
+    EmptyDir,
+    HostPath,
+    Volume,
+    VolumeMount,
+)
+from podslice.model.naming import POD_LABEL
+from podslice.model.pod_texts import checked
+from podslice.model.unit import GENERATED
 
 _PROPAGATION = {"None": "", "HostToContainer": "rslave", "Bidirectional": "rshared"}
 """Source: Kubernetes, types.go, MountPropagationMode; podman-run(1), --volume."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
+from podslice.features.quadlet.pod_names import Names
+from podslice.features.quadlet.probes import needs_prober
+from podslice.features.quadlet.result import Options
+from podslice.features.quadlet.unit_text import Section
+from podslice.features.quadlet.workload import ContainerWorkload, PodWorkload, Restart
 from podslice.model.pod import ContainerKind
-from podslice.model.workload import ContainerWorkload, PodWorkload, Restart
-from podslice.quadlet.pod_names import Names
-from podslice.quadlet.probes import needs_prober
-from podslice.quadlet.result import Options
-from podslice.quadlet.unit_text import Section
 
 _BACK_OFF_SEC = 1
 _BACK_OFF_MAX_SEC = 300

@@ -18,10 +18,7 @@ from podslice.errors import (
     SystemdError,
     excerpt,
 )
-from podslice.kernel.programs import NoAnswerError
-from podslice.model.manager import Manager
-from podslice.model.unit import ListedUnit, UnitName
-from podslice.processes.quadlet_files import (
+from podslice.features.quadlet.files import (
     check_quadlets,
     find_obstacles,
     installed,
@@ -31,8 +28,8 @@ from podslice.processes.quadlet_files import (
     remove_file,
     write_file,
 )
-from podslice.quadlet.result import PODMAN, Quadlets
-from podslice.quadlet.transition import (
+from podslice.features.quadlet.result import PODMAN, Quadlets
+from podslice.features.quadlet.transition import (
     PresentPod,
     QuadletAction,
     QuadletStep,
@@ -41,6 +38,9 @@ from podslice.quadlet.transition import (
     steps_to_keep,
     steps_to_remove,
 )
+from podslice.kernel.programs import NoAnswerError
+from podslice.model.manager import Manager
+from podslice.model.unit import ListedUnit, UnitName
 from podslice.reconcile.report import Outcome
 from podslice.systemd.client import Client
 from podslice.systemd.journalctl import has_access

@@ -8,8 +8,8 @@ from dataclasses import replace
 from http.client import HTTPConnection, HTTPSConnection
 from urllib.parse import urljoin, urlsplit
 
-from podslice.model.workload import HttpGet
-from podslice.processes.probing import own_address
+from podslice.features.quadlet.probing import own_address
+from podslice.features.quadlet.workload import HttpGet
 
 _SUCCESS = range(200, 400)
 """Source: Kubernetes, pkg/probe/http/http.go, DoHTTPProbe."""

@@ -10,7 +10,6 @@ from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
-from podslice.cli.quadlets import further_problems, host_options, make_quadlets
 from podslice.cli.session import in_world, locked
 from podslice.cli.views.changes import quadlet_result_lines
 from podslice.cli.views.problem_lines import problem_line
@@ -18,11 +17,16 @@ from podslice.cli.views.style import Display
 from podslice.cli.wanted import manifest_directories
 from podslice.errors import HostError, InputError, PodsliceError, Problem, Severity, printable
 from podslice.features.cpus.manager import with_lasting_cpus
+from podslice.features.quadlet.container_failures import ContainerFailures
+from podslice.features.quadlet.loading import further_problems, host_options, make_quadlets
+from podslice.features.quadlet.result import Quadlets
+from podslice.features.quadlet.services import QuadletPlanner, QuadletResult, QuadletServices
+from podslice.features.quadlet.transition import QuadletAction
+from podslice.features.quadlet.workloads import LoadedWorkloads, read_workloads
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import BYTES_MAX
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_text
-from podslice.inputs.manifest.workloads import LoadedWorkloads, read_workloads
 from podslice.kernel.files import NotRegularError, read_with_status
 from podslice.model.config import CpuManagerPolicy
 from podslice.model.desired import Desired, PodDecision
@@ -30,14 +34,10 @@ from podslice.model.event import Event, Kind
 from podslice.model.manager import Manager
 from podslice.model.node_state import ContainerFailure
 from podslice.model.unit import UnitName
-from podslice.processes.quadlet_services import QuadletPlanner, QuadletResult, QuadletServices
-from podslice.quadlet.result import Quadlets
-from podslice.quadlet.transition import QuadletAction
 from podslice.reconcile.assess import assess
 from podslice.reconcile.report import Outcome
 from podslice.reconcile.world import LiveWorld
 from podslice.store import Records, Store
-from podslice.store.container_failures import ContainerFailures
 from podslice.systemd.journal import Journal
 from podslice.systemd.journalctl import reading_command
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from podslice.errors import FORMAT_ERRORS, excerpt, invalid
-from podslice.model.workload import Action, Exec, HttpGet, Probe, TcpSocket
+from podslice.features.quadlet.workload import Action, Exec, HttpGet, Probe, TcpSocket
 
 _WHOLE_MAX = 2**31 - 1
 """Source: Kubernetes, staging/src/k8s.io/api/core/v1/types.go, Probe: its numbers are of type int32."""

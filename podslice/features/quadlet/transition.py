@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from podslice.features.quadlet.result import KEPT, OWN_SECTION, File, Quadlets, is_data
 from podslice.model.naming import POD_LABEL, data_directory
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitName
-from podslice.quadlet.result import KEPT, OWN_SECTION, File, Quadlets, is_data
 
 REMOVED = "the pod is removed"
 CHANGED = "its files change"

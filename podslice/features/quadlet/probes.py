@@ -18,12 +18,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from podslice.errors import Problem
-from podslice.model.naming import KUBE_RESERVED_SLICE
-from podslice.model.pod import ContainerKind
-from podslice.model.pod_texts import checked
-from podslice.model.properties import MEMORY_MAX, TASKS_MAX
-from podslice.model.unit import GENERATED, UnitName, control_group_of
-from podslice.model.workload import (
+from podslice.features.quadlet.pod_names import Names
+from podslice.features.quadlet.result import PODMAN, File, Options
+from podslice.features.quadlet.unit_text import Section, double, json_words, section, unit, words
+from podslice.features.quadlet.workload import (
     Action,
     ContainerWorkload,
     Exec,
@@ -33,9 +31,11 @@ from podslice.model.workload import (
     Restart,
     TcpSocket,
 )
-from podslice.quadlet.pod_names import Names
-from podslice.quadlet.result import PODMAN, File, Options
-from podslice.quadlet.unit_text import Section, double, json_words, section, unit, words
+from podslice.model.naming import KUBE_RESERVED_SLICE
+from podslice.model.pod import ContainerKind
+from podslice.model.pod_texts import checked
+from podslice.model.properties import MEMORY_MAX, TASKS_MAX
+from podslice.model.unit import GENERATED, UnitName, control_group_of
 
 _PROBE = "containers[].livenessProbe"
 """The three probes have the same grammars."""

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from podslice.errors import HostError
+from podslice.features.quadlet.probing import ProbeKind
+from podslice.features.quadlet.workload import Exec, Probe
 from podslice.kernel.text import read_text, split_lines
-from podslice.model.workload import Exec, Probe
-from podslice.processes.probing import ProbeKind
 
 _PODMAN = "podman"
 _MARK = "PODSLICE_PROBE"

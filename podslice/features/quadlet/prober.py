@@ -14,8 +14,8 @@ from functools import partial
 
 from podslice.cli.output import note
 from podslice.errors import HostError, PodsliceError, invalid
-from podslice.model.workload import Exec, HttpGet, Probe, TcpSocket
-from podslice.processes.probing import ProbeKind, begin, connect, in_child, parse_probes
+from podslice.features.quadlet.probing import ProbeKind, begin, connect, in_child, parse_probes
+from podslice.features.quadlet.workload import Exec, HttpGet, Probe, TcpSocket
 from podslice.systemd.notify import Notifier
 
 NOT_ALIVE = 3
@@ -48,7 +48,7 @@ def probe(arguments: list[str]) -> int:
 
 def run_commands(arguments: list[str]) -> int:
     """Run commands of probes on request: `__commands CONTAINER PROBES CONTROL_GROUP SOCKET`."""
-    from podslice.processes.probe_commands import ProbedTarget, serve
+    from podslice.features.quadlet.probe_commands import ProbedTarget, serve
 
     try:
         if len(arguments) != 4:
@@ -71,7 +71,11 @@ def join(arguments: list[str]) -> int:
 
     The program has no capabilities, and cannot get any.
     """
-    from podslice.processes.container_network import find_process, give_up_rights, join_network
+    from podslice.features.quadlet.container_network import (
+        find_process,
+        give_up_rights,
+        join_network,
+    )
 
     try:
         if len(arguments) < 3:
@@ -89,14 +93,14 @@ def join(arguments: list[str]) -> int:
 
 
 def _request(kind: ProbeKind, _: Probe) -> bool:
-    from podslice.processes.probe_commands import request_command
+    from podslice.features.quadlet.probe_commands import request_command
 
     return request_command(kind, _STANDARD_INPUT)
 
 
 def _own_runner(container: str, control_group: str) -> RunCommand:
     """Return a function that runs commands in a container, from this process."""
-    from podslice.processes.probe_commands import ProbedTarget, attempt_command
+    from podslice.features.quadlet.probe_commands import ProbedTarget, attempt_command
 
     target = ProbedTarget(name=container, control_group=control_group)
     return lambda _, probe: attempt_command(probe, target)
@@ -139,7 +143,9 @@ def requester(action: HttpGet | TcpSocket) -> Callable[[int], bool]:
     """
     if isinstance(action, TcpSocket):
         return partial(connect, action)
-    from podslice.processes.probe_http import get  # with OpenSSL, which other probes do not need
+    from podslice.features.quadlet.probe_http import (
+        get,  # with OpenSSL, which other probes do not need
+    )
 
     return partial(get, action)
 

@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 
 from podslice.cli.streams import guard
+from podslice.model.feature import load
 
 INTERRUPTED = 130
 
@@ -52,11 +53,13 @@ def _run(arguments: list[str]) -> int:
         from podslice.cli.completion import main as complete
 
         return _flush(complete(arguments[1:]))
-    if arguments[:1] in (["__probe"], ["__commands"], ["__join"]):
-        # run as long as a container, in much less memory than a verb
-        from podslice.features.quadlet import prober
+    if arguments and arguments[0].startswith("__"):
+        from podslice.features import FEATURES
 
-        return _flush(prober.VERBS[arguments[0]](arguments[1:]))
+        for feature in FEATURES:
+            if arguments[0] in feature.programs:
+                program = load(feature.programs[arguments[0]])
+                return _flush(program(arguments[1:]))
     from podslice.cli import interrupts
 
     try:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from podslice.agent.counters import Counters
 from podslice.errors import HostError, Problem
-from podslice.features.history.recommendation import RecommendedAmounts
 from podslice.kernel.proc import read_process
 from podslice.model.event import Event, Kind
 from podslice.model.node_state import AgentState, Condition, Eviction, PendingPod, StuckPod
+from podslice.model.resources import RecommendedAmounts
 from podslice.model.unit import UnitName
 from podslice.reconcile.assessment import Assessment, OngoingTerminations
 from podslice.reconcile.world import LiveWorld
@@ -201,3 +202,21 @@ class NodeStatus:
         if self._problems.pop(topic, ()):
             self._events.report(Kind.AGENT_NOTED, f"{topic}: recovered")
             self._on_change()
+
+
+class AgentPart:
+    """A part that a feature adds to the agent; a method that it does not have does nothing."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await asyncio.Event().wait()
+
+    async def follow(self) -> None:
+        """Follow what a round has observed and changed."""
+
+    def close(self) -> None:
+        """Finish what must not be lost when the agent stops."""
+
+
+MakePart = Callable[[AgentContext, str], AgentPart]
+"""Returns a part; its arguments are the state that parts share, and the path of podslice."""

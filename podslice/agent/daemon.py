@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.agent.container_ends import ContainerEnds
-from podslice.agent.context import AgentContext
+from podslice.agent.context import AgentContext, MakePart
 from podslice.agent.counters import Counters
 from podslice.agent.endpoints.http import Server
 from podslice.agent.endpoints.routes import routes
@@ -35,8 +35,6 @@ from podslice.agent.service_process import ServiceProcess
 from podslice.agent.terminations import Terminations
 from podslice.agent.watcher import Watcher, WatchEvents
 from podslice.errors import HostError, InputError, SystemdError
-from podslice.features.history.recorder import UsageRecorder
-from podslice.features.quadlet.keeper import ContainerKeeper
 from podslice.model.config import Config
 from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
@@ -62,6 +60,8 @@ class Setup(NamedTuple):
     notifier: Notifier
     program: str = "/usr/bin/podslice"
     """The path of podslice."""
+    parts: Sequence[MakePart] = ()
+    """The parts that features add."""
     root: Path = Path("/")
     """The root directory of the host."""
     manager: Manager = SYSTEM
@@ -104,9 +104,8 @@ class Daemon:
         self._services = ServicesInPods(self._context, self._bus, on_found=request)
         self._ends = ContainerEnds(self._context, self._oomd)
         self._podman = PodmanExits(self._context, self._ends, on_exit=request, root=setup.root)
-        self._recorder = UsageRecorder(self._context)
         self._reservations = ReservationMonitor(self._context)
-        self._containers = ContainerKeeper(self._context, setup.program)
+        self._parts = [make(self._context, setup.program) for make in setup.parts]
         self._process = ServiceProcess(setup.notifier, self._context.events)
         self._is_reload_requested = False
         self._verified_at = time.monotonic()
@@ -152,7 +151,8 @@ class Daemon:
             stack.push_async_exit(self._bus)
             await process.connect(self._bus)
             stack.push_async_callback(self._terminations.close)
-            for close in (self._orphans.close, self._oomd.close, self._recorder.save):
+            closing = (each.close for each in self._parts)
+            for close in (self._orphans.close, self._oomd.close, *closing):
                 stack.callback(close)
             server = Server(routes(self.snapshot))
             stack.push_async_callback(server.close)
@@ -169,7 +169,7 @@ class Daemon:
                     self._scheduler.run(self._run_round),
                     self._oom.run(),
                     self._services.run(),
-                    self._recorder.run(),
+                    *(each.run() for each in self._parts),
                     process.feed_watchdog(self._scheduler),
                 )
             )
@@ -215,7 +215,8 @@ class Daemon:
             self._context.status.recover("reconcile")
         self._context.counters.reconciled(time.monotonic() - started, failed=is_failed)
         await self._follow_up()
-        await self._containers.follow()
+        for each in self._parts:
+            await each.follow()
         self._notify()
         return is_settled
 

@@ -7,9 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from itertools import chain
-from keyword import iskeyword
 from typing import Annotated, Any, cast
 
 import typer
@@ -21,18 +19,11 @@ from podslice.cli.command_tree import Verb, format_help, read_app, read_verb
 from podslice.cli.options import declared
 from podslice.cli.output import choose_colors, note, note_problems, write
 from podslice.cli.suggestions import suggest_option, suggest_verb
-from podslice.cli.verb_table import BELOW_NODE, SUMMARIES, VERB_GROUPS
+from podslice.cli.verb_table import VERB_GROUPS, VERBS
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import ColorMode
 from podslice.errors import InputError, PodsliceError, Problem
-
-_HIDDEN = ("__containers", "__init_done", "__restore_reserved")
-VERBS = (*chain.from_iterable(VERB_GROUPS.values()), *_HIDDEN)
-"""Every verb: the function of its name in the module of its name.
-
-Only the module of the requested verb is imported: the others would be half of a short verb's time,
-and some MiB of the agent's memory.
-"""
+from podslice.model.feature import VerbGroup, load
 
 # typer's error for a wrong command line; it has no public name common to all versions
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
@@ -43,7 +34,7 @@ _STYLE: dict[str, Any] = {
 }
 
 
-def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
+def make_app(verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
     """Return the command line with these verbs."""
     app = typer.Typer(
         name="podslice", add_completion=False, pretty_exceptions_enable=False, **_STYLE
@@ -51,35 +42,32 @@ def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
     group = _group_class(root, help_of_program)
     app.callback(invoke_without_command=True, cls=group)(root)
     for name in verbs:
-        verb = color_option(function_of(name))
-        if name == "node":
-            app.add_typer(_node(verb), name=name)
+        row = VERBS[name]
+        if " " in name:
+            continue  # added with the verb above it
+        verb = color_option(load(row.function))
+        below = [each for each in VERBS if each.startswith(f"{name} ")]
+        if below:
+            app.add_typer(_group(name, verb, below), name=name)
         else:
-            app.command(name, cls=_command_class(verb, name), hidden=name in _HIDDEN)(verb)
+            hidden = row.group is VerbGroup.HIDDEN
+            app.command(name, cls=_command_class(verb, name), hidden=hidden)(verb)
     return app
 
 
-def function_of(verb: str) -> Callable[..., Any]:
-    """Return the function of a verb: for `import` that is `import_`, in a module of that name."""
-    plain = verb.strip("_").replace("-", "_")
-    plain += "_" if iskeyword(plain) else ""
-    found: Callable[..., Any] = getattr(import_module(f"podslice.cli.verbs.{plain}"), plain)
-    return found
-
-
-def _node(verb: Callable[..., int]) -> typer.Typer:
-    """Return `node` with the verbs below it."""
-    nodes = typer.Typer(**_STYLE)
+def _group(name: str, verb: Callable[..., int], below: Iterable[str]) -> typer.Typer:
+    """Return a verb with the verbs below it."""
+    group = typer.Typer(**_STYLE)
 
     def show_help() -> str:
-        return _help(read_app(nodes, ("node",), with_options=False))
+        return _help(read_app(group, (name,), with_options=False))
 
-    group = _group_class(verb, show_help)
-    nodes.callback(invoke_without_command=True, cls=group)(verb)
-    for name, module in BELOW_NODE.items():
-        below = color_option(getattr(import_module(f"podslice.cli.verbs.{module}"), name))
-        nodes.command(name, cls=_command_class(below, "node", name))(below)
-    return nodes
+    group.callback(invoke_without_command=True, cls=_group_class(verb, show_help))(verb)
+    for each in below:
+        path = tuple(each.split(" "))
+        function = color_option(load(VERBS[each].function))
+        group.command(path[-1], cls=_command_class(function, *path))(function)
+    return group
 
 
 def _command_class(verb: Callable[..., int], *path: str) -> type[TyperCommand]:
@@ -102,7 +90,7 @@ def _group_class(verb: Callable[..., object], show_help: Callable[[], str]) -> t
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - of typer
             if args[0] not in self.commands:
-                verbs = [name for name in self.commands if name not in _HIDDEN]
+                verbs = [name for name, each in self.commands.items() if not each.hidden]
                 raise _unknown_verb(args[0], verbs, ctx.command_path)
             return super().resolve_command(ctx, args)
 
@@ -118,8 +106,8 @@ def _help(verb: Verb, groups: Mapping[str, Sequence[str]] | None = None) -> str:
 
 def help_of_program() -> str:
     """Return the help of the program, for the width of the terminal."""
-    summaries = chain.from_iterable(each.items() for each in SUMMARIES.values())
-    verbs = tuple(Verb(path=(name,), help=(text,), options=()) for name, text in summaries)
+    shown = chain.from_iterable(VERB_GROUPS.values())
+    verbs = tuple(Verb(path=(name,), help=(VERBS[name].summary,), options=()) for name in shown)
     return _help(replace(read_verb(root, ()), verbs=verbs), VERB_GROUPS)
 
 

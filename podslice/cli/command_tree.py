@@ -18,7 +18,7 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 from podslice.cli.options import COMMON_FLAGS
-from podslice.cli.verb_table import SUMMARIES
+from podslice.cli.verb_table import VERBS
 from podslice.inputs.options.table import OPTIONS
 
 
@@ -90,9 +90,6 @@ HELP = Option(
 )
 
 _WORDS = re.compile(r"[a-z0-9_-]+(\|[a-z0-9_-]+)+")
-_SUMMARIES: dict[tuple[str, ...], str] = {
-    (name,): text for verbs in SUMMARIES.values() for name, text in verbs.items()
-}
 _CONFIG_OPTIONS = {f"--{row.key}": row for row in OPTIONS}
 
 
@@ -145,7 +142,10 @@ def read_summary(callback: Callable[..., Any], path: tuple[str, ...]) -> Verb:
     # sections for readers of the code are not part of the help
     text = re.split(r"^(?:Raises|Args|Returns|Source):", text, flags=re.MULTILINE)[0]
     first, *others = (re.sub(r"\s+", " ", part) for part in text.strip().split("\n\n"))
-    return Verb(path=path, help=(_SUMMARIES.get(path, first), *others), options=())
+    row = VERBS.get(" ".join(path))
+    return Verb(
+        path=path, help=(row.summary if row and row.summary else first, *others), options=()
+    )
 
 
 def _option(parameter: inspect.Parameter, kind: object, info: OptionInfo) -> Option:

@@ -9,19 +9,17 @@ from itertools import chain
 from podslice.cli.arguments import key_of, nearest_pod, pods_named
 from podslice.cli.host import load_node
 from podslice.cli.options import Planning
-from podslice.cli.output import note, note_problems
+from podslice.cli.output import note_problems
 from podslice.errors import InputError, PodsliceError, Problem, Severity, printable
-from podslice.features.importing.new_manifest import NewPod, make_document
-from podslice.features.importing.present_settings import PresentUse
 from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
 from podslice.inputs.manifest.kinds import WORKLOADS
-from podslice.inputs.manifest.load import LoadedPods, load_pods, read_manifest
+from podslice.inputs.manifest.load import LoadedPods, load_pods
 from podslice.inputs.source import read_stream
 from podslice.model.config import Config, Validate
 from podslice.model.desired import PodDecision
 from podslice.model.node import Node
 from podslice.policy.allocatable import check_host, validate_node
-from podslice.policy.decide import decide, decide_each
+from podslice.policy.decide import decide_each
 
 
 def load_manifests(sources: Sequence[str], namespace: str | None, validate: Validate) -> LoadedPods:
@@ -155,22 +153,3 @@ def named_pods(
     if unknown:
         raise InputError(unknown)
     return tuple(known[key] for key in dict.fromkeys(chain.from_iterable(found.values())))
-
-
-_YOUNG_SEC = 600
-"""Before that the use of a program is not yet typical."""
-
-
-def decide_draft(pod: NewPod, config: Config) -> tuple[list[PodDecision], list[Problem]]:
-    """Return the decision about a pod as the manifest would have it, and all problems."""
-    loaded = read_manifest(make_document(pod), "")
-    node = load_node(config, lenient=True)
-    decisions = [decide(each, node, config) for each in loaded.pods]
-    of_pods = (found for each in decisions for found in each.problems)
-    return decisions, list(dict.fromkeys((*loaded.problems, *of_pods)))
-
-
-def note_if_young(use: PresentUse) -> None:
-    """Report a program whose use is not yet typical."""
-    if use.age_sec < _YOUNG_SEC:
-        note(f"{use.what} has run for {use.age_sec} s only: the proposed values may be too low")

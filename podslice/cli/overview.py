@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from podslice.cli.arguments import PodFilter
+from podslice.cli.extensions import recorded_usage
 from podslice.cli.host import configuration_document
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
@@ -20,7 +21,6 @@ from podslice.cli.views.status_view import UnitRow
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import WantedByManifests, is_enabled, may_have_quadlets, read_wanted
 from podslice.errors import PodsliceError, Severity, printable
-from podslice.features.history.recorded import RecordedUsage
 from podslice.features.quadlet.container_failures import ContainerFailures
 from podslice.features.run.service_adoption import outdated_services
 from podslice.kernel.cgroup import CgroupFs
@@ -526,7 +526,7 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
         ),
         source=state.sources.get(decision.pod.uid) or found.wanted.sources.get(key),
         node_conditions=tuple(state.agent.conditions) if state.agent else (),
-        recorded=RecordedUsage(world).read(key),
+        recorded=recorded_usage(world)(key),
         events=events,
         events_problem=events_problem,
         containers=containers,

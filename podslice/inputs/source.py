@@ -18,9 +18,9 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from podslice.errors import InputError, Problem, printable
+from podslice.errors import InputError, Problem, invalid, printable
 from podslice.inputs.budget import Budget, BudgetItem, Exhausted
-from podslice.inputs.limits import FILES_MAX, PIPE_WAIT_SEC, READ_WAIT_SEC
+from podslice.inputs.limits import FILES_MAX, PIPE_WAIT_SEC, READ_WAIT_SEC, TEXT_BYTES_MAX
 from podslice.kernel.files import Path as AnyPath
 from podslice.kernel.files import (
     TooLargeError,
@@ -114,6 +114,39 @@ def read_bytes(path: Path, *, limit_bytes: int, timeouts: Timeouts = TIMEOUTS) -
         raise InputError(Problem(where=name, message=message)) from error
     except (OSError, ValueError) as error:
         raise InputError(Problem(where=name, message=describe_error(error))) from error
+
+
+def read_file(path: Path, *, limit_bytes: int, hint: str = "") -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        InputError: it cannot be read, or is too large; `hint` is the way out.
+    """
+    try:
+        return read_bytes(path, limit_bytes=limit_bytes)
+    except OSError as error:
+        message = (error.strerror or str(error)).lower()
+        found = Problem(where=printable(str(path)), message=message, hint=hint)
+        raise InputError(found) from error
+
+
+def is_pem(text: str) -> bool:
+    """Return whether a text has certificates or keys in PEM."""
+    return "-----BEGIN " in text
+
+
+def read_authority(path: Path, option: str) -> str:
+    """Return the certificates of a file that an option states.
+
+    Raises:
+        InputError: the file cannot be read, or has no certificate: without any, those of the host
+            would be trusted.
+    """
+    text = read_file(path, limit_bytes=TEXT_BYTES_MAX).decode("ascii", errors="replace")
+    if not is_pem(text):
+        hint = f"state a file of certificates in PEM with {option}"
+        raise invalid("there is no certificate in it", hint, where=printable(str(path)))
+    return text
 
 
 def read_manifest(path: str, limit_bytes: int) -> tuple[bytes, os.stat_result]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from podslice.model.quantity import format_milli, format_shortest
 
@@ -129,3 +129,34 @@ def format_amount(resource: str, milli: int) -> str:
 def format_amounts(amounts: Amounts) -> str:
     """Return `cpu=500m,memory=3Gi`, sorted by name."""
     return ",".join(f"{name}={format_amount(name, amounts[name])}" for name in sorted(amounts))
+
+
+class RecommendedAmounts(NamedTuple):
+    """The amounts that are recommended for a pod; None where nothing is known."""
+
+    cpu_request: int | None
+    memory_request: int | None
+    memory_limit: int | None
+
+    @property
+    def requests(self) -> Amounts:
+        """Return the requests that are known."""
+        return _known({CPU: self.cpu_request, MEMORY: self.memory_request})
+
+    @property
+    def limits(self) -> Amounts:
+        """Return the limits that are known."""
+        return _known({MEMORY: self.memory_limit})
+
+
+def _known(amounts: Mapping[str, int | None]) -> Amounts:
+    return {name: milli for name, milli in amounts.items() if milli is not None}
+
+
+class UsedAmounts(NamedTuple):
+    """What a slice has used: a percentile and the maximum; None without samples."""
+
+    cpu_milli: int | None = None
+    cpu_peak_milli: int | None = None
+    memory_bytes: int | None = None
+    memory_peak_bytes: int | None = None

@@ -349,3 +349,8 @@ class UnitDefinition:
     def is_running(self) -> bool:
         """Return whether it has been started, and has not stopped yet."""
         return self.active_state not in ("inactive", "failed")
+
+
+def is_inside(control_group: str, parent: str) -> bool:
+    """Return whether a control group is another one or below it."""
+    return bool(parent) and f"{control_group}/".startswith(f"{parent.rstrip('/')}/")

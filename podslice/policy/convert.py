@@ -166,3 +166,20 @@ def limit_of_quota(per_sec_usec: int) -> int:
     A finer limit would have the quota of the next hundredth, see `convert.quota_from_milli`.
     """
     return -(-per_sec_usec // QUOTA_STEP_USEC) * QUOTA_STEP_USEC // _MILLI_USEC
+
+
+_SHARE_MILLI = 1000
+"""A request of one CPU: CPUWeight=100, the weight of a unit without a setting.
+
+Source: podslice-policy(7), CPUWeight; systemd.resource-control(5), CPUWeight=.
+"""
+NOT_RESERVED = "the limit is not reserved, see --reserve"
+"""The reason of a request beside a limit that it does not reserve."""
+
+
+def share_request_milli(limit_milli: int | None) -> int:
+    """Return the request of CPUs, in thousandths, beside a limit that reserves nothing.
+
+    The pod gets the weight of a unit without a setting, or less if its limit is less.
+    """
+    return _SHARE_MILLI if limit_milli is None else min(limit_milli, _SHARE_MILLI)

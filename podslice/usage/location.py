@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from podslice.features.run.target import is_inside
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import process_name, read_process
 from podslice.model.naming import SCOPE_PREFIX, podman_service, service_name
-from podslice.model.unit import ObservedUnit, UnitName
+from podslice.model.unit import ObservedUnit, UnitName, is_inside
 from podslice.reconcile.assessment import Assessment
 
 if TYPE_CHECKING:

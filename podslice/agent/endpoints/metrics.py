@@ -38,12 +38,11 @@ from podslice.agent.endpoints.metric_families import (
     usage_metrics,
 )
 from podslice.agent.endpoints.snapshot import Snapshot, container_properties, pod_properties
-from podslice.features.history.recommendation import RecommendedAmounts
 from podslice.model.event import Kind
 from podslice.model.node import Allocation
 from podslice.model.node_state import Condition
 from podslice.model.pod import Qos
-from podslice.model.resources import Amounts
+from podslice.model.resources import Amounts, RecommendedAmounts
 from podslice.policy.allocatable import threshold_amount
 from podslice.usage.stats import NodeStats, PodStats
 

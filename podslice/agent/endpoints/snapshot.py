@@ -10,12 +10,12 @@ from pathlib import Path
 
 from podslice.agent.context import AgentContext
 from podslice.agent.counters import Counters
-from podslice.features.history.recommendation import RecommendedAmounts
 from podslice.kernel.proc import read_process
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.event import Kind
 from podslice.model.node import Allocation
 from podslice.model.node_state import Condition
+from podslice.model.resources import RecommendedAmounts
 from podslice.model.unit import Caps, Observed, PropertyValue
 from podslice.policy.eviction import EvictionThreshold, SignalObservation, eviction_thresholds
 from podslice.reconcile.observe import control_group, tier_groups

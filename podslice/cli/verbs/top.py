@@ -24,6 +24,7 @@ from podslice.cli.arguments import (
     Sort,
     pod_filter,
 )
+from podslice.cli.extensions import recorded_usage
 from podslice.cli.host import configuration_document, tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, display_on_terminal, emit
@@ -37,7 +38,6 @@ from podslice.cli.views.style import Display, Role
 from podslice.cli.views.text_width import shorten_end, width_of
 from podslice.cli.views.usage_table import NodeSummary, NodeUsage
 from podslice.errors import InputError, PodsliceError, invalid, printable
-from podslice.features.history.recorded import RecordedUsage
 from podslice.inputs.options.values import read_duration
 from podslice.kernel.proc import read_process
 from podslice.model.properties import ALLOWED_CPUS, MEMORY_MAX
@@ -244,7 +244,7 @@ class UsageObserver:
         self._shown = shown
         self._client = CachingClient(world.client, world.cgroups)
         self._world = replace(world, client=self._client)
-        self._recorded = RecordedUsage(world)
+        self._recorded = recorded_usage(world)
         self._assessment: Assessment | None = None
         self._services: tuple[PodService, ...] = ()
         self._before: NodeStats | None = None
@@ -284,7 +284,7 @@ class UsageObserver:
         if self._world.origin.problems:
             problems.append("the configuration files are invalid, see: podslice status")
         keys = [pod.decision.pod.key for pod in found.pods]
-        recorded = {key: self._recorded.read(key) for key in keys if self._is_shown(key)}
+        recorded = {key: self._recorded(key) for key in keys if self._is_shown(key)}
         units = assessment.observed.units.items()
         allowed = {name: str(unit.properties.get(ALLOWED_CPUS, "")) for name, unit in units}
         usage = usage_table.measure(

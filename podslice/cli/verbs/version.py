@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from itertools import chain
 
 from podslice import __version__
 from podslice.cli import coroutines
 from podslice.cli.arguments import DONE, TextOrJson
 from podslice.cli.output import ReportFormat, write, write_json
-from podslice.cli.verb_table import BELOW_NODE, VERB_GROUPS
+from podslice.cli.verb_table import VERBS
 from podslice.cli.views.documents import document
 from podslice.errors import SystemdError
+from podslice.model.feature import VerbGroup
 from podslice.systemd import bus
 from podslice.systemd.find_manager import find_manager
 
@@ -30,14 +30,14 @@ def version(output: TextOrJson = ReportFormat.TEXT) -> int:
     if output is ReportFormat.TEXT:
         write([f"podslice {__version__}"])
     else:
-        host, below = os.uname(), (f"node {each}" for each in BELOW_NODE)
+        host = os.uname()
         made = document(
             podslice=__version__,
             systemd=coroutines.run(_systemd_version()),
             python=".".join(map(str, sys.version_info[:3])),
             kernel=host.release,
             machine=host.machine,
-            verbs=sorted((*chain.from_iterable(VERB_GROUPS.values()), *below)),
+            verbs=sorted(name for name, row in VERBS.items() if row.group is not VerbGroup.HIDDEN),
         )
         write_json(made)
     return DONE

@@ -15,11 +15,10 @@ from podslice.cli.views.style import MARKS, Cell, Display, Role, Styled, marks_o
 from podslice.cli.views.tables import human_bytes
 from podslice.cli.views.usage_table import UsageRow
 from podslice.errors import printable
-from podslice.features.history.recommendation import UsedAmounts
 from podslice.kernel.cgroup import Sample, Waited
 from podslice.model.desired import PodDecision
 from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, TASKS_MAX
-from podslice.model.resources import cpu_milli, format_amounts, memory_bytes
+from podslice.model.resources import UsedAmounts, cpu_milli, format_amounts, memory_bytes
 from podslice.model.unit import INFINITY, UnitKind, UnitName
 from podslice.systemd.journalctl import Entry
 from podslice.usage.runtimes import RuntimeContainer

@@ -13,12 +13,11 @@ from podslice.features.compose.project import Project, Service
 from podslice.features.compose.settings import KEY, Settings
 from podslice.features.compose.tools import ComposeTool
 from podslice.features.compose.yaml_text import Path, format_yaml
-from podslice.features.importing.present_settings import NOT_RESERVED, share_request_milli
 from podslice.inputs.manifest.names import to_label
 from podslice.inputs.scalars import extend_path
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.resources import CPU, MEMORY, format_amount
-from podslice.policy.convert import shares_from_milli
+from podslice.policy.convert import NOT_RESERVED, share_request_milli, shares_from_milli
 from podslice.policy.runtime_options import Parent
 
 _RESOURCES = (CPU, MEMORY)

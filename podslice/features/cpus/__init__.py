@@ -1,1 +1,7 @@
-"""Cpus."""
+"""Exclusive CPUs of pods: the CPU manager and the topology manager."""
+
+from __future__ import annotations
+
+from podslice.model.feature import Feature
+
+FEATURE = Feature()

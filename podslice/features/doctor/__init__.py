@@ -1,1 +1,16 @@
-"""Doctor."""
+"""Findings about the host."""
+
+from __future__ import annotations
+
+from podslice.model.feature import Feature, VerbGroup, VerbRow
+
+FEATURE = Feature(
+    verbs={
+        "doctor": VerbRow(
+            group=VerbGroup.NODE,
+            rank=30,
+            function="podslice.features.doctor.verb:doctor",
+            summary="Check whether this host meets the requirements.",
+        ),
+    },
+)

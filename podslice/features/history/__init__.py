@@ -1,1 +1,23 @@
-"""History."""
+"""Recorded usage, and what it recommends."""
+
+from __future__ import annotations
+
+from podslice.model.feature import Feature, VerbGroup, VerbRow
+
+FEATURE = Feature(
+    verbs={
+        "recommend": VerbRow(
+            group=VerbGroup.INSPECT,
+            rank=120,
+            function="podslice.features.history.verb:recommend",
+            summary="Recommend requests and limits from recorded usage.",
+        ),
+        "node recommend": VerbRow(
+            group=VerbGroup.NODE,
+            rank=12,
+            function="podslice.features.history.reservations:recommend",
+        ),
+    },
+    agent_parts=("podslice.features.history.recorder:make_recorder",),
+    recorded_usage="podslice.features.history.recorded:RecordedUsage",
+)

@@ -24,7 +24,14 @@ from podslice.features.node.providers import MI, Reservation
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind
 from podslice.model.properties import MEMORY_MAX
-from podslice.model.resources import CPU, MEMORY, Amounts, Resources
+from podslice.model.resources import (
+    CPU,
+    MEMORY,
+    Amounts,
+    RecommendedAmounts,
+    Resources,
+    UsedAmounts,
+)
 from podslice.model.unit import UnitName, limit_of
 from podslice.policy.aggregate import default_pod
 
@@ -96,37 +103,6 @@ class Recommendation(NamedTuple):
     cpu_request: Advice | None = None
     memory_request: Advice | None = None
     memory_limit: Advice | None = None
-
-
-class RecommendedAmounts(NamedTuple):
-    """Recommended amounts of many pods, which take a fifth of the memory of `Recommendation`."""
-
-    cpu_request: int | None
-    memory_request: int | None
-    memory_limit: int | None
-
-    @property
-    def requests(self) -> Amounts:
-        """Return the requests that are known."""
-        return _known({CPU: self.cpu_request, MEMORY: self.memory_request})
-
-    @property
-    def limits(self) -> Amounts:
-        """Return the limits that are known."""
-        return _known({MEMORY: self.memory_limit})
-
-
-def _known(amounts: Mapping[str, int | None]) -> Amounts:
-    return {name: milli for name, milli in amounts.items() if milli is not None}
-
-
-class UsedAmounts(NamedTuple):
-    """What a slice has used: a percentile and the maximum; None without samples."""
-
-    cpu_milli: int | None = None
-    cpu_peak_milli: int | None = None
-    memory_bytes: int | None = None
-    memory_peak_bytes: int | None = None
 
 
 def recommend(

@@ -9,12 +9,11 @@ from pathlib import Path
 from threading import RLock
 from typing import NamedTuple, NoReturn
 
-from podslice.agent.context import AgentContext
+from podslice.agent.context import AgentContext, AgentPart
 from podslice.errors import HostError
 from podslice.features.history.files import UsageFiles
 from podslice.features.history.model import PodHistory, UsageHistory
 from podslice.features.history.recommendation import (
-    RecommendedAmounts,
     only_amounts,
     recommend_whole,
 )
@@ -36,7 +35,7 @@ from podslice.model.naming import (
     system_reserved_slice,
 )
 from podslice.model.pod import Container
-from podslice.model.resources import Amounts, memory_bytes
+from podslice.model.resources import Amounts, RecommendedAmounts, memory_bytes
 from podslice.model.unit import Observed, UnitName, control_group_of
 from podslice.reconcile.observe import control_group
 from podslice.reconcile.threads import in_thread
@@ -70,7 +69,7 @@ class _Record:
         return PodHistory(pod=without_old(self.usage.history, now_sec), containers=containers)
 
 
-class UsageRecorder:
+class UsageRecorder(AgentPart):
     """Takes a sample every minute, and writes the histories every ten minutes and at the end."""
 
     def __init__(
@@ -93,7 +92,6 @@ class UsageRecorder:
         self._sec = 0
 
     async def run(self) -> NoReturn:
-        """Record until cancelled."""
         next_save = self._monotonic() + SAVE_SEC
         while True:
             started = self._monotonic()
@@ -103,6 +101,9 @@ class UsageRecorder:
                 await in_thread(self.save)
             period_sec = _FIRST_SEC if self._context.assessment is None else SAMPLE_SEC
             await asyncio.sleep(max(started + period_sec - self._monotonic(), 0.0))
+
+    def close(self) -> None:
+        self.save()
 
     def sample(self) -> None:
         """Take one sample of everything."""
@@ -319,3 +320,8 @@ class GroupUsage:
         if most is not None and most > known:
             used = max(most - counters.inactive_bytes(group), 0)
             self.history = add_memory(self.history, used, now.sec)
+
+
+def make_recorder(context: AgentContext, _: str) -> UsageRecorder:
+    """Return the part of the agent that records usage."""
+    return UsageRecorder(context)

@@ -13,12 +13,12 @@ import typer
 from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, NamespaceOfNew, code_of
 from podslice.cli.host import tolerate
-from podslice.cli.manifests import decide_draft, note_if_young
 from podslice.cli.options import Planning
 from podslice.cli.output import note_problems, write
 from podslice.cli.session import in_world
 from podslice.errors import HostError, InputError, Problem, invalid, printable, quote
 from podslice.features.importing import new_manifest, present_use
+from podslice.features.importing.draft import decide_draft, note_if_young
 from podslice.features.importing.present_settings import PresentUse, StatedAmount, propose_amounts
 from podslice.inputs.manifest.names import to_label
 from podslice.model.config import Config

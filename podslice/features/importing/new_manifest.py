@@ -11,6 +11,7 @@ from podslice.features.importing import present_settings
 from podslice.model.properties import CPU_WEIGHT, annotation_key
 from podslice.model.quantity import format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY
+from podslice.policy.convert import NOT_RESERVED, share_request_milli
 
 _COLUMN_MAX = 34
 """Where comments start at most; after a longer line they follow at once."""
@@ -118,14 +119,12 @@ def with_requests(pod: NewPod, *, reserve: bool) -> NewPod:
                 text=limit.text, source="the limit, which is reserved"
             )
         elif name == CPU:
-            milli = present_settings.share_request_milli(parse_quantity(limit.text).milli)
+            milli = share_request_milli(parse_quantity(limit.text).milli)
             requests[name] = present_settings.StatedAmount(
-                text=format_milli(milli), source=present_settings.NOT_RESERVED
+                text=format_milli(milli), source=NOT_RESERVED
             )
         else:
-            requests[name] = present_settings.StatedAmount(
-                text="0", source=present_settings.NOT_RESERVED
-            )
+            requests[name] = present_settings.StatedAmount(text="0", source=NOT_RESERVED)
     return replace(pod, requests=requests)
 
 

@@ -37,14 +37,6 @@ _SPARE_PERCENT = 25
 """What the proposed memory limit leaves above the peak."""
 _SPARE_WITHOUT_PEAK_PERCENT = 50
 
-_SHARE_MILLI = 1000
-"""A request of one CPU: CPUWeight=100, the weight of a unit without a setting.
-
-Source: podslice-policy(7), CPUWeight; systemd.resource-control(5), CPUWeight=.
-"""
-NOT_RESERVED = "the limit is not reserved, see --reserve"
-"""The reason of a request beside a limit that it does not reserve."""
-
 
 class PresentUse(NamedTuple):
     """What a running unit or process uses; None where the kernel does not count it."""
@@ -88,14 +80,6 @@ def propose_amounts(use: PresentUse) -> ProposedAmounts:
     """
     limit = _propose_memory_limit(use)
     return ProposedAmounts(cpu=_propose_cpu(use), memory=_propose_memory(use), memory_limit=limit)
-
-
-def share_request_milli(limit_milli: int | None) -> int:
-    """Return the request of CPUs, in thousandths, beside a limit that reserves nothing.
-
-    The pod gets the weight of a unit without a setting, or less if its limit is less.
-    """
-    return _SHARE_MILLI if limit_milli is None else min(limit_milli, _SHARE_MILLI)
 
 
 def at_most(proposed: StatedAmount | None, limit: StatedAmount | None) -> StatedAmount | None:

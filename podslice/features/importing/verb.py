@@ -20,7 +20,6 @@ import typer
 from podslice.cli import coroutines
 from podslice.cli.arguments import DONE, NamespaceOfNew, TextOrJson, code_of
 from podslice.cli.host import tolerate
-from podslice.cli.manifests import decide_draft, note_if_young
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import ReportFormat, note_problems, write, write_json
 from podslice.cli.session import in_world
@@ -29,6 +28,7 @@ from podslice.cli.views.documents import Document
 from podslice.cli.views.tables import separated
 from podslice.errors import HostError, InputError, Problem, invalid, quote
 from podslice.features.importing import new_manifest, podman_inspect, present_use
+from podslice.features.importing.draft import decide_draft, note_if_young
 from podslice.features.importing.podman_inspect import PodmanContainer
 from podslice.features.importing.present_settings import (
     PresentSettings,

@@ -1,1 +1,17 @@
-"""Kubelet."""
+"""The nodes of kubelets: audit of their units, and pod levels on their slices."""
+
+from __future__ import annotations
+
+from podslice.model.feature import Feature, VerbGroup, VerbRow
+
+FEATURE = Feature(
+    verbs={
+        "audit": VerbRow(
+            group=VerbGroup.NODE,
+            rank=20,
+            function="podslice.features.kubelet.audit:audit",
+            summary="Compare a kubelet's units with the values that its pods give.",
+        ),
+    },
+    extends={"agent": "podslice.features.kubelet.agent:with_kubelet"},
+)

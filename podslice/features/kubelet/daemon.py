@@ -15,10 +15,10 @@ from typing import NamedTuple
 from podslice.agent.context import EventLog, NodeStatus
 from podslice.agent.counters import Counters
 from podslice.agent.endpoints.http import Server
-from podslice.agent.endpoints.routes import LevelSnapshot, level_routes
 from podslice.agent.scheduler import Scheduler
 from podslice.agent.service_process import ServiceProcess
 from podslice.errors import HostError
+from podslice.features.kubelet.endpoints import LevelSnapshot, level_routes
 from podslice.features.kubelet.level_record import LevelRecord
 from podslice.features.kubelet.level_slices import LevelSlices
 from podslice.features.kubelet.node import KubeletNode

@@ -8,45 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from podslice.errors import InputError, Problem, invalid, printable, quote
+from podslice.errors import InputError, invalid, printable, quote
 from podslice.features.kubelet.node import Credentials
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import TEXT_BYTES_MAX
 from podslice.inputs.manifest.parse import read_documents
-from podslice.inputs.source import read_bytes
-
-
-def read_file(path: Path, *, limit_bytes: int, hint: str = "") -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        InputError: it cannot be read, or is too large; `hint` is the way out.
-    """
-    try:
-        return read_bytes(path, limit_bytes=limit_bytes)
-    except OSError as error:
-        message = (error.strerror or str(error)).lower()
-        found = Problem(where=printable(str(path)), message=message, hint=hint)
-        raise InputError(found) from error
-
-
-def is_pem(text: str) -> bool:
-    """Return whether a text has certificates or keys in PEM."""
-    return "-----BEGIN " in text
-
-
-def read_authority(path: Path, option: str) -> str:
-    """Return the certificates of a file that an option states.
-
-    Raises:
-        InputError: the file cannot be read, or has no certificate: without any, those of the host
-            would be trusted.
-    """
-    text = read_file(path, limit_bytes=TEXT_BYTES_MAX).decode("ascii", errors="replace")
-    if not is_pem(text):
-        hint = f"state a file of certificates in PEM with {option}"
-        raise invalid("there is no certificate in it", hint, where=printable(str(path)))
-    return text
+from podslice.inputs.source import is_pem, read_file
 
 
 def mapping_of(fields: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Iterator
 
-from podslice.agent.context import AgentContext
+from podslice.agent.context import AgentContext, AgentPart
 from podslice.errors import SystemdError
 from podslice.model.config import Containers
 from podslice.model.naming import KUBE_RESERVED_SLICE
@@ -17,7 +17,7 @@ VERB = "__containers"
 _PART = "containers"
 
 
-class ContainerKeeper:
+class ContainerKeeper(AgentPart):
     """Starts the service when pods, evictions or manifests have changed."""
 
     def __init__(self, context: AgentContext, program: str) -> None:
@@ -29,7 +29,7 @@ class ContainerKeeper:
         self._runs = 0
 
     async def follow(self) -> None:
-        """Compare the present state with that of the last run."""
+        # the present state, compared with that of the last run
         world, assessment = self._context.world, self._context.assessment
         is_kept = world.config.containers is Containers.QUADLET
         if not is_kept or assessment is None or assessment.foreign is not None:

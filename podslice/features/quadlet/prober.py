@@ -148,6 +148,3 @@ def requester(action: HttpGet | TcpSocket) -> Callable[[int], bool]:
     )
 
     return partial(get, action)
-
-
-VERBS = {"__probe": probe, "__commands": run_commands, "__join": join}

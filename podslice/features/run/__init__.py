@@ -1,1 +1,45 @@
-"""Run."""
+"""Processes and services in pods: run, adopt, release."""
+
+from __future__ import annotations
+
+from podslice.model.feature import Feature, VerbGroup, VerbRow
+
+FEATURE = Feature(
+    verbs={
+        "run": VerbRow(
+            group=VerbGroup.PROCESSES,
+            rank=10,
+            function="podslice.features.run.run:run",
+            summary="Run a command as a container of an applied pod.",
+        ),
+        "adopt": VerbRow(
+            group=VerbGroup.PROCESSES,
+            rank=20,
+            function="podslice.features.run.adopt:adopt",
+            summary="Put running processes, or services for good, into a pod.",
+        ),
+        "release": VerbRow(
+            group=VerbGroup.PROCESSES,
+            rank=30,
+            function="podslice.features.run.release:release",
+            summary="Remove adopted services from their pods.",
+        ),
+        "cgroup-parent": VerbRow(
+            group=VerbGroup.PROCESSES,
+            rank=40,
+            function="podslice.features.run.cgroup_parent:cgroup_parent",
+            summary="Print a pod's slice, or the options that use it.",
+        ),
+        "phase": VerbRow(
+            group=VerbGroup.PROCESSES,
+            rank=50,
+            function="podslice.features.run.phase:phase",
+            summary="Show whether a pod is in its init phase, or set the phase.",
+        ),
+        "__init_done": VerbRow(
+            group=VerbGroup.HIDDEN,
+            rank=2,
+            function="podslice.features.run.init_done:init_done",
+        ),
+    },
+)

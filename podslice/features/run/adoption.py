@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from podslice.errors import BadProperty, HostError, JobFailed, NoSuchUnit, UnitExists, printable
 from podslice.features.run.start import save_start
-from podslice.features.run.target import Place, find_place, is_inside, scope_of
+from podslice.features.run.target import Place, find_place, scope_of
 from podslice.kernel.proc import (
     ENDED_STATES,
     PidFd,
@@ -26,7 +26,7 @@ from podslice.kernel.proc import (
 )
 from podslice.model.manager import Manager
 from podslice.model.pod import ContainerKind
-from podslice.model.unit import ObservedUnit, UnitName, Value
+from podslice.model.unit import ObservedUnit, UnitName, Value, is_inside
 from podslice.reconcile.assess import assess
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.world import LiveWorld

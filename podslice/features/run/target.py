@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from podslice.errors import HostError, InputError, Problem
@@ -153,8 +152,3 @@ def scope_of(place: Place, processes: dict[str, Value]) -> TransientUnit:
     """Return the container's scope; `processes` is `{"PIDs": …}` or `{"PIDFDs": …}`."""
     properties = {**container_properties(place), **processes}
     return TransientUnit(name=place.container.scope, properties=properties)
-
-
-def is_inside(control_group: str, parent: str) -> bool:
-    """Return whether a control group is another one or below it."""
-    return PurePosixPath(control_group).is_relative_to(PurePosixPath(parent))

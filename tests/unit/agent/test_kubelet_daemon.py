@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from podslice.agent.endpoints.routes import level_routes
 from podslice.errors import HostError
 from podslice.features.kubelet import daemon as kubelet_daemon
 from podslice.features.kubelet.daemon import KubeletDaemon, KubeletSetup
+from podslice.features.kubelet.endpoints import level_routes
 from podslice.features.kubelet.level_record import LevelRecord
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import read_process

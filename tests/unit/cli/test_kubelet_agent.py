@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from podslice.cli.verbs import agent
-from podslice.cli.verbs.agent import FollowedKubelet
 from podslice.errors import HostError, InputError
+from podslice.features.kubelet import agent
+from podslice.features.kubelet.agent import FollowedKubelet
 from podslice.features.kubelet.source import KubeletSource, check_options
 from podslice.model.config import Config, PodsFrom
 from podslice.model.manager import SYSTEM
@@ -80,7 +80,7 @@ def server(allow_effects, tmp_path, monkeypatch):
     recorded = RecordedNode()
     recorded.pods[0]["metadata"]["annotations"] = {"podslice.io/resources": "{"}
     recorded.pods[1]["metadata"].pop("uid")
-    monkeypatch.setattr(agent.host, "load_node", lambda _: node("cpu=4,memory=8Gi"))
+    monkeypatch.setattr(agent, "load_node", lambda _: node("cpu=4,memory=8Gi"))
     (tmp_path / "config.json").write_text(json.dumps(recorded.config))
     with KubeletServer() as server:
         server.documents = {

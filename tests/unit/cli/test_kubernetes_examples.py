@@ -12,8 +12,8 @@ pytest.importorskip("fastjsonschema")
 
 import fastjsonschema
 
-from podslice.agent.endpoints.routes import level_routes
 from podslice.cli.app import make_app
+from podslice.features.kubelet.endpoints import level_routes
 from podslice.features.kubelet.files import read_kubeconfig
 from podslice.features.kubelet.pod_list import parse_pod_list
 from podslice.model.config import PodsFrom

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from podslice.features.quadlet.prober import NOT_ALIVE, VERBS
+from podslice.features.quadlet import FEATURE
+from podslice.features.quadlet.prober import NOT_ALIVE
+from podslice.model.feature import load
 from tests.unit.cli.conftest import Ended
 
 QUADLET = Path(__file__).parents[2] / "cases/quadlet/probes-from-outside/expect.txt"
@@ -40,7 +42,7 @@ def run(capsys):
     """Run an internal verb."""
 
     def call(verb, *arguments):
-        code = VERBS[verb]([*arguments])
+        code = load(FEATURE.programs[verb])([*arguments])
         return Ended(code, *capsys.readouterr())
 
     return call
@@ -85,7 +87,9 @@ def commands(podman, tmp_path, monkeypatch, run):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(notified))
         arguments = ("web-app", probes, GROUP, str(path))
-        threading.Thread(target=VERBS["__commands"], args=(arguments,), daemon=True).start()
+        threading.Thread(
+            target=load(FEATURE.programs["__commands"]), args=(arguments,), daemon=True
+        ).start()
         manager.settimeout(60)
         assert manager.recv(4096).startswith(b"READY=1")
     monkeypatch.delenv("NOTIFY_SOCKET")

@@ -108,7 +108,7 @@ def test_following_with_a_closed_pipe_is_not_a_failure(web, ended):
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if not verb.startswith("_")])
 def test_help_to_a_full_device_is_an_error(ended, verb):
-    assert ended(os.open("/dev/full", os.O_WRONLY), verb, "--help") == (FAILED, FULL)
+    assert ended(os.open("/dev/full", os.O_WRONLY), *verb.split(" "), "--help") == (FAILED, FULL)
 
 
 def test_a_result_that_cannot_be_written_does_not_undo_it(web, ended, podslice):

@@ -4,7 +4,6 @@ import pytest
 
 from podslice.features.history.model import PodHistory, UsageHistory
 from podslice.features.history.recommendation import (
-    RecommendedAmounts,
     only_amounts,
     recommend,
     recommend_pod,
@@ -23,7 +22,7 @@ from podslice.features.history.samples import (
 )
 from podslice.features.node.providers import Reservation
 from podslice.model.pod import ContainerKind
-from podslice.model.resources import CPU, MEMORY
+from podslice.model.resources import CPU, MEMORY, RecommendedAmounts
 from podslice.model.unit import UnitName
 from tests.cases.usage_rows import START_SEC, to_history
 from tests.unit.builders import container, decisions, pod

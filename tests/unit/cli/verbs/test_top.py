@@ -15,9 +15,9 @@ from podslice.cli.views.usage_table import NODE, NodeSummary, measure
 from podslice.errors import BusUnavailable, HostError, Problem
 from podslice.features.history.files import UsageFiles
 from podslice.features.history.model import PodHistory
-from podslice.features.history.recommendation import UsedAmounts
 from podslice.kernel.cgroup import Pressure, Sample, Waited
 from podslice.model.node_state import AgentState, Condition, Eviction
+from podslice.model.resources import UsedAmounts
 from podslice.model.unit import UnitName
 from podslice.usage import stats
 from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats

@@ -1,1 +1,0 @@
-"""The pods and the configuration of a kubelet."""

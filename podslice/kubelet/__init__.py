@@ -1,1 +1,0 @@
-"""The API of a kubelet; see `kubelet_api`."""

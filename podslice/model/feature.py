@@ -1,0 +1,59 @@
+"""What a feature adds to the core.
+
+A feature is a package below `podslice.features`, which the core does not import: the command line
+and the agent read its value, and import by need what it refers to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from importlib import import_module
+from typing import Any, NamedTuple
+
+Reference = str
+"""`module:name`: a function or class that is imported when it is used."""
+
+
+def load(reference: Reference) -> Callable[..., Any]:
+    """Import what a reference names."""
+    module, _, name = reference.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), name)
+    return found
+
+
+class VerbGroup(StrEnum):
+    """The headings of verbs in the help of the program, in this order."""
+
+    INSPECT = "Inspect"
+    CHANGE = "Change"
+    PROCESSES = "Processes"
+    NODE = "Node"
+    AGENT = "Agent"
+    HIDDEN = ""
+    """Internal verbs, which the help does not list."""
+
+
+class VerbRow(NamedTuple):
+    """A verb of the command line."""
+
+    group: VerbGroup
+    rank: int
+    """The position in its group; smaller ones first."""
+    function: Reference
+    summary: str = ""
+
+
+class Feature(NamedTuple):
+    """What a feature adds; without a value it adds nothing of that kind."""
+
+    verbs: Mapping[str, VerbRow] = {}
+    """By name; one below another has both names: `node init`."""
+    extends: Mapping[str, Reference] = {}
+    """Functions that add options to a verb of the core: each takes its function and returns another."""
+    agent_parts: Sequence[Reference] = ()
+    """Functions that return a part of the agent, `agent.context.MakePart`."""
+    recorded_usage: Reference = ""
+    """A class of which an object, made with a world, reads the recorded usage of a pod by its key."""
+    programs: Mapping[str, Reference] = {}
+    """Internal verbs that run as long as a container, without the command line's modules."""

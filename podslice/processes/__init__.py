@@ -1,1 +1,0 @@
-"""Start processes in pods, move them into pods, and locate them."""

@@ -24,13 +24,14 @@ from podslice.errors import (
     UnitExists,
 )
 from podslice.model.container_exit import ContainerExit
-from podslice.model.manager import SYSTEM, Manager
 from podslice.model.properties import CONTAINER, PROPERTIES
 from podslice.model.unit import (
     INFINITY,
+    SYSTEM,
     Caps,
     InspectedUnit,
     ListedUnit,
+    Manager,
     ObservedUnit,
     TransientUnit,
     UnitDefinition,

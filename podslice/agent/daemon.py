@@ -38,8 +38,7 @@ from podslice.errors import HostError, InputError, SystemdError
 from podslice.model.config import Config
 from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
-from podslice.model.manager import SYSTEM, Manager
-from podslice.model.unit import UnitKind, UnitName
+from podslice.model.unit import SYSTEM, Manager, UnitKind, UnitName
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.guard import Guard, Guarded
 from podslice.reconcile.world import LiveWorld, World

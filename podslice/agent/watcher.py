@@ -30,8 +30,7 @@ from podslice.kernel.inotify import (
 )
 from podslice.kernel.path_watch import Following
 from podslice.kernel.priority_events import MemoryAlarm, MountAlarm
-from podslice.model.manager import Manager
-from podslice.model.unit import UnitName
+from podslice.model.unit import Manager, UnitName
 
 _CHANGED = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE
 # files that the kernel writes to, or that move processes

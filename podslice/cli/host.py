@@ -17,10 +17,10 @@ from podslice.errors import HostError, InputError, Problem, Severity
 from podslice.inputs.options.config_files import make_config, restore
 from podslice.kernel.host import read_cpu_topology, read_node
 from podslice.model.config import Config, CpuManagerPolicy, Origin, Source
-from podslice.model.manager import SYSTEM, Manager
 from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.resources import CPU, MEMORY
+from podslice.model.unit import SYSTEM, Manager
 from podslice.store import Store
 
 

@@ -10,9 +10,8 @@ from contextlib import contextmanager, suppress
 from podslice.errors import printable
 from podslice.kernel.proc import read_login_uid
 from podslice.model.event import Event, Kind
-from podslice.model.manager import Manager
 from podslice.model.node_state import Account, Caller, ManualChange
-from podslice.model.unit import UnitName
+from podslice.model.unit import Manager, UnitName
 from podslice.plan import Plan, SetProperties, StopUnit
 from podslice.reconcile import manual_changes
 from podslice.reconcile.report import (

@@ -14,7 +14,7 @@ import typer
 from podslice.inputs.options.config_files import make_config, read_as, read_files
 from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.model.config import Config, Origin
-from podslice.model.manager import SYSTEM, Manager
+from podslice.model.unit import SYSTEM, Manager
 from podslice.systemd.find_manager import find_manager
 
 

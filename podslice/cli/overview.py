@@ -27,11 +27,10 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.config import Containers
 from podslice.model.container_exit import ContainerHistory
-from podslice.model.desired import PodDecision
+from podslice.model.desired import PendingTrial, PodDecision, TrialState
 from podslice.model.naming import podman_service, service_name
 from podslice.model.node_state import ContainerFailure
 from podslice.model.pod import NO_PROGRESS, ContainerKind, Pod
-from podslice.model.reserved_values import PendingTrial, TrialState
 from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node

@@ -16,9 +16,9 @@ from podslice.errors import HostError, InputError, Problem, Severity, printable
 from podslice.features.quadlet.files import read_owner
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config, Containers
-from podslice.model.manager import Manager
 from podslice.model.naming import DATA, podman_pod
 from podslice.model.node_state import PendingPod
+from podslice.model.unit import Manager
 from podslice.reconcile.assess import Findings, assess_findings
 from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.readmission import find_pending

@@ -17,11 +17,9 @@ from podslice.kernel.text import (
     split_lines,
     split_words,
 )
-from podslice.model.cpu_list import parse_cpus
-from podslice.model.cpu_topology import DEFAULT_WEIGHT, CpuGroup
-from podslice.model.manager import Manager
+from podslice.model.node import DEFAULT_WEIGHT, CpuGroup, parse_cpus
 from podslice.model.properties import MEMORY_MAX, PROPERTIES
-from podslice.model.unit import INFINITY, is_unit_name
+from podslice.model.unit import INFINITY, Manager, is_unit_name
 
 # `hugetlb.2MB.max`, `hugetlb.2MB.rsvd.max`. Source: Linux, mm/hugetlb_cgroup.c, mem_fmt
 _HUGETLB_FILE = re.compile(r"hugetlb\.\d+(KB|MB|GB)(\.rsvd)?\.max")

@@ -13,10 +13,8 @@ from typing import NamedTuple
 
 from podslice.errors import HostError
 from podslice.kernel.text import parse_mounts, read_text, read_value, split_lines, split_words
-from podslice.model.cpu_list import format_cpus, parse_cpus
-from podslice.model.cpu_topology import Cpu, CpuTopology
 from podslice.model.naming import Tree
-from podslice.model.node import Node
+from podslice.model.node import Cpu, CpuTopology, Node, format_cpus, parse_cpus
 from podslice.model.properties import PARTITION_ROOT, PROPERTIES
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, HUGEPAGES_PREFIX, MEMORY, PIDS

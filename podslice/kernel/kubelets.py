@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from podslice.kernel.text import read_value_or_empty, split_lines, split_words
-from podslice.model.kubelet import Kubelet
+from podslice.model.node_state import Kubelet
 
 _UNSET = str(2**32 - 1)
 """The login uid of a process outside of any login. Source: proc_pid_loginuid(5)."""

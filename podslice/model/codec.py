@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from podslice.errors import invalid, quote
-from podslice.model.cpu_list import format_cpus, parse_cpus
+from podslice.model.node import format_cpus, parse_cpus
 from podslice.model.quantity import INT64_MAX, format_bytes, read_milli
 from podslice.model.unit import INFINITY, Value
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from podslice.errors import Problem
-from podslice.model.cpu_topology import CpuTopology
+from podslice.model.node import CpuTopology
 from podslice.model.pod import Qos
 from podslice.model.resources import Amounts, ExactAmounts
 

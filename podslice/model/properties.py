@@ -16,7 +16,7 @@ from typing import NamedTuple
 from podslice.errors import invalid
 from podslice.model import codec as codecs
 from podslice.model.codec import Codec
-from podslice.model.cpu_list import format_cpus, numbers_of_octets
+from podslice.model.node import format_cpus, numbers_of_octets
 from podslice.model.unit import INFINITY, Caps, DesiredUnit, UnitKind, Value
 
 PREFIX = "podslice.io/"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeGuard
 
-from podslice.model.cpu_list import parse_cpus
+from podslice.model.node import parse_cpus
 from podslice.model.properties import (
     ALLOWED_CPUS,
     MEMORY_MAX,

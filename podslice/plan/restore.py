@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, cast
 
-from podslice.model.cpu_list import format_cpus, parse_cpus
-from podslice.model.desired import Desired
+from podslice.model.desired import Desired, ReservedValue, ReservedValues, Trial
+from podslice.model.node import format_cpus, parse_cpus
 from podslice.model.properties import ALLOWED_CPUS, PROPERTIES
-from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
 from podslice.model.unit import (
     DesiredUnit,
     Observed,

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from podslice.errors import Problem
 from podslice.features.cpus.assignment import NUMA_NODES_MAX, describe_too_many
 from podslice.model.config import Config, CpuManagerPolicy, Threshold, TopologyManagerPolicy
-from podslice.model.cpu_list import format_cpus
-from podslice.model.cpu_topology import CpuTopology
-from podslice.model.node import Allocation, Node
+from podslice.model.node import Allocation, CpuTopology, Node, format_cpus
 from podslice.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,

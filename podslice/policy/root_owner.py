@@ -11,13 +11,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from podslice.errors import Problem, warning
 from podslice.model.config import Config, Enforce, Rules, WeightMapping
-from podslice.model.kubelet import Foreign, Kubelet, Neighbour
-from podslice.model.manager import SYSTEM, Manager
 from podslice.model.naming import Tree
 from podslice.model.node import Node
+from podslice.model.node_state import Foreign, Kubelet, Neighbour
 from podslice.model.pod import Pod, Qos
 from podslice.model.resources import CPU, MEMORY, format_amount
-from podslice.model.unit import ObservedUnit, UnitKind, UnitName, control_group_of
+from podslice.model.unit import SYSTEM, Manager, ObservedUnit, UnitKind, UnitName, control_group_of
 from podslice.policy.allocatable import allocate
 from podslice.policy.convert import shares_from_milli, weight_from_shares
 

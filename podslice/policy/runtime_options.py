@@ -10,7 +10,6 @@ from enum import StrEnum
 from functools import cached_property
 
 from podslice.model.desired import ContainerDecision, PodDecision
-from podslice.model.manager import SYSTEM, Manager
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL, SCOPE_PREFIX
 from podslice.model.properties import (
     ALLOWED_CPUS,
@@ -25,7 +24,7 @@ from podslice.model.properties import (
     QUOTA_PERIOD_USEC,
     RuntimeOption,
 )
-from podslice.model.unit import INFINITY
+from podslice.model.unit import INFINITY, SYSTEM, Manager
 
 
 class Form(StrEnum):

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from podslice.errors import Problem, warning
 from podslice.model.config import Config, CpuManagerPolicy
-from podslice.model.cpu_list import format_cpus, parse_cpus
-from podslice.model.node import Node
+from podslice.model.node import Node, format_cpus, parse_cpus
 from podslice.model.properties import (
     ALLOWED_CPUS,
     CPU_QUOTA,

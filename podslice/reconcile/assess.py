@@ -8,13 +8,11 @@ from itertools import chain
 from typing import NamedTuple
 
 from podslice.errors import InputError, Problem
-from podslice.model.desired import Desired, PodDecision, Refusal
-from podslice.model.kubelet import Foreign
+from podslice.model.desired import Desired, PodDecision, Refusal, ReservedValues
 from podslice.model.naming import scope_of_service
-from podslice.model.node_state import AgentState
+from podslice.model.node_state import AgentState, Foreign
 from podslice.model.pod import Pod, Qos
 from podslice.model.properties import ALLOWED_CPUS
-from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import Observed, UnitKind, UnitName
 from podslice.plan import Plan
 from podslice.plan.make import CLASS_CHANGED, TerminatingPods, make_plan

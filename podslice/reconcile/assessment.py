@@ -6,11 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from podslice.model.desired import Desired, PodDecision
-from podslice.model.kubelet import Foreign
-from podslice.model.node_state import AgentState, Eviction
+from podslice.model.desired import Desired, PodDecision, ReservedValues
+from podslice.model.node_state import AgentState, Eviction, Foreign
 from podslice.model.pod import InitProgress, Pod
-from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import Observed, UnitName
 from podslice.plan import Plan
 

@@ -16,13 +16,12 @@ from podslice.errors import ForeignRoot, HostError, Problem
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.kubelets import find_kubelets
 from podslice.model.config import Config
-from podslice.model.kubelet import Foreign, Kubelet, Neighbour
-from podslice.model.manager import Manager
 from podslice.model.naming import Tree
 from podslice.model.node import Node
+from podslice.model.node_state import Foreign, Kubelet, Neighbour
 from podslice.model.pod import Pod
 from podslice.model.properties import CPU_WEIGHT, MEMORY_MAX
-from podslice.model.unit import ObservedUnit, UnitKind, control_group_of
+from podslice.model.unit import Manager, ObservedUnit, UnitKind, control_group_of
 from podslice.policy.root_owner import (
     CRI_SCOPES,
     beside_kubelet,

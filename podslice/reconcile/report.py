@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, assert_never
 
-from podslice.model.desired import Refusal
+from podslice.model.desired import PendingTrial, Refusal, TrialState
 from podslice.model.event import Kind
 from podslice.model.node_state import StuckPod
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.quantity import about_bytes, format_bytes
-from podslice.model.reserved_values import PendingTrial, TrialState
 from podslice.model.unit import INFINITY, DesiredUnit
 from podslice.plan import (
     Action,

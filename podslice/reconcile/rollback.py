@@ -16,9 +16,8 @@ from typing import TypeGuard
 
 from podslice.errors import HostError, SystemdError
 from podslice.kernel.host import read_possible
-from podslice.model.desired import Desired
+from podslice.model.desired import Desired, PendingTrial, ReservedValues, TrialState, Values
 from podslice.model.properties import PROPERTIES
-from podslice.model.reserved_values import PendingTrial, ReservedValues, TrialState, Values
 from podslice.model.unit import ListedUnit, Observed, TransientUnit, UnitKind, UnitName
 from podslice.plan import Plan, SetProperties, Step
 from podslice.plan.make import make_plan

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields
 
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, Origin, Source
-from podslice.model.manager import SYSTEM, Manager
 from podslice.model.naming import Tree
 from podslice.model.node import Node
+from podslice.model.unit import SYSTEM, Manager
 from podslice.reconcile.guard import Guard
 from podslice.store import Store
 from podslice.systemd.client import Client

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from podslice.kernel.files import read_present
-from podslice.model.manager import Manager
-from podslice.model.unit import UnitKind, UnitName
+from podslice.model.unit import Manager, UnitKind, UnitName
 from podslice.store.atomic import failed
 
 DROP_IN = "50-podslice.conf"

@@ -11,8 +11,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from podslice.model.desired import ReservedValues
 from podslice.model.properties import PROPERTIES
-from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import INFINITY
 
 T = TypeVar("T")

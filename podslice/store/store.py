@@ -11,9 +11,9 @@ from pathlib import Path
 
 from podslice.errors import HostError
 from podslice.model.container_exit import ContainerHistory
+from podslice.model.desired import ReservedValues
 from podslice.model.node_state import AgentState, Eviction, ManualChange
 from podslice.model.pod import NO_PROGRESS, InitProgress, Pod
-from podslice.model.reserved_values import ReservedValues
 from podslice.store import histories, lock, marks
 from podslice.store.atomic import (
     Stamp,

@@ -24,12 +24,12 @@ from podslice.errors import (
     UnitExists,
 )
 from podslice.kernel.host import read_possible
-from podslice.model.manager import Manager
 from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import (
     Caps,
     InspectedUnit,
     ListedUnit,
+    Manager,
     ObservedUnit,
     TransientUnit,
     UnitDefinition,

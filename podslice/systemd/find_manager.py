@@ -7,7 +7,7 @@ import pwd
 from dataclasses import replace
 from pathlib import Path
 
-from podslice.model.manager import SYSTEM, SYSTEM_BUS_ADDRESS, Manager, user_manager
+from podslice.model.unit import SYSTEM, SYSTEM_BUS_ADDRESS, Manager, user_manager
 
 
 def find_manager(*, user: bool = False) -> Manager:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 from podslice.errors import printable
 from podslice.model.event import Event, Kind
-from podslice.model.manager import SYSTEM, Manager
+from podslice.model.unit import SYSTEM, Manager
 
 SOCKET = "/run/systemd/journal/socket"
 IDENTIFIER = "podslice"

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from podslice.errors import FORMAT_ERRORS, HostError, InputError, Problem, excerpt
 from podslice.kernel.programs import NoAnswerError, Program, run_program
 from podslice.model.event import Kind, Level
-from podslice.model.manager import SYSTEM, Manager
-from podslice.model.unit import UnitName
+from podslice.model.unit import SYSTEM, Manager, UnitName
 
 # `2h`, `1h 30m`, `10 min`: a time span, which journalctl requires a sign before
 _SPAN = re.compile(r"(\d+ ?[A-Za-zµ]+ ?)+")

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from podslice.errors import BadMessage, JobFailed, NoSuchUnit
 from podslice.model.codec import DeviceLimits, format_device_limits, parse_device_limits
-from podslice.model.cpu_list import format_cpus, numbers_of_octets, octets_of_numbers, parse_cpus
+from podslice.model.node import format_cpus, numbers_of_octets, octets_of_numbers, parse_cpus
 from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import ListedUnit, TransientUnit, UnitKind, UnitName, Value
 from podslice.systemd import service_exits

@@ -11,9 +11,8 @@ from typing import NamedTuple
 from podslice.errors import Problem, Severity
 from podslice.model.container_exit import UNKNOWN, ContainerExit
 from podslice.model.desired import Refusal
-from podslice.model.kubelet import Foreign
 from podslice.model.naming import podman_service
-from podslice.model.node_state import AgentState, Condition, ContainerFailure, PendingPod
+from podslice.model.node_state import AgentState, Condition, ContainerFailure, Foreign, PendingPod
 from podslice.model.properties import PARTITION, PROPERTIES, format_value
 from podslice.model.unit import UnitName
 from podslice.policy.pending_pods import EVICTED

@@ -25,9 +25,9 @@ from podslice.kernel.proc import read_process
 from podslice.kernel.programs import NoAnswerError, run_program
 from podslice.kernel.text import read_value, split_lines
 from podslice.model.container_exit import ContainerExit, exit_of_runtime
-from podslice.model.manager import Manager
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import Pod
+from podslice.model.unit import Manager
 from podslice.systemd.journalctl import Entry
 
 KUBERNETES = "io.kubernetes"

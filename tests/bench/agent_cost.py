@@ -26,8 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from podslice.inputs.manifest.load import load_pods
-from podslice.model.manager import Manager
-from podslice.model.unit import Observed, TransientUnit
+from podslice.model.unit import Manager, Observed, TransientUnit
 from podslice.plan import StartUnit, transient_unit
 from podslice.plan.make import make_plan
 from podslice.policy.decide import decide

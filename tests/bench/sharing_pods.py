@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from podslice.features.simulate.cpu_sharing import share_cpu
-from podslice.model.cpu_topology import CpuGroup
+from podslice.model.node import CpuGroup
 
 Row = dict[str, Any]
 SPLIT, SHARED = WAYS = ("split", "shared")

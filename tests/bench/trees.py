@@ -25,8 +25,7 @@ from typing import Any
 
 from podslice.features.simulate.cpu_sharing import Assumptions, cpu_tree, share_cpu
 from podslice.model.config import Config
-from podslice.model.cpu_topology import CpuGroup
-from podslice.model.node import Node
+from podslice.model.node import CpuGroup, Node
 from podslice.model.pod import Container, Pod
 from podslice.model.resources import Resources
 from podslice.policy.decide import decide

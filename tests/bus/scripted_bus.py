@@ -9,8 +9,7 @@ from typing import Any, Self, TypeVar
 from podslice.systemd.dbus.library._private.marshaller import Marshaller
 from podslice.systemd.dbus.library.signature import Variant
 
-from podslice.model.manager import Manager
-from podslice.model.unit import TransientUnit, UnitName
+from podslice.model.unit import Manager, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.dbus import wire
 from podslice.systemd.signals import path_of

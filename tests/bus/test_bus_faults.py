@@ -24,8 +24,7 @@ from podslice.errors import (
     UnitExists,
 )
 from podslice.model.container_exit import ContainerExit
-from podslice.model.manager import Manager
-from podslice.model.unit import TransientUnit, UnitName
+from podslice.model.unit import Manager, TransientUnit, UnitName
 from podslice.systemd.bus import Bus, error_of
 from podslice.systemd.dbus import connection, wire
 from podslice.systemd.dbus.connection import Connection, Peer

@@ -15,9 +15,8 @@ from podslice.errors import (
     BadProperty,
     BusUnavailable,
 )
-from podslice.model.manager import Manager
 from podslice.model.properties import PROPERTIES, Property
-from podslice.model.unit import TransientUnit, UnitName
+from podslice.model.unit import Manager, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.dbus import wire
 from podslice.systemd.manager_calls import is_as_requested
@@ -275,7 +274,7 @@ async def test_canceled_starts_leave_a_client_that_works(client: Bus) -> None:
 
 KILLED = """
 import asyncio, sys
-from podslice.model.manager import Manager
+from podslice.model.unit import Manager
 from podslice.model.unit import TransientUnit
 from podslice.systemd.bus import Bus
 
@@ -325,7 +324,7 @@ UNPRIVILEGED = """
 import asyncio, sys
 from podslice.errors import Refused
 from podslice.model.unit import TransientUnit
-from podslice.model.manager import SYSTEM
+from podslice.model.unit import SYSTEM
 from podslice.systemd.bus import Bus
 
 async def main():
@@ -363,7 +362,7 @@ asyncio.run(main())
 SUBSCRIBED = """
 import asyncio, sys
 from podslice.model.unit import TransientUnit
-from podslice.model.manager import SYSTEM
+from podslice.model.unit import SYSTEM
 from podslice.systemd.bus import Bus
 from podslice.systemd.find_manager import find_manager
 

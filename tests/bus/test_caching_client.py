@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.manager import Manager
-from podslice.model.unit import ObservedUnit, TransientUnit, UnitName
+from podslice.model.unit import Manager, ObservedUnit, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.caching_client import CachingClient
 from podslice.systemd.client import Client

@@ -18,10 +18,10 @@ from podslice.errors import (
     UnitExists,
 )
 from podslice.model.codec import share_of_percent
-from podslice.model.manager import Manager
 from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES
 from podslice.model.unit import (
     INFINITY,
+    Manager,
     ObservedUnit,
     TransientUnit,
     UnitKind,

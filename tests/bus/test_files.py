@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.model.manager import Manager
-from podslice.model.unit import INFINITY, TransientUnit, UnitName
+from podslice.model.unit import INFINITY, Manager, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.slice_files import parse_slice
 from tests.bus.files import ACCOUNTING, files_of

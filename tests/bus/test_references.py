@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from podslice.model.manager import Manager
-from podslice.model.unit import TransientUnit, UnitName
+from podslice.model.unit import Manager, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 
 ROOT, POD = UnitName("podslicetest.slice"), UnitName("podslicetest-podweb.slice")

@@ -4,8 +4,7 @@ import secrets
 
 import pytest
 
-from podslice.model.manager import Manager
-from podslice.model.unit import UnitName
+from podslice.model.unit import Manager, UnitName
 from podslice.systemd.bus import Bus
 
 DIRECTORY = "/run/systemd/system"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Protocol
 
 from podslice.errors import CallTimeout, JobFailed
-from podslice.model.manager import Manager
 from podslice.model.unit import (
+    Manager,
     TransientUnit,
     UnitName,
 )

@@ -5,9 +5,7 @@ from dataclasses import replace
 from podslice.features.cpus.assignment import CpuOptions, CpuRefusal, align_cpus, assign_cpus
 from podslice.features.cpus.manager import CpuManager, HeldCpus, allowed_cpus, pool_cpus
 from podslice.model.config import Config, TopologyManagerPolicy
-from podslice.model.cpu_list import format_cpus, parse_cpus
-from podslice.model.cpu_topology import CpuTopology, regular_topology
-from podslice.model.node import Node
+from podslice.model.node import CpuTopology, Node, format_cpus, parse_cpus, regular_topology
 from podslice.policy.decide import decide
 from tests.cases.rows import to_pod
 

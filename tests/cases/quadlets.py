@@ -9,8 +9,8 @@ from podslice.features.quadlet.workloads import read_workloads
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Rules
-from podslice.model.manager import SYSTEM, user_manager
 from podslice.model.node import Node
+from podslice.model.unit import SYSTEM, user_manager
 from podslice.policy.decide import decide
 from tests.cases.rows import to_amounts
 from tests.configuration import load_config

@@ -13,9 +13,7 @@ import pytest
 
 from podslice.inputs.options.values import read_reservation
 from podslice.model.config import Config, Enforce, MemoryProtection, Rules, SwapBehavior, Threshold
-from podslice.model.cpu_list import parse_cpus
-from podslice.model.cpu_topology import CpuGroup
-from podslice.model.node import Node
+from podslice.model.node import CpuGroup, Node, parse_cpus
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, Qos
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import Resources, format_amount

@@ -57,7 +57,7 @@ from podslice.inputs.manifest.load import (
 )
 from podslice.inputs.options.config_files import make_config, restore
 from podslice.kernel import cgroup, proc, text
-from podslice.model import cpu_list
+from podslice.model import node as cpu_list
 from podslice.model.config import Config
 from podslice.model.naming import Tree
 from podslice.model.node import Node

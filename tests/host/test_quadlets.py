@@ -12,9 +12,8 @@ from podslice.features.quadlet.files import Directories, installed, write_quadle
 from podslice.features.quadlet.result import PODMAN, is_data
 from podslice.features.quadlet.volume_units import MAKE_BELOW
 from podslice.features.quadlet.workload import Exec, Sleep
-from podslice.model.manager import user_manager
 from podslice.model.pod import default_uid
-from podslice.model.unit import control_group_of
+from podslice.model.unit import control_group_of, user_manager
 from tests.cases import quadlets
 from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
 from tests.host import mail, podman, users

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from podslice.agent.watcher import Watcher, WatchEvents
-from podslice.model.manager import SYSTEM
+from podslice.model.unit import SYSTEM
 
 SLICES = {
     "kubepods-poda.slice": "/kubepods.slice/kubepods-poda.slice",

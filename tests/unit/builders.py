@@ -8,7 +8,6 @@ from dataclasses import replace
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
 from podslice.model.desired import Desired
-from podslice.model.manager import user_manager
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, Pod
 from podslice.model.properties import PROPERTIES
@@ -24,6 +23,7 @@ from podslice.model.unit import (
     UnitName,
     control_group_of,
     parent_slice,
+    user_manager,
 )
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire

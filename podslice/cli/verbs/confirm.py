@@ -6,9 +6,9 @@ from podslice.cli import coroutines, host, interrupts, session
 from podslice.cli.arguments import DONE, FAILED
 from podslice.cli.manual_log import manual_log
 from podslice.cli.output import note, write
+from podslice.model.desired import PendingTrial, TrialState
 from podslice.model.event import Kind
-from podslice.model.manager import SYSTEM
-from podslice.model.reserved_values import PendingTrial, TrialState
+from podslice.model.unit import SYSTEM
 from podslice.reconcile.report import describe_unconfirmed
 from podslice.reconcile.rollback import confirm as let_stay
 from podslice.reconcile.rollback import halt, recorded

@@ -19,9 +19,9 @@ from podslice.features.run.adoption import Adopted
 from podslice.kernel.cgroup import Usage
 from podslice.model.codec import BYTES
 from podslice.model.container_exit import SIGNAL, SUCCESS, UNKNOWN, ContainerExit
-from podslice.model.kubelet import Foreign
+from podslice.model.desired import PendingTrial, ReservedValues
 from podslice.model.naming import natural_key
-from podslice.model.node_state import PendingPod
+from podslice.model.node_state import Foreign, PendingPod
 from podslice.model.properties import (
     CPU_QUOTA,
     CPU_WEIGHT,
@@ -31,7 +31,6 @@ from podslice.model.properties import (
     format_value,
 )
 from podslice.model.quantity import format_bytes
-from podslice.model.reserved_values import PendingTrial, ReservedValues
 from podslice.model.unit import INFINITY, UnitKind, UnitName, Value
 from podslice.reconcile.assessment import Assessment
 from podslice.usage.health import HealthProblem

@@ -18,8 +18,7 @@ from itertools import accumulate, combinations
 from typing import NamedTuple
 
 from podslice.model.config import Config, CpuManagerPolicy, TopologyManagerPolicy
-from podslice.model.cpu_list import format_cpus
-from podslice.model.cpu_topology import Cpus, CpuTopology
+from podslice.model.node import Cpus, CpuTopology, format_cpus
 from podslice.model.pod import Pod, Qos
 from podslice.model.resources import CPU, Resources
 from podslice.policy.aggregate import default_pod

@@ -30,11 +30,9 @@ from podslice.model.config import (
     TopologyManagerPolicy,
     TopologyManagerScope,
 )
-from podslice.model.cpu_list import format_cpus, parse_cpus
-from podslice.model.cpu_topology import Cpus, CpuTopology, regular_topology
 from podslice.model.desired import ContainerDecision, Desired, PodDecision, Refusal
 from podslice.model.naming import HOST_SLICES, Tree
-from podslice.model.node import Node
+from podslice.model.node import Cpus, CpuTopology, Node, format_cpus, parse_cpus, regular_topology
 from podslice.model.pod import ContainerKind, Qos
 from podslice.model.properties import (
     ALLOWED_CPUS,

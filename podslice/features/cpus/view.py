@@ -13,13 +13,10 @@ from podslice.cli.views.text_width import folded
 from podslice.features.cpus.manager import cpu_manager
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, ExclusiveFor
-from podslice.model.cpu_list import format_cpus
-from podslice.model.cpu_topology import Cpus, CpuTopology
-from podslice.model.manager import Manager
 from podslice.model.naming import HOST_SLICES, Tree, scope_name, service_name
-from podslice.model.node import Node
+from podslice.model.node import Cpus, CpuTopology, Node, format_cpus
 from podslice.model.pod import Pod, Qos
-from podslice.model.unit import UnitName, control_group_of
+from podslice.model.unit import Manager, UnitName, control_group_of
 from podslice.policy.desire import desire
 
 _RESERVED, _SHARED, _OTHER = "▓", "░", "+"

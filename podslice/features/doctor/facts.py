@@ -15,8 +15,8 @@ from podslice.errors import HostError, Problem
 from podslice.features.doctor.runtime_drivers import Runtime, Surroundings, read_runtimes
 from podslice.kernel.host import cgroup2_options, read_meminfo
 from podslice.kernel.text import read_value, read_value_or_empty, split_words
-from podslice.model.kubelet import Foreign, Kubelet
-from podslice.model.manager import SYSTEM, Manager
+from podslice.model.node_state import Foreign, Kubelet
+from podslice.model.unit import SYSTEM, Manager
 
 _CGROUP = "sys/fs/cgroup"
 # controllers that cgroup v2 names differently

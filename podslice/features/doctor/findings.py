@@ -10,7 +10,7 @@ from itertools import takewhile
 from podslice.errors import Problem
 from podslice.features.doctor.facts import Facts, Layout, Session
 from podslice.features.doctor.runtime_drivers import SYSTEMD, Runtime
-from podslice.model.kubelet import Foreign, Kubelet
+from podslice.model.node_state import Foreign, Kubelet
 from podslice.model.properties import PROPERTIES
 
 

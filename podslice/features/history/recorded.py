@@ -12,8 +12,8 @@ from podslice.errors import HostError, invalid
 from podslice.features.history.files import UsageFiles
 from podslice.features.history.recommendation import REQUEST_PERCENTILE, used_amounts
 from podslice.features.history.samples import is_expired
-from podslice.model.manager import Manager
 from podslice.model.resources import UsedAmounts
+from podslice.model.unit import Manager
 from podslice.reconcile.world import LiveWorld
 
 

@@ -45,11 +45,17 @@ from podslice.kernel.proc import read_oom_score_adj
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.grammar import LABEL_MAX
-from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX, Tree, unescape
 from podslice.model.properties import CPU_WEIGHT, OOM_SCORE_ADJ
 from podslice.model.quantity import about_bytes
-from podslice.model.unit import InspectedUnit, UnitDefinition, UnitName, complete_name, is_unit_name
+from podslice.model.unit import (
+    InspectedUnit,
+    Manager,
+    UnitDefinition,
+    UnitName,
+    complete_name,
+    is_unit_name,
+)
 from podslice.policy.convert import MAX_WEIGHT
 from podslice.policy.runtime_options import (
     FORMATTERS,

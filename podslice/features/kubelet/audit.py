@@ -32,10 +32,9 @@ from podslice.features.kubelet.source import KubeletSource, kubelet_options, rea
 from podslice.features.kubelet.units import KubeletHost, audit_units, unit_patterns
 from podslice.features.kubelet.values import expect_node
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.manager import SYSTEM
 from podslice.model.node import Node
 from podslice.model.properties import PROPERTIES, format_value
-from podslice.model.unit import Value
+from podslice.model.unit import SYSTEM, Value
 from podslice.systemd import bus
 
 

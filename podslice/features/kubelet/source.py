@@ -23,7 +23,7 @@ from podslice.features.kubelet.pod_list import parse_pod_list, read_pod_list
 from podslice.inputs.limits import BYTES_MAX
 from podslice.inputs.source import read_authority, read_file
 from podslice.model.config import Config, PodsFrom
-from podslice.model.manager import Manager
+from podslice.model.unit import Manager
 
 _KEY = "pods-from"
 _PARAMETERS = (

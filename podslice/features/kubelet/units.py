@@ -30,7 +30,7 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import has_mounts_of_host, process_name
 from podslice.kernel.text import split_words
 from podslice.model.codec import BYTES
-from podslice.model.cpu_list import parse_cpus
+from podslice.model.node import parse_cpus
 from podslice.model.properties import (
     ALLOWED_CPUS,
     CPU_QUOTA,

@@ -31,9 +31,8 @@ from podslice.kernel.files import NotRegularError, read_with_status
 from podslice.model.config import CpuManagerPolicy
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.event import Event, Kind
-from podslice.model.manager import Manager
 from podslice.model.node_state import ContainerFailure
-from podslice.model.unit import UnitName
+from podslice.model.unit import Manager, UnitName
 from podslice.reconcile.assess import assess
 from podslice.reconcile.report import Outcome
 from podslice.reconcile.world import LiveWorld

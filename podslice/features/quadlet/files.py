@@ -16,9 +16,8 @@ from podslice.features.quadlet.result import ARCHIVE_SUFFIX, File, Quadlets, is_
 from podslice.features.quadlet.transition import PresentPod, is_unit
 from podslice.features.quadlet.volume_data import NAME_BYTES_MAX, VolumeData, replace_file
 from podslice.kernel.files import describe_kind, read_present
-from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX
-from podslice.model.unit import GENERATED
+from podslice.model.unit import GENERATED, Manager
 
 _BYTES_MAX = 2**20
 _OWNER = re.compile(rb"^Description=.*\b[Pp]od (\S+)$", re.MULTILINE)

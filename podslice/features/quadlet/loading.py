@@ -31,7 +31,7 @@ from podslice.inputs.manifest.load import LoadedPods, load_pods
 from podslice.kernel.programs import NoAnswerError, run_program
 from podslice.model.config import Rules, Validate
 from podslice.model.desired import PodDecision
-from podslice.model.manager import Manager
+from podslice.model.unit import Manager
 from podslice.policy.allocatable import validate_node
 
 _VERSION_WAIT_SEC = 30.0

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from podslice.errors import Problem
-from podslice.model.manager import SYSTEM, Manager
 from podslice.model.naming import DATA
-from podslice.model.unit import UnitName
+from podslice.model.unit import SYSTEM, Manager, UnitName
 
 PODMAN = "/usr/bin/podman"
 SECRET_MODE = 0o600

@@ -39,8 +39,7 @@ from podslice.features.quadlet.transition import (
     steps_to_remove,
 )
 from podslice.kernel.programs import NoAnswerError
-from podslice.model.manager import Manager
-from podslice.model.unit import ListedUnit, UnitName
+from podslice.model.unit import ListedUnit, Manager, UnitName
 from podslice.reconcile.report import Outcome
 from podslice.systemd.client import Client
 from podslice.systemd.journalctl import has_access

@@ -24,9 +24,8 @@ from podslice.kernel.proc import (
     read_process,
     set_oom_score_adj,
 )
-from podslice.model.manager import Manager
 from podslice.model.pod import ContainerKind
-from podslice.model.unit import ObservedUnit, UnitName, Value, is_inside
+from podslice.model.unit import Manager, ObservedUnit, UnitName, Value, is_inside
 from podslice.reconcile.assess import assess
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.world import LiveWorld

@@ -17,10 +17,10 @@ from podslice.errors import InputError, Problem, SystemdError
 from podslice.features.run.target import Place, find_container, find_slice
 from podslice.kernel.files import read_present
 from podslice.model.desired import PodDecision
-from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX, container_of
 from podslice.model.properties import OOM_SCORE_ADJ, annotation_key
 from podslice.model.unit import (
+    Manager,
     UnitDefinition,
     UnitKind,
     UnitName,

@@ -25,9 +25,8 @@ from podslice.features.run.service_adoption import (
 )
 from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
-from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX, podman_service
-from podslice.model.unit import UnitName
+from podslice.model.unit import Manager, UnitName
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
 from podslice.store.adopted_services import AdoptedService, by_pod, drop_in_path, read_adopted

@@ -8,9 +8,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from podslice.errors import invalid
-from podslice.model.cpu_list import parse_cpus
-from podslice.model.cpu_topology import CpuGroup
 from podslice.model.desired import Desired
+from podslice.model.node import CpuGroup, parse_cpus
 from podslice.model.pod import ContainerKind
 from podslice.model.properties import ALLOWED_CPUS, CPU_QUOTA, CPU_WEIGHT
 from podslice.model.unit import DesiredUnit, UnitKind, UnitName, parent_slice

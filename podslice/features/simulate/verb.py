@@ -31,10 +31,8 @@ from podslice.errors import HostError, InputError, Problem, invalid
 from podslice.features.simulate.cpu_sharing import Assumptions, cpu_tree, share_cpu
 from podslice.features.simulate.memory_sharing import MemorySharing, PodMemory, share_memory
 from podslice.kernel.cgroup import CgroupFs, read_host_slices, usual_slices
-from podslice.model.cpu_list import parse_cpus
-from podslice.model.cpu_topology import CpuGroup
 from podslice.model.desired import Desired, PodDecision
-from podslice.model.node import Node
+from podslice.model.node import CpuGroup, Node, parse_cpus
 from podslice.model.pod import InitProgress
 from podslice.model.quantity import format_bytes, format_milli
 from podslice.model.resources import CPU, memory_bytes

@@ -20,8 +20,7 @@ from podslice.inputs.readers import nearest, read_amount, read_exact
 from podslice.inputs.scalars import Boolean, Number, Odd, describe
 from podslice.inputs.source import read_bytes
 from podslice.model.config import TIER_SIGNALS, CpuManagerOption, Enforce, Threshold, Validate
-from podslice.model.cpu_list import CPUS_MAX, parse_cpus
-from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
+from podslice.model.node import CPUS_MAX, Cpu, CpuTopology, parse_cpus, regular_topology
 from podslice.model.pod import UID_MAX, Qos
 from podslice.model.properties import CPU_QUOTA_PERIOD, PROPERTIES
 from podslice.model.resources import (

@@ -6,8 +6,7 @@ import pytest
 
 from podslice.agent.pod_services import ServicesInPods
 from podslice.model.event import Kind
-from podslice.model.manager import Manager
-from podslice.model.unit import UnitName
+from podslice.model.unit import Manager, UnitName
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
 from podslice.store.adopted_services import AdoptedService, remove_drop_in, write_drop_in

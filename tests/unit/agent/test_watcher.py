@@ -6,8 +6,7 @@ import pytest
 
 from podslice.agent.watcher import Watcher, WatchEvents
 from podslice.kernel.inotify import Inotify
-from podslice.model.manager import SYSTEM, user_manager
-from podslice.model.unit import UnitName
+from podslice.model.unit import SYSTEM, UnitName, user_manager
 from tests.unit.builders import make_files
 from tests.unit.recorder import open_files
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from podslice.model.reserved_values import TrialState
+from podslice.model.desired import TrialState
 from tests.unit.ansible.conftest import plugin_utility
 
 trial = plugin_utility("trial")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.model.cpu_topology import CpuGroup
+from podslice.model.node import CpuGroup
 from tests.bench import trees
 from tests.bench.result import to_markdown, to_text
 

@@ -7,7 +7,7 @@ import pytest
 from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import width_of
 from podslice.features.cpus.view import NodeCpus, cpu_document, cpu_map
-from podslice.model.cpu_topology import regular_topology
+from podslice.model.node import regular_topology
 from tests.unit.builders import make_files
 
 STATIC = ("--cpu-manager-policy", "static", "--reserved-cpus", "0")

@@ -9,7 +9,7 @@ from podslice.features.kubelet import agent
 from podslice.features.kubelet.agent import FollowedKubelet
 from podslice.features.kubelet.source import KubeletSource, check_options
 from podslice.model.config import Config, PodsFrom
-from podslice.model.manager import SYSTEM
+from podslice.model.unit import SYSTEM
 from tests.recorded_node import RecordedNode
 from tests.unit.agent.fakes import Clock
 from tests.unit.builders import USER, node

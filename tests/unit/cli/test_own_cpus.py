@@ -7,7 +7,7 @@ import pytest
 from podslice.features.cpus.view import read_cpus
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
-from podslice.model.manager import SYSTEM, Manager
+from podslice.model.unit import SYSTEM, Manager
 from tests.unit.builders import guaranteed, make_files, pod
 
 STATIC = ("--cpu-manager-policy=static", "--reserved-cpus=0")

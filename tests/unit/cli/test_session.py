@@ -8,7 +8,7 @@ from podslice.cli import host
 from podslice.cli.output import note
 from podslice.errors import HostError
 from podslice.model.config import Config
-from podslice.model.manager import SYSTEM
+from podslice.model.unit import SYSTEM
 from podslice.store import Store
 from podslice.systemd.find_manager import find_manager
 from tests.unit.builders import USER, manifest

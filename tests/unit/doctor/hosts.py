@@ -2,7 +2,7 @@
 
 from podslice.features.doctor.facts import Subject, SystemdReply, read_facts
 from podslice.features.doctor.findings import check_host
-from podslice.model.manager import user_manager
+from podslice.model.unit import user_manager
 from tests.unit.builders import make_files
 
 UP = SystemdReply(version=257)

@@ -5,8 +5,8 @@ import pytest
 from podslice.errors import HostError, warning
 from podslice.features.doctor.facts import SystemdReply
 from podslice.features.doctor.findings import FindingState
-from podslice.model.kubelet import Foreign, Kubelet
-from podslice.model.manager import user_manager
+from podslice.model.node_state import Foreign, Kubelet
+from podslice.model.unit import user_manager
 from tests.unit.doctor.hosts import LEGACY, PLAIN, ROOT, USER, USER_GROUP, facts, findings, host
 
 DOWN = SystemdReply(version=None, error="/run/dbus: no such file")

@@ -9,8 +9,7 @@ from podslice.errors import HostError
 from podslice.features.cpus.assignment import CpuOptions, align_cpus, assign_cpus
 from podslice.kernel.host import read_cpu_topology
 from podslice.model.config import TopologyManagerPolicy
-from podslice.model.cpu_list import format_cpus, parse_cpus
-from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
+from podslice.model.node import Cpu, CpuTopology, format_cpus, parse_cpus, regular_topology
 
 SMT = regular_topology(sockets=2, numa=4, cores=4, threads=2)
 HYBRID = CpuTopology(

@@ -1,8 +1,8 @@
 """The slices of the host, from a tree of files."""
 
 from podslice.kernel.cgroup import CgroupFs, read_host_slices, usual_slices
-from podslice.model.cpu_topology import CpuGroup
-from podslice.model.manager import SYSTEM
+from podslice.model.node import CpuGroup
+from podslice.model.unit import SYSTEM
 from tests.unit.builders import USER, make_files
 
 BUSY = {"cgroup.events": "populated 1\nfrozen 0\n"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from podslice.model import codec
 from podslice.model.codec import format_device_limits
-from podslice.model.cpu_list import format_cpus
+from podslice.model.node import format_cpus
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import INFINITY
 from tests.unit.properties.strategies import few

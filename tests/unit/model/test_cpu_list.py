@@ -2,12 +2,7 @@
 
 import pytest
 
-from podslice.model.cpu_list import (
-    format_cpus,
-    numbers_of_octets,
-    octets_of_numbers,
-    parse_cpus,
-)
+from podslice.model.node import format_cpus, numbers_of_octets, octets_of_numbers, parse_cpus
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from podslice.errors import InputError
-from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
+from podslice.model.node import Cpu, CpuTopology, regular_topology
 
 
 def test_a_regular_machine_has_the_numbers_of_linux():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.model.manager import SYSTEM, user_manager
+from podslice.model.unit import SYSTEM, user_manager
 
 
 @pytest.mark.parametrize("environment", [{}, {"XDG_RUNTIME_DIR": ""}])

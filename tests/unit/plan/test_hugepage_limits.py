@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.model.manager import SYSTEM
-from podslice.model.unit import INFINITY, Caps
+from podslice.model.unit import INFINITY, SYSTEM, Caps
 from podslice.plan import Plan, SetHugepages, Stage, stage_of
 from podslice.plan.make import make_plan
 from tests.unit.builders import (

@@ -4,7 +4,7 @@ import pytest
 
 from podslice.features.simulate.cpu_sharing import Assumptions, cpu_tree, share_cpu
 from podslice.model.config import Enforce
-from podslice.model.cpu_topology import CpuGroup
+from podslice.model.node import CpuGroup
 from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume
 from tests.unit.builders import (
     besteffort,

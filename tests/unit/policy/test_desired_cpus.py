@@ -15,9 +15,8 @@ from podslice.model.config import (
     TopologyManagerPolicy,
     TopologyManagerScope,
 )
-from podslice.model.cpu_topology import regular_topology
 from podslice.model.naming import Tree
-from podslice.model.node import Node
+from podslice.model.node import Node, regular_topology
 from podslice.model.pod import ContainerKind, InitProgress, Qos
 from podslice.model.properties import ALLOWED_CPUS, PARTITION
 from podslice.model.resources import Resources

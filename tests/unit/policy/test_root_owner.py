@@ -8,11 +8,10 @@ import pytest
 
 from podslice.errors import Severity
 from podslice.model.config import Config, Rules
-from podslice.model.kubelet import Kubelet, Neighbour
-from podslice.model.manager import SYSTEM
 from podslice.model.naming import Tree
 from podslice.model.node import Node
-from podslice.model.unit import ObservedUnit
+from podslice.model.node_state import Kubelet, Neighbour
+from podslice.model.unit import SYSTEM, ObservedUnit
 from podslice.policy.root_owner import LIBCONTAINER, check_claims, find_foreign
 from tests.unit.builders import USER, amounts, besteffort
 

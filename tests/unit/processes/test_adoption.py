@@ -19,9 +19,8 @@ from podslice.errors import (
 from podslice.features.run import adoption
 from podslice.features.run.adoption import AdoptionOutcome
 from podslice.features.run.target import find_place, scope_of
-from podslice.model.manager import user_manager
 from podslice.model.pod import ContainerKind
-from podslice.model.unit import TransientUnit, UnitName
+from podslice.model.unit import TransientUnit, UnitName, user_manager
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply

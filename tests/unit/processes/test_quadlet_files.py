@@ -17,8 +17,7 @@ from podslice.features.quadlet.files import (
     write_quadlets,
 )
 from podslice.features.quadlet.result import Directory, File, Quadlets
-from podslice.model.manager import SYSTEM, user_manager
-from podslice.model.unit import GENERATED, UnitName
+from podslice.model.unit import GENERATED, SYSTEM, UnitName, user_manager
 
 DATA = "volumes/default_web"
 OWN = Directory(path=DATA, mode=0o700)

@@ -9,7 +9,7 @@ import pytest
 
 from podslice.errors import EXCERPT_MAX
 from podslice.kernel.programs import NoAnswerError
-from podslice.model.manager import SYSTEM, user_manager
+from podslice.model.unit import SYSTEM, user_manager
 from podslice.usage import runtimes
 from podslice.usage.runtimes import (
     RuntimeContainer,

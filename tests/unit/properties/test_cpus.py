@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice.features.cpus.assignment import CpuOptions, CpuRefusal, assign_cpus
-from podslice.model.cpu_list import format_cpus, parse_cpus
-from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
+from podslice.model.node import Cpu, CpuTopology, format_cpus, parse_cpus, regular_topology
 from tests.unit.properties.strategies import some
 
 SHAPES = [(1, 1), (1, 2), (2, 1), (2, 2), (2, 4), (4, 4)]

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from podslice.errors import ForeignRoot, InputError
-from podslice.model.manager import SYSTEM
-from podslice.model.unit import TransientUnit
+from podslice.model.unit import SYSTEM, TransientUnit
 from podslice.plan import Skipped, StopUnit
 from podslice.plan.make import CLASS_CHANGED
 from podslice.reconcile.assess import assess

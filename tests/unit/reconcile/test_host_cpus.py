@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from podslice.model.config import CpuManagerPolicy, ExclusiveFor
-from podslice.model.cpu_topology import regular_topology
-from podslice.model.reserved_values import ReservedValue, ReservedValues
+from podslice.model.desired import ReservedValue, ReservedValues
+from podslice.model.node import regular_topology
 from podslice.plan.restore import keep_stated_cpus
 from podslice.policy.desire import desire
 from podslice.reconcile import rollback

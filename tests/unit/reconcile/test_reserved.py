@@ -6,8 +6,8 @@ import pytest
 
 from podslice.errors import ForeignRoot, Refused
 from podslice.model.config import Enforce, Origin, Source
+from podslice.model.desired import ReservedValue, ReservedValues, Trial
 from podslice.model.properties import PROPERTIES
-from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
 from podslice.model.unit import INFINITY
 from podslice.plan import Change, SetProperties
 from podslice.plan.restore import fail_trial, record_steps, restore_values, settle_steps, try_steps

@@ -6,7 +6,7 @@ import pytest
 
 from podslice.errors import BusUnavailable, HostError, Refused
 from podslice.model.config import Enforce
-from podslice.model.reserved_values import TrialState, Unconfirmed
+from podslice.model.desired import TrialState, Unconfirmed
 from podslice.model.unit import INFINITY, ListedUnit
 from podslice.reconcile import rollback
 from podslice.reconcile.assess import assess

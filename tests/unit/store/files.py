@@ -1,9 +1,9 @@
 """The files of records, and the fields of pods that they keep."""
 
 from podslice.errors import Problem, Severity
+from podslice.model.desired import ReservedValue, ReservedValues, Trial
 from podslice.model.node_state import AgentState, Condition, Eviction, PendingPod, StuckPod
 from podslice.model.pod import InitProgress
-from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
 
 HALF = InitProgress(done=frozenset({"first"}))
 STATE = AgentState(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import HostError, Problem
+from podslice.model.desired import ReservedValues
 from podslice.model.pod import ContainerKind, MemoryVolume
-from podslice.model.reserved_values import ReservedValues
 from podslice.store import Records, Store, records
 from podslice.store import atomic as store_files
 from tests.unit.builders import (

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from podslice.features.quadlet.container_failures import ContainerFailures
+from podslice.model.desired import ReservedValues
 from podslice.model.node_state import AgentState, ContainerFailure
-from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import UnitName
 from podslice.store import Store
 from podslice.store import atomic as store_files

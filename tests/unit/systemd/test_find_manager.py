@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.model.manager import SYSTEM
+from podslice.model.unit import SYSTEM
 from podslice.systemd.find_manager import find_manager
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from podslice.errors import Problem, Severity
 from podslice.model.container_exit import ContainerExit
-from podslice.model.kubelet import Foreign
-from podslice.model.node_state import AgentState, ContainerFailure
+from podslice.model.node_state import AgentState, ContainerFailure, Foreign
 from podslice.model.properties import PARTITION
 from podslice.model.unit import UnitKind, UnitName
 from podslice.usage.health import (

@@ -1,6 +1,6 @@
 from podslice.cli.wanted import manifest_directories
 from podslice.model.config import Config
-from podslice.model.manager import SYSTEM, user_manager
+from podslice.model.unit import SYSTEM, user_manager
 
 
 def test_manifests_of_a_user_are_below_the_users_configuration():

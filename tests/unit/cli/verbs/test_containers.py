@@ -10,8 +10,8 @@ from podslice.features.quadlet import containers
 from podslice.features.quadlet import loading as quadlets
 from podslice.features.quadlet.container_failures import ContainerFailures
 from podslice.model.event import Kind
-from podslice.model.manager import SYSTEM
 from podslice.model.node_state import Eviction
+from podslice.model.unit import SYSTEM
 from podslice.store import Store
 from tests.unit.builders import make_files
 from tests.unit.cli.podman import APP, FILES, LOG, POD, WEB, active

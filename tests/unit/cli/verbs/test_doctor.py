@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from podslice.model.kubelet import Kubelet
+from podslice.model.node_state import Kubelet
 from podslice.reconcile import guard
 from podslice.systemd import bus
 from tests.unit.doctor.hosts import PLAIN, USER_GROUP, program

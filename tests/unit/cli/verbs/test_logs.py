@@ -3,7 +3,7 @@
 import pytest
 
 from podslice.kernel import launch
-from podslice.model.manager import SYSTEM, user_manager
+from podslice.model.unit import SYSTEM, user_manager
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import LogQuery
 from podslice.usage import runtimes

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from podslice.features.quadlet import loading as quadlets
-from podslice.model.manager import Manager
+from podslice.model.unit import Manager
 from tests.unit.builders import manifest
 from tests.unit.cli.pods import FULL
 

@@ -18,8 +18,8 @@ from podslice.model.config import (
     Threshold,
     WeightMapping,
 )
-from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
 from podslice.model.naming import Tree
+from podslice.model.node import Cpu, CpuTopology, regular_topology
 from podslice.model.pod import UID_MAX, Qos
 from podslice.model.unit import UNIT_NAME_MAX
 from tests.configuration import load_config

@@ -6,6 +6,7 @@ container. A row has a name, which is the test's id, a source, and what is expec
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -20,11 +21,15 @@ from podslice.model.resources import Resources, format_amount
 from podslice.policy.eviction import EvictionThreshold, PodUsage, SignalObservation
 
 HERE = Path(__file__).parent
+AMOUNTS = {
+    *("requests", "limits", "allocatable", "enforced", "eviction", "hugepages", "kube_reserved"),
+}
+"""Fields with amounts, which may be written in any way that means the same."""
 
 
-def load_rows(kind):
-    """The rows of `<kind>.toml` as parameters of a test."""
-    cases = tomllib.loads((HERE / f"{kind}.toml").read_text())["case"]
+def load_rows(kind, directory=HERE):
+    """The rows of `<kind>.toml` in a directory as parameters of a test."""
+    cases = tomllib.loads((directory / f"{kind}.toml").read_text())["case"]
     for case in cases:
         assert case["source"], case["name"]
     names = [case["name"] for case in cases]
@@ -197,3 +202,25 @@ def to_cpu_group(fields):
         cpus=frozenset(parse_cpus(fields["cpus"])) if "cpus" in fields else None,
         children=tuple(map(to_cpu_group, fields.get("below", []))),
     )
+
+
+def check_row(run, row):
+    """Compare what a function gives for a row with what the row expects."""
+    if "error" in row:
+        with pytest.raises(ValueError, match=row["error"]):
+            run(row)
+        return
+    found = run(row)
+    messages = found.pop("messages", [])
+    expected = {name: canonical(name, row[name]) for name in found if name in row}
+    assert expected, "the row expects nothing"
+    assert {name: found[name] for name in expected} == expected
+    for pattern in row.get("messages", []):
+        assert any(re.search(pattern, message) for message in messages), messages
+
+
+def canonical(name, value):
+    """An expectation in the form in which the functions above give it."""
+    if name == "requests_of":
+        return [normal(text) for text in value]
+    return normal(value) if name in AMOUNTS else value

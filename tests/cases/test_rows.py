@@ -6,7 +6,6 @@ To add a case, add a row. To add a kind, add a file and a function to KINDS.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -62,8 +61,8 @@ from podslice.policy.unit_properties import oom_score_adj
 from podslice.policy.validate import validate
 from tests.cases.cpu_rows import run_cpu_pools, run_cpus, run_numa_alignment
 from tests.cases.rows import (
+    check_row,
     load_rows,
-    normal,
     of_amounts,
     of_eviction_threshold,
     of_threshold,
@@ -75,13 +74,6 @@ from tests.cases.rows import (
     to_observation,
     to_pod,
     to_usage,
-)
-from tests.cases.usage_rows import (
-    run_buckets,
-    run_confidence,
-    run_peaks,
-    run_percentiles,
-    run_recommend,
 )
 from tests.configuration import load_config
 
@@ -595,39 +587,12 @@ KINDS = {
     "compare": run_compare,
     "root": run_root,
     "reserved": run_reserved,
-    "buckets": run_buckets,
-    "percentiles": run_percentiles,
-    "peaks": run_peaks,
-    "confidence": run_confidence,
-    "recommend": run_recommend,
     "cpu_sharing": run_cpu_sharing,
     "memory_sharing": run_memory_sharing,
 }
 """A function gives everything that rows of its kind may expect, by the name of the field."""
 
-# amounts may be written in any way that means the same
-AMOUNTS = {
-    *("requests", "limits", "allocatable", "enforced", "eviction", "hugepages", "kube_reserved"),
-}
-
 
 @pytest.mark.parametrize(("kind", "row"), [row for kind in KINDS for row in load_rows(kind)])
 def test_row(kind, row):
-    if "error" in row:
-        with pytest.raises(ValueError, match=row["error"]):
-            KINDS[kind](row)
-        return
-    found = KINDS[kind](row)
-    messages = found.pop("messages", [])
-    expected = {name: canonical(name, row[name]) for name in found if name in row}
-    assert expected, "the row expects nothing"
-    assert {name: found[name] for name in expected} == expected
-    for pattern in row.get("messages", []):
-        assert any(re.search(pattern, message) for message in messages), messages
-
-
-def canonical(name, value):
-    """An expectation in the form in which the functions above give it."""
-    if name == "requests_of":
-        return [normal(text) for text in value]
-    return normal(value) if name in AMOUNTS else value
+    check_row(KINDS[kind], row)

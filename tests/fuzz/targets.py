@@ -459,7 +459,7 @@ TARGETS = (
     Target(
         name="compose",
         run=run_compose,
-        seeds=("tests/cases/compose/*/project.yaml",),
+        seeds=("tests/unit/features/compose/cases/*/project.yaml",),
         tokens=(*_YAML, *_QUANTITIES, *_HOSTILE, *_COMPOSE),
         calls=2000,
     ),

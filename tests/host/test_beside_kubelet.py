@@ -9,7 +9,7 @@ from podslice.model.unit import INFINITY
 from tests.host import agent
 from tests.host.scenario import BIG, ROOT, SEED
 from tests.lab.machine import START_SERVICE
-from tests.recorded_node import RecordedNode
+from tests.unit.features.kubelet.recorded_node import RecordedNode
 
 RECORDED = json.loads((ROOT / "tests/kubelet_units.json").read_text())["units"]
 START = (

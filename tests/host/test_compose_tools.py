@@ -7,10 +7,10 @@ import tomllib
 import pytest
 import yaml
 
-from tests.cases.test_compose import PROJECTS, convert
 from tests.lab import extras, fixtures
 from tests.lab.namespace import Namespace
 from tests.lab.recipe import DEFAULT_SUITE
+from tests.unit.features.compose.test_cases import PROJECTS, convert
 
 CASES = sorted(path.parent.name for path in PROJECTS.glob("*/pod.yaml"))
 # what this version does not accept
@@ -21,7 +21,7 @@ REFUSED = {
 }
 # a service without an image is an error
 RESOLVE = """
-cd /src/tests/cases/compose
+cd /src/tests/unit/features/compose/cases
 for case in {cases}; do
   for more in '' "-f $case/override.yaml"; do
     docker-compose --profile='*' -f $case/project.yaml -f /images/$case.yaml $more \

@@ -39,7 +39,10 @@ LEFT_OUT = (
 )
 """Parameters of tests/bus: the client in memory, and other machines, all of which are this one here."""
 PARTS = {
-    "unit": ("tests/unit/cli", "tests/unit/processes", "tests/unit/systemd", "tests/unit/ansible"),
+    "unit": (
+        *("tests/unit/cli", "tests/unit/features", "tests/unit/processes"),
+        *("tests/unit/systemd", "tests/unit/ansible"),
+    ),
     "bus": (
         "tests/bus",
         "--ignore=tests/bus/test_lab_namespace.py",

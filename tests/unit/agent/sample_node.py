@@ -13,8 +13,8 @@ from podslice.model.unit import UnitName
 from podslice.policy.allocatable import allocate
 from podslice.policy.eviction import SignalObservation, eviction_thresholds
 from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats, VolumeStats
-from tests.cases.usage_rows import to_history
 from tests.unit import builders
+from tests.unit.features.history.rows import to_history
 
 MI = 2**20
 BOOT_USEC = 1_700_000_000 * 10**6

@@ -33,7 +33,7 @@ from tests.unit.agent.fakes import Events
 from tests.unit.builders import make_files, node
 from tests.unit.cli.podman import WithPodman
 from tests.unit.cli.pods import WEB
-from tests.unit.doctor.hosts import host as doctor_host
+from tests.unit.features.doctor.hosts import host as doctor_host
 
 
 class Ended(NamedTuple):

@@ -19,7 +19,7 @@ from podslice.cli.views.text_width import width_of
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import Entry
 from tests.unit.builders import manifest
-from tests.unit.doctor.hosts import program
+from tests.unit.features.doctor.hosts import program
 
 WIDTHS = (60, 80, 120, 200)
 _END = "\x03"

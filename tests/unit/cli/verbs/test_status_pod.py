@@ -21,8 +21,8 @@ from podslice.systemd import journalctl
 from podslice.systemd.journalctl import Entry
 from podslice.usage import runtimes
 from podslice.usage.runtimes import PublishedPort, RuntimeContainer
-from tests.cases.usage_rows import to_history
 from tests.unit.builders import make_files
+from tests.unit.features.history.rows import to_history
 
 SHOP = """\
 apiVersion: v1

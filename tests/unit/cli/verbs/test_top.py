@@ -21,8 +21,8 @@ from podslice.model.resources import UsedAmounts
 from podslice.model.unit import UnitName
 from podslice.usage import stats
 from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats
-from tests.cases.usage_rows import to_history
 from tests.unit.builders import burstable, decisions, guaranteed, manifest, world
+from tests.unit.features.history.rows import to_history
 
 MI = 2**20
 A, B = decisions(burstable("a"), guaranteed("b"))

@@ -10,8 +10,8 @@ from podslice.features.history.files import UsageFiles
 from podslice.features.history.model import PodHistory
 from podslice.features.history.samples import add_cpu, add_memory
 from podslice.model.unit import UnitName
-from tests.cases.usage_rows import to_history
 from tests.unit.builders import make_files
+from tests.unit.features.history.rows import to_history
 
 MI = 2**20
 USED = """\

@@ -109,6 +109,15 @@ def run_recommend(row):
     return {**found, "veto": {name: each.veto.value for name, each in advice.items() if each.veto}}
 
 
+KINDS = {
+    "buckets": run_buckets,
+    "percentiles": run_percentiles,
+    "peaks": run_peaks,
+    "confidence": run_confidence,
+    "recommend": run_recommend,
+}
+
+
 def _like(shown, stated):
     return {name: shown[name] for name in stated if name in shown} if stated else shown
 

@@ -12,9 +12,9 @@ from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import ObservedUnit, UnitName
 
-KUBELET = Path(__file__).parent / "cases/kubelet"
-RECORDED = json.loads((KUBELET / "units.json").read_text())
-PODS = json.loads((KUBELET / "node.json").read_text())["pods"]
+CASES = Path(__file__).parent / "cases"
+RECORDED = json.loads((CASES / "units.json").read_text())
+PODS = json.loads((Path(__file__).parents[3] / "cases/kubelet/node.json").read_text())["pods"]
 OTHERS = {
     "metadata": {"name": "others", "uid": "00000000-0000-0000-0000-000000000001"},
     "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "690m"}}}]},

@@ -19,7 +19,7 @@ from podslice.model.node_state import AgentState
 from podslice.store import Store, lock
 from tests.unit import builders
 from tests.unit.agent.fakes import Events, until
-from tests.unit.agent.followed import APPLIED, BEFORE, WEB, Kubelet
+from tests.unit.features.kubelet.followed import APPLIED, BEFORE, WEB, Kubelet
 
 pytestmark = pytest.mark.usefixtures("allow_effects")  # signals go to the process itself
 

@@ -17,10 +17,10 @@ from podslice.model.config import Config
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import ObservedUnit, UnitName
-from tests.cases.test_kubelet_audit import NODE
-from tests.recorded_node import UNSET, RecordedNode
+from tests.unit.features.kubelet.recorded_node import UNSET, RecordedNode
+from tests.unit.features.kubelet.test_units import NODE
 
-ROWS = tomllib.loads((Path(__file__).parent / "pod_level.toml").read_text())["case"]
+ROWS = tomllib.loads((Path(__file__).parent / "cases/pod_level.toml").read_text())["case"]
 
 
 def to_pod(row):
@@ -101,7 +101,7 @@ def test_values_are_kept_while_the_slice_exists_and_its_pod_is_not_listed():
 
 
 def test_every_reason_is_in_the_manual():
-    manual = Path(__file__).parents[2] / "packaging/man/podslice-kubelet.7.md"
+    manual = Path(__file__).parents[4] / "packaging/man/podslice-kubelet.7.md"
     reasons = {left.split(" ")[0] for row in ROWS for left in row.get("left", ())}
     # the agent finds these two
     for reason in reasons | {"contested", "failed"}:

@@ -8,7 +8,7 @@ import yaml
 from podslice.model.node_state import Kubelet
 from podslice.reconcile import guard
 from podslice.systemd import bus
-from tests.unit.doctor.hosts import PLAIN, USER_GROUP, program
+from tests.unit.features.doctor.hosts import PLAIN, USER_GROUP, program
 
 DRIVER = {"etc/docker/daemon.json": '{"exec-opts": ["native.cgroupdriver=cgroupfs"]}'}
 

@@ -14,7 +14,7 @@ from podslice.features.kubelet.pod_levels import PodLevels
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.event import Kind
 from tests.unit.agent.fakes import Clock, Events
-from tests.unit.agent.followed import APPLIED, BEFORE, WEB, Kubelet
+from tests.unit.features.kubelet.followed import APPLIED, BEFORE, WEB, Kubelet
 
 
 class Follower:

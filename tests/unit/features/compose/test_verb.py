@@ -9,7 +9,7 @@ import yaml
 from podslice.errors import EXCERPT_MAX
 from podslice.features.compose import tools
 from podslice.features.compose.tools import HEAD
-from tests.unit.doctor.hosts import program
+from tests.unit.features.doctor.hosts import program
 
 SLICE = "kubepods-burstable-podshop.default.slice"
 PROJECT = {

@@ -4,7 +4,16 @@ import os
 
 import pytest
 
-from tests.unit.doctor.hosts import LEGACY, PLAIN, ROOT, USER, facts, findings, host, program
+from tests.unit.features.doctor.hosts import (
+    LEGACY,
+    PLAIN,
+    ROOT,
+    USER,
+    facts,
+    findings,
+    host,
+    program,
+)
 
 HOME = "home/web/.config"
 SYSTEMD_CGROUP = """\

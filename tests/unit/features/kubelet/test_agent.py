@@ -10,10 +10,10 @@ from podslice.features.kubelet.agent import FollowedKubelet
 from podslice.features.kubelet.source import KubeletSource, check_options
 from podslice.model.config import Config, PodsFrom
 from podslice.model.unit import SYSTEM
-from tests.recorded_node import RecordedNode
 from tests.unit.agent.fakes import Clock
 from tests.unit.builders import USER, node
-from tests.unit.kubelet.tls_server import KubeletServer
+from tests.unit.features.kubelet.recorded_node import RecordedNode
+from tests.unit.features.kubelet.tls_server import KubeletServer
 
 FOLLOWS = Config(pods_from=PodsFrom.KUBELET, allow_kubelet_slices=True)
 STATED = KubeletSource(url="http://127.0.0.1:10255")

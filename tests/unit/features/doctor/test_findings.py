@@ -7,7 +7,16 @@ from podslice.features.doctor.facts import SystemdReply
 from podslice.features.doctor.findings import FindingState
 from podslice.model.node_state import Foreign, Kubelet
 from podslice.model.unit import user_manager
-from tests.unit.doctor.hosts import LEGACY, PLAIN, ROOT, USER, USER_GROUP, facts, findings, host
+from tests.unit.features.doctor.hosts import (
+    LEGACY,
+    PLAIN,
+    ROOT,
+    USER,
+    USER_GROUP,
+    facts,
+    findings,
+    host,
+)
 
 DOWN = SystemdReply(version=None, error="/run/dbus: no such file")
 MOUNT = "cgroup2 /sys/fs/cgroup cgroup2 rw,{} 0 0\n"

@@ -1,3 +1,5 @@
+"""The option that rewrites golden texts."""
+
 import pytest
 
 
@@ -5,7 +7,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--update-cases",
         action="store_true",
-        help="Rewrite the golden texts of tests/cases; read the difference before you keep it.",
+        help="Rewrite the golden texts of cases; read the difference before you keep it.",
     )
 
 

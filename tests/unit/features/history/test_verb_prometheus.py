@@ -12,9 +12,9 @@ import pytest
 from podslice.errors import ServerError
 from podslice.features.history import prometheus as prometheus_history
 from podslice.features.history.prometheus import PrometheusApi
-from tests.cases.usage_rows import START_SEC
 from tests.unit.builders import manifest
-from tests.unit.kubelet.tls_server import Certificates, KubeletServer
+from tests.unit.features.history.rows import START_SEC
+from tests.unit.features.kubelet.tls_server import Certificates, KubeletServer
 from tests.unit.raw_server import RawServer
 
 pytestmark = pytest.mark.usefixtures("allow_effects")

@@ -1,6 +1,6 @@
 """The audit of a recorded node, and of the same node with planted faults.
 
-Every fault of `kubelet/faults.toml` must give its findings, and no others.
+Every fault of `cases/faults.toml` must give its findings, and no others.
 """
 
 import json
@@ -18,10 +18,10 @@ from podslice.features.kubelet.values import expect_node
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.node import Node
 from podslice.model.unit import UnitName
-from tests.recorded_node import DEFAULT_TASKS_MAX, KUBELET, RecordedNode
+from tests.unit.features.kubelet.recorded_node import CASES, DEFAULT_TASKS_MAX, RecordedNode
 
-ROOT = Path(__file__).resolve().parents[2]
-FAULTS = tomllib.loads((KUBELET / "faults.toml").read_text())["fault"]
+ROOT = Path(__file__).resolve().parents[4]
+FAULTS = tomllib.loads((CASES / "faults.toml").read_text())["fault"]
 HUGE = 2**21
 NODE = Node(
     capacity={

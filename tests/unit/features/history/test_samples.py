@@ -15,7 +15,7 @@ from podslice.features.history.samples import (
     without_expired,
     without_old,
 )
-from tests.cases.usage_rows import HOUR_SEC, START_SEC
+from tests.unit.features.history.rows import HOUR_SEC, START_SEC
 
 
 def add(histogram, bucket, hour):

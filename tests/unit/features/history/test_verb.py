@@ -10,8 +10,8 @@ import yaml
 from podslice.features.history.files import UsageFiles
 from podslice.features.history.model import PodHistory, format_pod_history, parse_pod_history
 from podslice.features.history.samples import add_oom_kills
-from tests.cases.usage_rows import to_history
 from tests.unit.builders import make_files, manifest
+from tests.unit.features.history.rows import to_history
 
 MI = 2**20
 NO_CPU_LIMIT = (

@@ -24,8 +24,8 @@ from podslice.features.node.providers import Reservation
 from podslice.model.pod import ContainerKind
 from podslice.model.resources import CPU, MEMORY, RecommendedAmounts
 from podslice.model.unit import UnitName
-from tests.cases.usage_rows import START_SEC, to_history
 from tests.unit.builders import container, decisions, pod
+from tests.unit.features.history.rows import START_SEC, to_history
 
 MI = 2**20
 EMPTY = UsageHistory()

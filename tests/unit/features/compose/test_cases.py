@@ -37,7 +37,7 @@ from podslice.model.node import Node
 from podslice.policy.decide import decide
 from podslice.policy.runtime_options import CONTAINER_LABEL, POD_LABEL
 
-PROJECTS = Path(__file__).parent / "compose"
+PROJECTS = Path(__file__).parent / "cases"
 CASES = sorted(path.name for path in PROJECTS.iterdir() if path.is_dir())
 NODE = Node(capacity={"cpu": 8_000, "memory": 2**35 * 1000})
 

@@ -5,7 +5,7 @@ import pytest
 from podslice.errors import HostError, InputError
 from podslice.features.kubelet.api import KubeletApi, parse_address
 from podslice.features.kubelet.node import Credentials
-from tests.unit.kubelet.tls_server import Certificates, KubeletServer
+from tests.unit.features.kubelet.tls_server import Certificates, KubeletServer
 from tests.unit.raw_server import RawServer
 
 # a server and its client, on the loopback interface

@@ -14,9 +14,9 @@ from podslice.errors import InputError
 from podslice.features.kubelet import source as kubelet_source
 from podslice.features.kubelet.pod_list import parse_pod_list
 from podslice.systemd import bus
-from tests.recorded_node import RecordedManager, RecordedNode
 from tests.unit.builders import node as host
-from tests.unit.kubelet.tls_server import Certificates, KubeletServer
+from tests.unit.features.kubelet.recorded_node import RecordedManager, RecordedNode
+from tests.unit.features.kubelet.tls_server import Certificates, KubeletServer
 
 CONFIG = "--kubelet-config=config.json"
 SLICE = "kubepods-pod922b9bb9_264a_5c7a_8997_1c828b7183ba.slice"

@@ -56,11 +56,11 @@ def explain(
     decisions = decide_all(loaded, node, config)
     if filename:
         desired = desire([each for each in decisions if each.is_valid], node, config)
-    elif planning.config.cpu_manager_policy is CpuManagerPolicy.NONE:
-        desired = desire((), node, planning.config, current=loaded.pods)
+    elif config.cpu_manager_policy is CpuManagerPolicy.NONE:
+        desired = desire((), node, config, current=loaded.pods)
     else:
-        now = read_cpus(planning.config, loaded.pods, planning.manager, CgroupFs())
-        desired = desire((), node, planning.config, current=loaded.pods, cpus=now)
+        now = read_cpus(config, loaded.pods, planning.manager, CgroupFs())
+        desired = desire((), node, config, current=loaded.pods, cpus=now)
     shown = named_pods(_assigned(decisions, desired, node, config), pod, namespace)
     if planning.manager.is_user:
         shown = tuple(replace(each, volumes=tuple(map(unmounted, each.volumes))) for each in shown)

@@ -93,6 +93,12 @@ def test_cgroup_parent_prints_the_slice_that_is_there(applied, podslice):
     assert "the last valid configuration" in ended.err
 
 
+def test_explain_has_the_applied_pods(applied, podslice):
+    ended = podslice("explain", "shop")
+    assert (ended.code, ended.out.splitlines()[0]) == (0, "pod default/shop  Burstable")
+    assert "the last valid configuration" in ended.err
+
+
 def test_readmit_reaches_the_marks(applied, podslice):
     ended = podslice("readmit", "web")
     assert ended.code == 1

@@ -31,7 +31,6 @@ NEEDS = {
     ("compose", "doctor"),
     ("history", "importing"),
     ("history", "node"),
-    ("quadlet", "cpus"),
     ("quadlet", "run"),
     ("run", "quadlet"),
 }
@@ -43,17 +42,12 @@ PENDING = {
     ("cli/verbs/apply.py", "run"),
     ("cli/verbs/delete.py", "quadlet"),
     ("cli/verbs/delete.py", "run"),
-    ("cli/verbs/explain.py", "cpus"),
-    ("cli/verbs/node.py", "cpus"),
     ("cli/verbs/plan.py", "quadlet"),
     ("cli/verbs/plan.py", "run"),
     ("cli/verbs/render.py", "quadlet"),
     ("cli/views/changes.py", "quadlet"),
     ("cli/views/status_view.py", "run"),
     ("cli/wanted.py", "quadlet"),
-    ("policy/allocatable.py", "cpus"),
-    ("policy/decide.py", "cpus"),
-    ("policy/desire.py", "cpus"),
 }
 """Modules of the core that still import a feature."""
 OUTERMOST = {"cli", "__main__", "__init__"}

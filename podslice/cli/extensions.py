@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
+from podslice.cli.views.documents import Document
+from podslice.cli.views.style import Display
 from podslice.features import FEATURES
+from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.feature import load
+from podslice.model.node import Node
+from podslice.model.pod import Pod
 from podslice.model.resources import UsedAmounts
+from podslice.model.unit import Manager
+from podslice.policy.exclusive import CpuStage
 from podslice.reconcile.world import LiveWorld
 
 
@@ -29,3 +37,37 @@ def recorded_usage(world: LiveWorld) -> Callable[[str], UsedAmounts | None]:
             read: Callable[[str], UsedAmounts | None] = load(feature.recorded_usage)(world).read
             return read
     return lambda _: None
+
+
+def cpu_stage(config: Config) -> CpuStage | None:
+    """Return the function that assigns exclusive CPUs; None by the policy `none`."""
+    if config.cpu_manager_policy is not CpuManagerPolicy.NONE:
+        for feature in FEATURES:
+            if feature.cpu_stage:
+                stage: CpuStage = load(feature.cpu_stage)
+                return stage
+    return None
+
+
+class NodeSection(NamedTuple):
+    """A part of the output of `podslice node`."""
+
+    key: str
+    """The key of the document in JSON."""
+    document: Document
+    lines: Callable[[Display], Iterable[str]]
+
+
+MakeSection = Callable[[Node, Config, Sequence[Pod], Manager], NodeSection | None]
+"""Returns a part for a node with these applied pods; None if it is empty."""
+
+
+def node_sections(
+    node: Node, config: Config, pods: Sequence[Pod], manager: Manager
+) -> Iterator[NodeSection]:
+    """Yield what features add to the output of `podslice node`."""
+    for feature in FEATURES:
+        if feature.node_section:
+            make: MakeSection = load(feature.node_section)
+            if section := make(node, config, pods, manager):
+                yield section

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +15,14 @@ from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, Problem, Severity
 from podslice.inputs.options.config_files import make_config, restore
+from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.host import read_cpu_topology, read_node
 from podslice.model.config import Config, CpuManagerPolicy, Origin, Source
+from podslice.model.naming import Tree, scope_name, service_name
 from podslice.model.node import Node
-from podslice.model.pod import Pod
+from podslice.model.pod import Pod, Qos
 from podslice.model.resources import CPU, MEMORY
-from podslice.model.unit import SYSTEM, Manager
+from podslice.model.unit import SYSTEM, Manager, UnitName, control_group_of
 from podslice.store import Store
 
 
@@ -42,6 +44,35 @@ def load_node(config: Config, *, lenient: bool = False, manager: Manager = SYSTE
         return node
 
     return replace(node, topology=read_cpu_topology())
+
+
+_CPUS = "cpuset.cpus"
+
+
+def read_cpus(
+    config: Config, pods: Iterable[Pod], manager: Manager, cgroups: CgroupFs
+) -> Mapping[UnitName, str]:
+    """Return the lists of CPUs of the tier, and of Guaranteed pods and their containers.
+
+    A container that is a service counts as its scope. Units without a list are absent.
+    """
+    groups = _control_groups(Tree(cgroup_root=config.cgroup_root), pods)
+    above = manager.control_group.rstrip("/")
+    found = ((name, cgroups.files(f"{above}{group}", (_CPUS,))) for name, group in groups)
+    return {name: files[_CPUS] for name, files in found if files.get(_CPUS)}
+
+
+def _control_groups(tree: Tree, pods: Iterable[Pod]) -> Iterator[tuple[UnitName, str]]:
+    tier = tree.tier(Qos.BURSTABLE)
+    yield tier, control_group_of(tier)
+    for pod in pods:
+        slice_ = tree.pod(pod.uid, Qos.GUARANTEED)
+        group = control_group_of(slice_)
+        yield slice_, group
+        for container in pod.containers:
+            scope = scope_name(pod.uid, container.name)
+            yield scope, f"{group}/{service_name(scope)}"
+            yield scope, f"{group}/{scope}"
 
 
 def runtime_directory(manager: Manager) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from podslice.cli import coroutines, interrupts
+from podslice.cli.extensions import cpu_stage
 from podslice.cli.host import load_node, open_store
 from podslice.cli.options import Planning
 from podslice.cli.output import note
@@ -53,6 +54,7 @@ def offline_world(planning: Planning) -> World:
         origin=planning.origin,
         store=open_store(planning),
         manager=planning.manager,
+        cpu_stage=cpu_stage(planning.config),
         on_note=cache(note),  # once for each text, as a verb may observe twice
     )
 

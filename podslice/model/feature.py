@@ -55,5 +55,9 @@ class Feature(NamedTuple):
     """Functions that return a part of the agent, `agent.context.MakePart`."""
     recorded_usage: Reference = ""
     """A class of which an object, made with a world, reads the recorded usage of a pod by its key."""
+    cpu_stage: Reference = ""
+    """The function that assigns exclusive CPUs, `policy.exclusive.CpuStage`."""
+    node_section: Reference = ""
+    """A function that returns a part of the output of `node`, `cli.extensions.MakeSection`."""
     programs: Mapping[str, Reference] = {}
     """Internal verbs that run as long as a container, without the command line's modules."""

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 
 from podslice.errors import Problem
-from podslice.features.cpus.assignment import NUMA_NODES_MAX, describe_too_many
 from podslice.model.config import Config, CpuManagerPolicy, Threshold, TopologyManagerPolicy
 from podslice.model.node import Allocation, CpuTopology, Node, format_cpus
 from podslice.model.resources import (
@@ -20,6 +19,7 @@ from podslice.model.resources import (
     rounded_up,
     total,
 )
+from podslice.policy.exclusive import NUMA_NODES_MAX, describe_too_many
 from podslice.policy.hugepages import counts_as_memory
 
 _EVICTION_RESOURCE = {"memory.available": MEMORY, "nodefs.available": EPHEMERAL_STORAGE}

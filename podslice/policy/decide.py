@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from podslice.errors import Problem
-from podslice.features.cpus.assignment import CpuClaim, exclusive, with_quota
 from podslice.model.config import Config
 from podslice.model.desired import ContainerDecision, PodDecision, VolumeDecision
 from podslice.model.naming import (
@@ -38,6 +37,7 @@ from podslice.model.unit import (
 )
 from podslice.policy.aggregate import default_pod, defaults_limits, effective
 from podslice.policy.allocatable import allocate, node_cpus
+from podslice.policy.exclusive import CpuClaim, exclusive, with_quota
 from podslice.policy.hugepages import (
     HugePages,
     container_hugepages,

@@ -5,16 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from podslice.features.cpus.manager import (
-    NO_POOLS,
-    CpuPools,
-    assign,
-    fit_quota,
-    host_units,
-    with_cpus,
-    with_partition,
-    with_shared,
-)
 from podslice.model.config import Config, Enforce, ExclusiveFor, MemoryProtection, Rules
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.naming import TIERS, Tree, slice_of_cgroup
@@ -42,6 +32,7 @@ from podslice.model.unit import (
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide
+from podslice.policy.exclusive import CpuAssignment, CpuStage
 from podslice.policy.tiers import protection, tier_properties
 from podslice.policy.unit_properties import cpu_weight, memory_limit, memory_request, settle
 
@@ -56,6 +47,7 @@ def desire(  # noqa: PLR0913 (the whole input; arguments with a default are keyw
     used_bytes: Mapping[UnitName, int] | None = None,
     progress: Mapping[str, InitProgress] | None = None,
     known: Iterable[PodDecision] = (),
+    stage: CpuStage | None = None,
     cpus: Mapping[UnitName, str] | None = None,
     mounts: bool = True,
 ) -> Desired:
@@ -63,7 +55,8 @@ def desire(  # noqa: PLR0913 (the whole input; arguments with a default are keyw
 
     A candidate replaces the current pod of its name, which stays if the candidate is not admitted.
     `known` are earlier decisions for the same node and configuration, `used_bytes` is unreclaimable
-    memory per tier, `progress` is by uid, `cpus` are those of units; `mounts`: volumes have units.
+    memory per tier, `progress` is by uid; `mounts`: volumes have units. `stage` assigns exclusive
+    CPUs, and gets the present CPUs of units, `cpus`; without a stage nothing is exclusive.
     """
     tree, allocation = Tree(cgroup_root=config.cgroup_root), allocate(node, config)
     leaving = tuple(terminating)
@@ -73,7 +66,12 @@ def desire(  # noqa: PLR0913 (the whole input; arguments with a default are keyw
     staying = (pod for pod in current if pod.key not in removed)
     in_force = [_known(pod, by_uid) or decide(pod, node, config) for pod in staying]
     accepted, refused = _admitting(wanted, in_force, allocation, config)
-    pods, pools = _joining(in_force, accepted, node, config, cpus or {})
+    assigned = CpuAssignment()
+    if stage is not None:
+        assigned = stage(in_force, accepted, node, config, cpus or {})
+        without = {each.pod for each in assigned.refused}
+        accepted = [pod for pod in accepted if pod.pod.key not in without]
+    pods = tuple(map(assigned.place, _join(in_force, accepted)))
     of_uid = progress or {}
     initializing = frozenset(
         pod.pod.key
@@ -81,7 +79,8 @@ def desire(  # noqa: PLR0913 (the whole input; arguments with a default are keyw
         if is_initializing(pod.pod, of_uid.get(pod.pod.uid, NO_PROGRESS), config.rules)
     )
     in_phase = tuple(_in_phase(pod, initializing) for pod in pods) if initializing else pods
-    units = [*_node_units(in_phase, pools, allocation, node, config, used_bytes or {})]
+    of_node = _node_units(in_phase, allocation, node, config, used_bytes or {})
+    units = [*assigned.limit(of_node)]
     units += (
         unit for pod in in_phase for unit in pod.units if mounts or unit.kind is not UnitKind.MOUNT
     )
@@ -93,10 +92,10 @@ def desire(  # noqa: PLR0913 (the whole input; arguments with a default are keyw
             **dict(_unwanted_volumes(pods, in_force)),
         },
         pods=pods,
-        refused=(*refused, *pools.refused),
-        own_cpus={key: each.pod for key, each in pools.pods.items()},
-        lacking_cpus=pools.lacking,
-        available_cpus=pools.available,
+        refused=(*refused, *assigned.refused),
+        own_cpus=assigned.own,
+        lacking_cpus=assigned.lacking,
+        available_cpus=assigned.available,
         allocation=allocation,
         requested=total(pod.requests for pod in pods),
         initializing=initializing,
@@ -118,22 +117,6 @@ def _admitting(
     if config.admission:
         accepted, refused = admit(changed, in_force, allocation.allocatable)
     return [*unchanged, *accepted], refused
-
-
-def _joining(
-    in_force: list[PodDecision],
-    accepted: list[PodDecision],
-    node: Node,
-    config: Config,
-    cpus: Mapping[UnitName, str],
-) -> tuple[tuple[PodDecision, ...], CpuPools]:
-    """Return the pods that are to run, by key, with their CPUs."""
-    pools = assign(in_force, accepted, node, config, cpus)
-    if pools is NO_POOLS:
-        return _join(in_force, accepted), pools
-    refused = {each.pod for each in pools.refused}
-    joined = _join(in_force, [pod for pod in accepted if pod.pod.key not in refused])
-    return tuple(with_cpus(fit_quota(pod, pools, node, config), pools) for pod in joined), pools
 
 
 def _known(pod: Pod, before: Mapping[str, PodDecision]) -> PodDecision | None:
@@ -180,7 +163,6 @@ def _unwanted_volumes(
 
 def _node_units(
     pods: tuple[PodDecision, ...],
-    pools: CpuPools,
     allocation: Allocation,
     node: Node,
     config: Config,
@@ -188,9 +170,9 @@ def _node_units(
 ) -> Iterator[DesiredUnit]:
     """Return the units outside of pods, parents before children."""
     tree = Tree(cgroup_root=config.cgroup_root)
-    yield from host_units(_reserved_units(allocation, config), pools)
+    yield from _reserved_units(allocation, config)
     root = _root_properties(allocation, pods, config, page_size=node.page_size_bytes)
-    yield with_partition(_slice(tree.root, "Pods on this node", root, owned=True), pools)
+    yield _slice(tree.root, "Pods on this node", root, owned=True)
     available_bytes = memory_bytes(allocation.enforced) or 0
     for qos in TIERS:
         name = tree.tier(qos)
@@ -202,8 +184,7 @@ def _node_units(
             page_size=node.page_size_bytes,
             used_bytes=used_bytes.get(name),
         )
-        tier = replace(_slice(name, f"{qos} pods", properties, owned=True), is_tier=True)
-        yield with_shared(tier, pools)
+        yield replace(_slice(name, f"{qos} pods", properties, owned=True), is_tier=True)
 
 
 def _in_phase(pod: PodDecision, initializing: frozenset[str]) -> PodDecision:

@@ -185,6 +185,7 @@ async def _plan_for(
         used_bytes=findings.used_bytes,
         progress=findings.records.progress,
         known=request.known,
+        stage=world.cpu_stage,
         cpus=list_cpus(findings.observed),
         mounts=not world.manager.is_user,
     )

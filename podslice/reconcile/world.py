@@ -10,6 +10,7 @@ from podslice.model.config import Config, Origin, Source
 from podslice.model.naming import Tree
 from podslice.model.node import Node
 from podslice.model.unit import SYSTEM, Manager
+from podslice.policy.exclusive import CpuStage
 from podslice.reconcile.guard import Guard
 from podslice.store import Store
 from podslice.systemd.client import Client
@@ -27,6 +28,8 @@ class World:
     manager: Manager = SYSTEM
     """The service manager of the slices."""
     cgroups: CgroupFs = field(default_factory=CgroupFs)
+    cpu_stage: CpuStage | None = None
+    """Assigns exclusive CPUs; without it nothing is exclusive."""
     guard: Guard = field(default_factory=Guard)
     """Determines who owns the root."""
     on_note: Callable[[str], None] = lambda _: None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from podslice.cli.extensions import cpu_stage
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
 from podslice.model.desired import Desired
@@ -165,6 +166,7 @@ def world(tmp_path, client, *, on=None, by=None, notes=None, **fields):
     offline = World(
         node=on or node(),
         config=by or config(),
+        cpu_stage=cpu_stage(by or config()),
         store=Store(tmp_path / "run"),
         guard=fields.pop("guard", None) or Guard(tmp_path / "host"),
         cgroups=CgroupFs(mount=tmp_path / "cgroup"),

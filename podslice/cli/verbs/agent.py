@@ -14,7 +14,7 @@ from podslice.agent.daemon import Daemon, Setup
 from podslice.agent.service_process import prepare_memory
 from podslice.cli import host
 from podslice.cli.arguments import DONE
-from podslice.cli.extensions import extended
+from podslice.cli.extensions import cpu_stage, extended
 from podslice.cli.options import Planning, agent_options
 from podslice.cli.wanted import manifest_directories
 from podslice.errors import InputError
@@ -95,6 +95,7 @@ def _load_world(planning: Planning, directory: Path) -> World:
         origin=files.origin,
         store=Store(directory, cgroup_root=config.cgroup_root),
         manager=planning.manager,
+        cpu_stage=cpu_stage(config),
     )
 
 

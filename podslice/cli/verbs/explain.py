@@ -9,23 +9,23 @@ from typing import Annotated
 import typer
 
 from podslice.cli.arguments import DONE, Names, Namespace, Output, code_of, files_option, pod_filter
-from podslice.cli.host import applied_pods, load_node, tolerate
+from podslice.cli.extensions import cpu_stage
+from podslice.cli.host import applied_pods, load_node, read_cpus, tolerate
 from podslice.cli.manifests import all_problems, decide_all, load_all, named_pods
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems
 from podslice.cli.views import documents, tables
-from podslice.errors import bounded, invalid
-from podslice.features.cpus.manager import lack_cpus
-from podslice.features.cpus.view import read_cpus
+from podslice.errors import Problem, bounded, invalid
 from podslice.inputs.manifest.load import LoadedPods
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.config import Config, CpuManagerPolicy
-from podslice.model.desired import Desired, PodDecision
+from podslice.model.config import Config
+from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.node import Node
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.compare import compare_rules
-from podslice.policy.decide import unmounted
+from podslice.policy.decide import decide, unmounted
 from podslice.policy.desire import desire
+from podslice.policy.exclusive import without_own_cpus
 
 
 @planning_options
@@ -53,14 +53,13 @@ def explain(
     else:
         config, loaded = load_all(planning, filename, namespace)
     node = load_node(config, manager=planning.manager)
-    decisions = decide_all(loaded, node, config)
+    decisions, stage = decide_all(loaded, node, config), cpu_stage(config)
     if filename:
-        desired = desire([each for each in decisions if each.is_valid], node, config)
-    elif config.cpu_manager_policy is CpuManagerPolicy.NONE:
-        desired = desire((), node, config, current=loaded.pods)
+        valid = [each for each in decisions if each.is_valid]
+        desired = desire(valid, node, config, stage=stage)
     else:
-        now = read_cpus(config, loaded.pods, planning.manager, CgroupFs())
-        desired = desire((), node, config, current=loaded.pods, cpus=now)
+        now = read_cpus(config, loaded.pods, planning.manager, CgroupFs()) if stage else {}
+        desired = desire((), node, config, current=loaded.pods, stage=stage, cpus=now)
     shown = named_pods(_assigned(decisions, desired, node, config), pod, namespace)
     if planning.manager.is_user:
         shown = tuple(replace(each, volumes=tuple(map(unmounted, each.volumes))) for each in shown)
@@ -96,8 +95,15 @@ def _assigned(
     found = []
     for each in decisions:
         decision, why = assigned.get(each.pod.key, each), lacking.get(each.pod.key)
-        found.append(lack_cpus(decision, why, node, config) if why else decision)
+        found.append(_lack_cpus(decision, why, node, config) if why else decision)
     return tuple(found)
+
+
+def _lack_cpus(pod: PodDecision, why: Refusal, node: Node, config: Config) -> PodDecision:
+    decided = decide(pod.pod, node, without_own_cpus(config), qos=pod.qos)
+    message = f"pod {why.pod} cannot have exclusive CPUs ({why.reason}): {why.message}"
+    problem = Problem(where=pod.pod.where, message=message)
+    return replace(decided, problems=(*pod.problems, problem))
 
 
 def _note_refused(desired: Desired, decisions: Iterable[PodDecision]) -> None:

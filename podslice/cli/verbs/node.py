@@ -9,6 +9,7 @@ import typer
 
 from podslice.cli import coroutines
 from podslice.cli.arguments import DONE, Output, code_of
+from podslice.cli.extensions import node_sections
 from podslice.cli.host import configuration_document, load_node, recorded_pods, tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note_problems
@@ -17,10 +18,8 @@ from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import fold
 from podslice.cli.views.style import Display, Role
 from podslice.cli.views.tables import human_bytes
-from podslice.features.cpus import view as node_cpus
-from podslice.features.cpus.view import find_cpus
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.config import Config, CpuManagerPolicy
+from podslice.model.config import Config
 from podslice.model.desired import Desired
 from podslice.model.naming import Tree
 from podslice.model.node import Allocation
@@ -48,9 +47,7 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
     allocation, pods = allocate(host, config), recorded_pods(planning)
     desired = desire((), host, config, current=pods)
     requested, tiers = desired.requested, tier_evictions(desired, config)
-    cpus = None
-    if config.cpu_manager_policy is not CpuManagerPolicy.NONE:
-        cpus = find_cpus(host, config, pods, planning.manager, CgroupFs())
+    sections = tuple(node_sections(host, config, pods, planning.manager))
     claims = claims_beside_kubelet(Guard(), CgroupFs(), host, config, planning.manager)
     problems = (*validate_node(host, config), *coroutines.run(claims))
     note_problems(problems)
@@ -63,7 +60,7 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
                 **configuration_document(planning.origin),
                 **tables.node_document(allocation, requested),
                 **({"eviction_tiers": tier_documents(tiers)} if tiers else {}),
-                **({"cpus": node_cpus.cpu_document(cpus)} if cpus else {}),
+                **{each.key: each.document for each in sections},
             )
         ),
         lines=lambda display: (
@@ -71,7 +68,7 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
             *tier_lines(tiers, display),
             "",
             *node_bars(allocation, requested, display),
-            *(("", *node_cpus.cpu_map(cpus, display)) if cpus else ()),
+            *(line for each in sections for line in ("", *each.lines(display))),
         ),
         names=lambda: sorted(allocation.capacity),
     )

@@ -10,6 +10,7 @@ import typer
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import Files, Ignore, Namespace, Output, code_of
+from podslice.cli.extensions import cpu_stage
 from podslice.cli.generated_files import write_generated
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, load_all
@@ -89,7 +90,14 @@ def _render_units(
     valid = [each for each in decisions if each.is_valid]
     # the final values: a file cannot represent the progress of init containers
     over = {each.pod.uid: InitProgress(over=True) for each in valid}
-    desired = desire(valid, node, config, progress=over, mounts=not planning.manager.is_user)
+    desired = desire(
+        valid,
+        node,
+        config,
+        progress=over,
+        stage=cpu_stage(config),
+        mounts=not planning.manager.is_user,
+    )
     note_problems(problems)
     for refusal in desired.refused:
         note(describe_refusal(refusal))

@@ -4,4 +4,7 @@ from __future__ import annotations
 
 from podslice.model.feature import Feature
 
-FEATURE = Feature()
+FEATURE = Feature(
+    cpu_stage="podslice.features.cpus.manager:assign",
+    node_section="podslice.features.cpus.view:node_section",
+)

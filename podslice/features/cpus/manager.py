@@ -9,17 +9,13 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from podslice.errors import Problem
 from podslice.features.cpus.assignment import (
     NOT_ENOUGH,
-    CpuClaim,
     CpuOptions,
     CpuRefusal,
     align_cpus,
     assign_cpus,
-    claim_cpus,
     numa_nodes_of,
-    without_own_cpus,
 )
 from podslice.model.config import (
     Config,
@@ -30,7 +26,7 @@ from podslice.model.config import (
     TopologyManagerPolicy,
     TopologyManagerScope,
 )
-from podslice.model.desired import ContainerDecision, Desired, PodDecision, Refusal
+from podslice.model.desired import ContainerDecision, PodDecision, Refusal
 from podslice.model.naming import HOST_SLICES, Tree
 from podslice.model.node import Cpus, CpuTopology, Node, format_cpus, parse_cpus, regular_topology
 from podslice.model.pod import ContainerKind, Qos
@@ -52,6 +48,13 @@ from podslice.model.unit import (
 )
 from podslice.policy.allocatable import reserved_for_system
 from podslice.policy.decide import decide, units_of
+from podslice.policy.exclusive import (
+    CpuAssignment,
+    CpuClaim,
+    claim_cpus,
+    without_cpus,
+    without_own_cpus,
+)
 
 _NONE: Cpus = frozenset()
 
@@ -271,12 +274,8 @@ class CpuPools:
     refused: tuple[Refusal, ...] = ()
     lacking: tuple[Refusal, ...] = ()
     """The pods in force that cannot have the CPUs which they claim: they use the shared ones."""
-    available: Cpus | None = None
-    """The shared CPUs that are not reserved; None without a CPU manager."""
-
-
-NO_POOLS = CpuPools(shared=_NONE, pods={})
-"""Without a CPU manager all pods have all CPUs."""
+    available: Cpus = _NONE
+    """The shared CPUs that are not reserved."""
 
 
 def pool_cpus(
@@ -337,7 +336,7 @@ def allowed_cpus(pools: CpuPools, pod: PodDecision) -> Mapping[UnitName, Allowed
     be in it without being in a container; the kubelet limits containers only.
     """
     own = pools.pods.get(pod.pod.key)
-    shared = AllowedCpus(cpus=pools.shared, why="the CPUs that no pod has for itself")
+    shared = AllowedCpus(cpus=pools.shared, why=_WHY_SHARED)
     if own is None:
         return {pod.slice: shared} if pod.qos is Qos.GUARANTEED else {}
     without = ", without system.slice and user.slice" if pools.host else ""
@@ -465,7 +464,7 @@ def _union(parts: Iterable[Cpus]) -> Cpus:
     return _NONE.union(*parts)
 
 
-_NAMES = frozenset({ALLOWED_CPUS, ALLOWED_MEMORY_NODES, PARTITION})
+_WHY_SHARED = "the CPUs that no pod has for itself"
 _WHY_NODES = "the NUMA nodes of its own CPUs"
 _WHY_PARTITION = "cpuset-partition isolated"
 
@@ -520,15 +519,23 @@ def assign(
     node: Node,
     config: Config,
     now: Mapping[UnitName, str],
-) -> CpuPools:
-    """Return the CPUs of all pods. `now` are the CPUs that units have."""
+) -> CpuAssignment:
+    """Return the CPUs of all pods: the stage of `policy.exclusive`."""
     manager = cpu_manager(node, config)
     if manager is None:
-        return NO_POOLS
+        return CpuAssignment()
     units = {name: frozenset(parse_cpus(text)) for name, text in now.items()}
     tier = Tree(cgroup_root=config.cgroup_root).tier(Qos.BURSTABLE)
     held = HeldCpus(units=units, shared=units.get(tier, frozenset()))
-    return pool_cpus(manager, in_force, candidates, held)
+    pools = pool_cpus(manager, in_force, candidates, held)
+    return CpuAssignment(
+        own={key: each.pod for key, each in pools.pods.items()},
+        available=pools.available,
+        refused=pools.refused,
+        lacking=pools.lacking,
+        place=lambda pod: with_cpus(fit_quota(pod, pools, node, config), pools),
+        limit=lambda units: limit_units(units, pools),
+    )
 
 
 def fit_quota(pod: PodDecision, pools: CpuPools, node: Node, config: Config) -> PodDecision:
@@ -539,14 +546,6 @@ def fit_quota(pod: PodDecision, pools: CpuPools, node: Node, config: Config) -> 
     if pod.pod.key in pools.pods and not pod.has_own_cpus:
         return decide(pod.pod, node, config, qos=pod.qos)
     return pod
-
-
-def lack_cpus(pod: PodDecision, why: Refusal, node: Node, config: Config) -> PodDecision:
-    """Return the decision on a pod that cannot have the CPUs which it claims, with this problem."""
-    decided = decide(pod.pod, node, without_own_cpus(config), qos=pod.qos)
-    message = f"pod {why.pod} cannot have exclusive CPUs ({why.reason}): {why.message}"
-    problem = Problem(where=pod.pod.where, message=message)
-    return replace(decided, problems=(*pod.problems, problem))
 
 
 def with_cpus(pod: PodDecision, pools: CpuPools) -> PodDecision:
@@ -571,81 +570,61 @@ def _with_own(
     return replace(container, properties=_replace_cpus(container.properties, cpus))
 
 
-def with_lasting_cpus(decisions: Iterable[PodDecision], desired: Desired) -> Iterator[PodDecision]:
-    """Yield decisions with the CPUs that pods have for themselves, for files of their containers.
-
-    A file outlives changes of the shared CPUs; the container has those of its slice then.
-    """
-    assigned = {each.pod.key: each for each in desired.pods}
-    for decision in decisions:
-        found = assigned.get(decision.pod.key)
-        own = desired.own_cpus.get(decision.pod.key)
-        is_same = found is not None and found.pod == decision.pod
-        yield _without_shared(found, own) if found and own and is_same else decision
-
-
-def _without_shared(pod: PodDecision, own: Cpus) -> PodDecision:
-    def keep(container: ContainerDecision) -> ContainerDecision:
-        values = {each.name: each.value for each in container.properties}
-        if own.issuperset(parse_cpus(str(values.get(ALLOWED_CPUS, "")))):
-            return container
-        return replace(container, properties=_replace_cpus(container.properties, None))
-
-    return replace(pod, containers=tuple(map(keep, pod.containers)))
+def limit_units(units: Iterable[DesiredUnit], pools: CpuPools) -> Iterator[DesiredUnit]:
+    """Yield the units outside of pods with their CPUs, and the slices of the host that get CPUs."""
+    units = tuple(units)
+    yield from _limit_host([unit for unit in units if not unit.owned], pools.host)
+    shared = AllowedCpus(cpus=pools.shared, why=_WHY_SHARED)
+    for unit in units:
+        if unit.is_tier:
+            yield _with_allowed(unit, shared)
+        elif unit.owned:
+            yield _isolate(unit, pools.partition)
 
 
-def with_shared(unit: DesiredUnit, pools: CpuPools) -> DesiredUnit:
-    """Return a unit outside of pods; a tier has the CPUs that no pod has for itself."""
-    if pools is NO_POOLS or not unit.is_tier:
-        return unit
-    cpus = AllowedCpus(cpus=pools.shared, why="the CPUs that no pod has for itself")
-    return replace(unit, properties=_replace_cpus(unit.properties, cpus))
-
-
-def with_partition(root: DesiredUnit, pools: CpuPools) -> DesiredUnit:
-    """Return the slice of all pods; it is a partition if CPUs of some pods are isolated.
-
-    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition: the parent of a
-    partition is one, and no other control group has its CPUs.
-    """
-    if not pools.partition:
-        return root
-    why = f"{_WHY_PARTITION}: the CPUs that are not reserved, which the host leaves"
-    cpus = AllowedCpus(cpus=pools.partition, why=why, partition=PARTITION_ROOT)
-    return replace(root, properties=_replace_cpus(root.properties, cpus))
-
-
-def host_units(reserved: Iterable[DesiredUnit], pools: CpuPools) -> Iterator[DesiredUnit]:
-    """Yield the reserved slices, and those of the host that are kept off the CPUs of pods.
+def _limit_host(reserved: Iterable[DesiredUnit], cpus: Cpus) -> Iterable[DesiredUnit]:
+    """Return the reserved slices, and those of the host that are kept off the CPUs of pods.
 
     The reserved CPUs are among theirs.
 
     Source: systemd.special(7), system.slice, user.slice; kubernetes#85764 (a kubelet limits neither).
     """
-    limited = dict.fromkeys(HOST_SLICES if pools.host else ())
     why = "exclusive-for host: the CPUs that no pod has for itself"
-    allowed = AllowedCpus(cpus=pools.host, why=why)
-    for unit in reserved:
-        is_limited = unit.name in limited
-        limited.pop(unit.name, None)
-        properties = _replace_cpus(unit.properties, allowed) if is_limited else unit.properties
-        yield replace(unit, properties=properties)
-    for name in limited:
-        yield DesiredUnit(
+    found = {unit.name: unit for unit in reserved}
+    for name in HOST_SLICES if cpus else ():
+        unit = found.get(name) or DesiredUnit(
             name=name,
             kind=UnitKind.SLICE,
             parent=parent_slice(name),
             control_group=control_group_of(name),
             description="processes of the host",
-            properties=_replace_cpus((), allowed),
+            properties=(),
             owned=False,
         )
+        found[name] = _with_allowed(unit, AllowedCpus(cpus=cpus, why=why))
+    return found.values()
+
+
+def _isolate(root: DesiredUnit, cpus: Cpus) -> DesiredUnit:
+    """Return the slice of all pods; it is a partition if CPUs of some pods are isolated.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition: the parent of a
+    partition is one, and no other control group has its CPUs.
+    """
+    if not cpus:
+        return root
+    why = f"{_WHY_PARTITION}: the CPUs that are not reserved, which the host leaves"
+    return _with_allowed(root, AllowedCpus(cpus=cpus, why=why, partition=PARTITION_ROOT))
+
+
+def _with_allowed(unit: DesiredUnit, allowed: AllowedCpus) -> DesiredUnit:
+    return replace(unit, properties=_replace_cpus(unit.properties, allowed))
 
 
 def _replace_cpus(
     properties: tuple[PropertyValue, ...], allowed: AllowedCpus | None
 ) -> tuple[PropertyValue, ...]:
-    others = tuple(each for each in properties if each.name not in _NAMES)
+    others = without_cpus(properties)
     if allowed is None:
         return others
     stated = [PropertyValue(name=ALLOWED_CPUS, value=format_cpus(allowed.cpus), why=allowed.why)]

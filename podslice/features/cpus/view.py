@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from podslice.cli.extensions import NodeSection
+from podslice.cli.host import read_cpus
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Column, table
 from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import folded
-from podslice.features.cpus.manager import cpu_manager
+from podslice.features.cpus.manager import assign, cpu_manager
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, ExclusiveFor
-from podslice.model.naming import HOST_SLICES, Tree, scope_name, service_name
+from podslice.model.naming import HOST_SLICES
 from podslice.model.node import Cpus, CpuTopology, Node, format_cpus
-from podslice.model.pod import Pod, Qos
-from podslice.model.unit import Manager, UnitName, control_group_of
+from podslice.model.pod import Pod
+from podslice.model.unit import Manager
 from podslice.policy.desire import desire
 
 _RESERVED, _SHARED, _OTHER = "▓", "░", "+"
@@ -81,53 +83,25 @@ def cpu_document(cpus: NodeCpus) -> Document:
     }
 
 
-_FILE = "cpuset.cpus"
-
-
-def find_cpus(
-    node: Node, config: Config, pods: Iterable[Pod], manager: Manager, cgroups: CgroupFs
-) -> NodeCpus | None:
+def node_section(
+    node: Node, config: Config, pods: Sequence[Pod], manager: Manager
+) -> NodeSection | None:
     """Return the CPUs of the node; None if all pods share all of them.
 
-    A pod whose slice has none, as before its first apply with the policy, has those that it would get.
+    A pod whose slice has no CPUs, as before its first apply with the policy, has those that it
+    would get.
     """
     found = cpu_manager(node, config)
     if found is None:
         return None
-    pods = tuple(pods)
-    now = read_cpus(config, pods, manager, cgroups)
-    own = desire((), node, config, current=pods, cpus=now).own_cpus
+    now = read_cpus(config, pods, manager, CgroupFs())
+    own = desire((), node, config, current=pods, stage=assign, cpus=now).own_cpus
     kept = found.reserved if found.is_strict else frozenset()
-    return NodeCpus(
+    cpus = NodeCpus(
         topology=found.topology,
         reserved=found.reserved,
         own=own,
         shared=found.topology.all.difference(*own.values(), kept),
         for_host=found.for_host,
     )
-
-
-def read_cpus(
-    config: Config, pods: Iterable[Pod], manager: Manager, cgroups: CgroupFs
-) -> Mapping[UnitName, str]:
-    """Return the lists of CPUs of the tier, and of Guaranteed pods and their containers.
-
-    A container that is a service counts as its scope. Units without a list are absent.
-    """
-    groups = _control_groups(Tree(cgroup_root=config.cgroup_root), pods)
-    above = manager.control_group.rstrip("/")
-    found = ((name, cgroups.files(f"{above}{group}", (_FILE,))) for name, group in groups)
-    return {name: files[_FILE] for name, files in found if files.get(_FILE)}
-
-
-def _control_groups(tree: Tree, pods: Iterable[Pod]) -> Iterator[tuple[UnitName, str]]:
-    tier = tree.tier(Qos.BURSTABLE)
-    yield tier, control_group_of(tier)
-    for pod in pods:
-        slice_ = tree.pod(pod.uid, Qos.GUARANTEED)
-        group = control_group_of(slice_)
-        yield slice_, group
-        for container in pod.containers:
-            scope = scope_name(pod.uid, container.name)
-            yield scope, f"{group}/{service_name(scope)}"
-            yield scope, f"{group}/{scope}"
+    return NodeSection("cpus", cpu_document(cpus), lambda display: cpu_map(cpus, display))

@@ -16,7 +16,6 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import manifest_directories
 from podslice.errors import HostError, InputError, PodsliceError, Problem, Severity, printable
-from podslice.features.cpus.manager import with_lasting_cpus
 from podslice.features.quadlet.container_failures import ContainerFailures
 from podslice.features.quadlet.loading import further_problems, host_options, make_quadlets
 from podslice.features.quadlet.result import Quadlets
@@ -33,6 +32,7 @@ from podslice.model.desired import Desired, PodDecision
 from podslice.model.event import Event, Kind
 from podslice.model.node_state import ContainerFailure
 from podslice.model.unit import Manager, UnitName
+from podslice.policy.exclusive import with_lasting_cpus
 from podslice.reconcile.assess import assess
 from podslice.reconcile.report import Outcome
 from podslice.reconcile.world import LiveWorld

@@ -24,7 +24,6 @@ from podslice.cli.views.documents import Document
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import may_have_quadlets, sources_or_default
 from podslice.errors import Problem, invalid
-from podslice.features.cpus.manager import with_lasting_cpus
 from podslice.features.quadlet.loading import (
     further_problems,
     host_options,
@@ -43,6 +42,7 @@ from podslice.features.run.services_view import PodServices, service_lines, serv
 from podslice.model.config import Origin
 from podslice.model.desired import Desired, PodDecision
 from podslice.plan import StopUnit
+from podslice.policy.exclusive import with_lasting_cpus
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.report import Outcome, Report, summarize
 from podslice.reconcile.world import LiveWorld, World

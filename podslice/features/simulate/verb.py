@@ -18,6 +18,7 @@ from podslice.cli.arguments import (
     key_of,
     nearest_pod,
 )
+from podslice.cli.extensions import cpu_stage
 from podslice.cli.host import applied_pods, load_node, recorded_pods, tolerate
 from podslice.cli.manifests import choose_candidates, load_all
 from podslice.cli.options import Planning, planning_options
@@ -147,6 +148,7 @@ def _desired(
         planning.config,
         current=current,
         progress=dict.fromkeys(uids, InitProgress(over=True)),
+        stage=cpu_stage(planning.config),
         mounts=False,
     )
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from podslice.features.cpus.view import read_cpus
+from podslice.cli.host import read_cpus
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
 from podslice.model.unit import SYSTEM, Manager

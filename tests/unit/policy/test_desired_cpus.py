@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.features.cpus.manager import assign, cpu_manager, with_lasting_cpus
+from podslice.features.cpus.manager import assign, cpu_manager
 from podslice.model.config import (
     Config,
     CpuManagerOption,
@@ -23,6 +23,7 @@ from podslice.model.resources import Resources
 from podslice.policy.allocatable import allocate, check_host, validate_node
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire, without_reserved
+from podslice.policy.exclusive import with_lasting_cpus
 from tests.unit.policy.desired_worlds import BESTEFFORT, BURSTABLE, GI
 from tests.unit.policy.worlds import container, pod
 
@@ -37,7 +38,8 @@ STATIC = Config(
 
 
 def wanted(*pods, node=NODE, config=STATIC, **more):
-    return desire([decide(each, node, config) for each in pods], node, config, **more)
+    decisions = [decide(each, node, config) for each in pods]
+    return desire(decisions, node, config, stage=assign, **more)
 
 
 def cpus(desired):
@@ -356,8 +358,8 @@ def test_a_pod_keeps_its_cpus_below_any_root(root):
         decision.containers[0].scope: "2,6",
         Tree(cgroup_root=root).tier(Qos.BURSTABLE): "0-1,4-5,7",
     }
-    pools = assign([decision], [], NODE, config, now)
-    assert pools.shared == {0, 1, 3, 4, 5, 7}
+    found = assign([decision], [], NODE, config, now)
+    assert found.own == {"default/a": {2, 6}}
 
 
 def test_the_cpus_of_another_machine():

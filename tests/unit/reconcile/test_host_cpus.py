@@ -165,7 +165,8 @@ def observed_container_cpus(main, log, kind):
 def test_containers_keep_their_cpus_however_they_run(here, kind):
     both = [container(name, limits="cpu=1,memory=64Mi") for name in ("main", "log")]
     now = list_cpus(observed_container_cpus("2", "1", kind))
-    found = desire((), here.node, here.config, current=[pod("two", containers=both)], cpus=now)
+    pods = [pod("two", containers=both)]
+    found = desire((), here.node, here.config, current=pods, stage=here.cpu_stage, cpus=now)
     values = {unit.name: unit.values.get("AllowedCPUs") for unit in found.units}
     assert values["podslice-podtwo-main.scope"] == "2"
     assert values["podslice-podtwo-log.scope"] == "1"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from podslice.cli.views.runtime_options import Parent
 from podslice.errors import Problem, Severity, warning
 from podslice.features.compose.project import Project, Service
 from podslice.features.compose.settings import KEY, Settings
@@ -18,7 +19,6 @@ from podslice.inputs.scalars import extend_path
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.resources import CPU, MEMORY, format_amount
 from podslice.policy.convert import NOT_RESERVED, share_request_milli, shares_from_milli
-from podslice.policy.runtime_options import Parent
 
 _RESOURCES = (CPU, MEMORY)
 _NO_RESERVATION = "it reserves none"

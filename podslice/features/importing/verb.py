@@ -25,6 +25,14 @@ from podslice.cli.output import ReportFormat, note_problems, write, write_json
 from podslice.cli.session import in_world
 from podslice.cli.views import documents
 from podslice.cli.views.documents import Document
+from podslice.cli.views.runtime_options import (
+    FORMATTERS,
+    Form,
+    Parent,
+    drop_in,
+    podman_options,
+    systemd_run,
+)
 from podslice.cli.views.tables import separated
 from podslice.errors import HostError, InputError, Problem, invalid, quote
 from podslice.features.importing import new_manifest, podman_inspect, present_use
@@ -57,14 +65,6 @@ from podslice.model.unit import (
     is_unit_name,
 )
 from podslice.policy.convert import MAX_WEIGHT
-from podslice.policy.runtime_options import (
-    FORMATTERS,
-    Form,
-    Parent,
-    drop_in,
-    podman_options,
-    systemd_run,
-)
 from podslice.reconcile.world import LiveWorld
 
 Units = Annotated[

@@ -19,12 +19,12 @@ from podslice.cli.host import applied_pod, applied_pods, load_node, tolerate
 from podslice.cli.manifests import all_problems, decide_all, load_manifests, named_pods
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
+from podslice.cli.views.runtime_options import FORMATTERS, Form, Parent
 from podslice.errors import HostError, InputError, Severity
 from podslice.features.run.target import find_container
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.desired import PodDecision
 from podslice.policy.decide import decide
-from podslice.policy.runtime_options import FORMATTERS, Form, Parent
 
 HINTS = {
     Form.PODMAN: "in a podman pod, every container needs these options, and the pod itself none",

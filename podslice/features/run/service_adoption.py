@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from podslice.cli.views.runtime_options import Parent, appliers, drop_in
 from podslice.errors import InputError, Problem, SystemdError
 from podslice.features.run.target import Place, find_container, find_slice
 from podslice.kernel.files import read_present
@@ -28,7 +29,6 @@ from podslice.model.unit import (
     control_group_of,
     is_unit_name,
 )
-from podslice.policy.runtime_options import Parent, appliers, drop_in
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.guard import refuse

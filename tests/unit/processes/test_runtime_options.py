@@ -7,11 +7,17 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from podslice.cli.views.runtime_options import (
+    FORMATTERS,
+    Form,
+    Parent,
+    docker_options,
+    podman_options,
+)
 from podslice.model.config import MemoryProtection, Rules
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import PropertyValue
 from podslice.policy.convert import quota_from_milli
-from podslice.policy.runtime_options import FORMATTERS, Form, Parent, docker_options, podman_options
 from tests.unit.builders import USER, besteffort, config, container, decisions, guaranteed, pod
 
 WEB = pod(

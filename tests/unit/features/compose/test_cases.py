@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from podslice.cli.views.problem_lines import problem_line
+from podslice.cli.views.runtime_options import CONTAINER_LABEL, POD_LABEL
 from podslice.errors import Severity
 from podslice.features.compose.manifest import (
     draft_pod,
@@ -35,7 +36,6 @@ from podslice.inputs.manifest.load import read_manifest
 from podslice.model.config import Config, Rules
 from podslice.model.node import Node
 from podslice.policy.decide import decide
-from podslice.policy.runtime_options import CONTAINER_LABEL, POD_LABEL
 
 PROJECTS = Path(__file__).parent / "cases"
 CASES = sorted(path.name for path in PROJECTS.iterdir() if path.is_dir())

@@ -3,7 +3,7 @@
 #   make check   static checks, unit tests and cases: seconds, no root
 #   make coverage    branch coverage of the pure core, which must be complete
 #   make mutation    mutants of the pure core that no test kills (15 minutes);
-#                MUTATION='podslice/policy/qos.py' mutates this file only
+#                MUTATION='podslice/policy/aggregate.py' mutates this file only
 #   make bench   speed against the lower bound, and the effect on a real kernel (root, 45 minutes);
 #                BENCH='planning steady' measures these only
 #   make test    all tests, with a real systemd in namespaces and in a virtual machine (root)

@@ -10,7 +10,7 @@ from podslice.errors import Severity
 from podslice.model.event import Kind
 from podslice.model.unit import DesiredUnit, UnitName
 from podslice.plan import SetProperties, StartUnit
-from podslice.policy.pending_pods import EVICTED
+from podslice.policy.admit import EVICTED
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.report import (
     Outcome,

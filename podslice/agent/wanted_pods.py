@@ -10,9 +10,9 @@ from podslice.errors import Problem, Severity, bounded
 from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import Eviction
 from podslice.model.pod import Pod
+from podslice.policy.admit import NAME_IN_USE
 from podslice.policy.allocatable import validate_node
 from podslice.policy.decide import decide_each
-from podslice.policy.pending_pods import NAME_IN_USE
 from podslice.reconcile.readmission import is_evicted
 from podslice.reconcile.world import World
 from podslice.store import Records

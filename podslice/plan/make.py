@@ -204,7 +204,7 @@ def _steps_for(
     properties, skipped = feasible(unit.name, unit.properties, observed.caps)
     if there is not None and not force:
         skipped += spare(unit, properties, there)
-    # the limit of a tier already respects its usage; see policy.tiers
+    # the limit of a tier already respects its usage; see policy.desire
     step = step_for(unit, properties, there, reclaims=not force and not unit.is_tier)
     pages, no_pages = hugepages_step(unit, there, observed.caps, starts=isinstance(step, StartUnit))
     return [each for each in (step, pages) if each], skipped + no_pages

@@ -1,13 +1,29 @@
-"""The effective resources of a pod: defaults, the sum over its containers, the pod level, the overhead."""
+"""What a pod counts as: its effective requests and limits, its huge pages, its quality of service class."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
-from podslice.model.config import VERSION_RULES, Config, Rules
-from podslice.model.pod import Container, ContainerKind, Pod
-from podslice.model.resources import Amounts, Resources, is_hugepages, is_pod_level_resource, total
+from podslice.model.config import VERSION_RULES, Config, KubernetesVersion, Rules
+from podslice.model.node import Node
+from podslice.model.pod import Container, ContainerKind, Pod, Qos
+from podslice.model.properties import MEMORY_MAX, PROTECTIONS
+from podslice.model.quantity import format_bytes, parse_quantity
+from podslice.model.resources import (
+    CPU,
+    HUGEPAGES_PREFIX,
+    MEMORY,
+    Amounts,
+    Resources,
+    is_hugepages,
+    is_pod_level_resource,
+    total,
+    whole,
+)
+from podslice.model.unit import PropertyValue
 
 
 class Term(NamedTuple):
@@ -209,3 +225,189 @@ def _default_pod_level(pod: Pod) -> Resources:
     }
     requests: Amounts = {**_pod_level(stated.limits), **sums, **stated.requests}
     return Resources(requests=requests, limits=stated.limits)
+
+
+HugePages = dict[int, int]
+"""Size of a page in bytes → limit in bytes."""
+
+_RAISED = (MEMORY_MAX, *PROTECTIONS)
+
+
+def pod_hugepages(counted: Resources, known: Iterable[int] = ()) -> HugePages:
+    """Return the limits of a pod: its effective requests, and 0 for other known sizes.
+
+    Source: Kubernetes, pkg/kubelet/cm/helpers_linux.go, HugePageLimits, and
+    cgroup_manager_linux.go, maybeSetHugetlb ("for each page size omitted, limit to 0").
+    """
+    limits = {**dict.fromkeys(known, 0), **_by_size(counted.requests)}
+    return _shared(tuple(limits.items()))
+
+
+def container_hugepages(
+    pod: Pod, container: Container, rules: Rules, known: Iterable[int] = ()
+) -> HugePages:
+    """Return the limits of a container, for every size that is known or that its pod states.
+
+    One that states none has no limit of its own where the pod level states one (the proposal), or
+    the pod's (Kubernetes), and 0 where there is no pod level.
+
+    Source: Pod-Level Resource Limits, "HugeTLB cgroup"; Kubernetes,
+    pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, GetHugepageLimitsFromResources, which
+    begins with 0 for each of the kernel's sizes.
+    """
+    own, at_pod = _by_size(container.resources.limits), _by_size(pod.resources.limits)
+    named = set(at_pod).union(*(_by_size(each.resources.limits) for each in pod.containers))
+    limits: HugePages = {}
+    for size in sorted(named.union(known)):
+        if size in own:
+            limits[size] = own[size]
+        elif size not in at_pod:
+            limits[size] = 0
+        elif rules is Rules.KUBERNETES:
+            limits[size] = at_pod[size]
+    return _shared(tuple(limits.items()))
+
+
+@lru_cache(maxsize=64)
+def _shared(limits: tuple[tuple[int, int], ...]) -> HugePages:
+    """Return one object for equal limits, which most pods and containers have."""
+    return dict(limits)
+
+
+def counts_as_memory(node: Node, config: Config) -> bool:
+    """Return whether the memory limits of the node's control groups include huge pages."""
+    stated = config.memory_hugetlb_accounting
+    return node.counts_hugepages if stated is None else stated
+
+
+def most_bytes(pod: Pod, limits: HugePages) -> int:
+    """Return the maximum of a container with these limits; the pod level's applies without one."""
+    return sum({**_by_size(pod.resources.limits), **limits}.values())
+
+
+def with_hugepages(
+    properties: tuple[PropertyValue, ...], hugepages_bytes: int
+) -> tuple[PropertyValue, ...]:
+    """Return the properties, with huge pages added to those of memory.
+
+    Where the kernel counts huge pages as memory, a process whose huge pages do not fit its limit
+    is not killed: it repeats the page fault for ever. The protection includes them as well, since they
+    are part of the usage that it is compared with.
+
+    Source: Linux, mm/hugetlb.c, alloc_hugetlb_folio (mem_cgroup_charge_hugetlb), which fails with
+    ENOSPC; mm/memcontrol.c, mem_cgroup_calculate_protection.
+    """
+    if not hugepages_bytes:
+        return properties
+    found = []
+    plus = f"{format_bytes(hugepages_bytes)} of huge pages, which count as memory here"
+    for each in properties:
+        if each.name not in _RAISED:
+            found.append(each)
+            continue
+        value = int(each.value) + hugepages_bytes
+        why = f"{each.why} + {plus} = {format_bytes(value)}"
+        found.append(replace(each, value=value, why=why))
+    return tuple(found)
+
+
+def page_size_bytes(resource: str) -> int | None:
+    """Return the page size of `hugepages-2Mi`; None if it is not a page size."""
+    try:
+        milli = parse_quantity(resource.removeprefix(HUGEPAGES_PREFIX)).milli
+    except ValueError:
+        return None
+    return milli // 1000 if milli > 0 and milli % 1000 == 0 else None
+
+
+def _by_size(amounts: Amounts) -> HugePages:
+    return {
+        size: whole(amounts, name) or 0
+        for name in sorted(filter(is_hugepages, amounts))
+        if (size := page_size_bytes(name))
+    }
+
+
+_COUNTED = (CPU, MEMORY)
+
+
+def classify(
+    pod: Pod,
+    rules: Rules = Rules.PROPOSAL,
+    version: KubernetesVersion = KubernetesVersion.V1_36,
+) -> Qos:
+    """Return the class of a pod with its defaults; only cpu and memory above zero count.
+
+    Args:
+        pod: the pod.
+        rules: the rules that decide.
+        version: the version of Kubernetes whose rules they are.
+
+    Source: `proposal`: Pod-Level Resource Limits, "Proposal" (Guaranteed if all containers are, or
+    the pod level is). `kubernetes`: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS
+    (a stated pod level decides alone) and IsPodLevelResourcesSet (of these resources).
+    """
+    is_kubernetes = rules is Rules.KUBERNETES
+    if is_kubernetes and pod.has_empty_level and VERSION_RULES[version].counts_empty_level:
+        return Qos.BESTEFFORT  # an empty pod level decides alone
+    containers = [container.resources for container in pod.containers]
+    if is_kubernetes and _has_level(pod):
+        is_guaranteed = _is_guaranteed(pod.resources)
+        return Qos.GUARANTEED if is_guaranteed else _not_guaranteed([pod.resources])
+    if rules is Rules.PROPOSAL and _is_guaranteed(pod.resources):
+        return Qos.GUARANTEED
+    if containers and all(map(_is_guaranteed, containers)):
+        return Qos.GUARANTEED
+    return _not_guaranteed([*containers, pod.resources])
+
+
+def _has_level(pod: Pod) -> bool:
+    """Return whether the pod level states a resource that decides; process ids do not."""
+    return any(map(is_pod_level_resource, (*pod.resources.requests, *pod.resources.limits)))
+
+
+def _not_guaranteed(levels: Iterable[Resources]) -> Qos:
+    return Qos.BURSTABLE if any(map(_asks, levels)) else Qos.BESTEFFORT
+
+
+def _asks(stated: Resources) -> bool:
+    return any(stated.requests.get(name) or stated.limits.get(name) for name in _COUNTED)
+
+
+def _is_guaranteed(stated: Resources) -> bool:
+    return not any(_shortfalls(stated))
+
+
+def why_qos(pod: Pod, qos: Qos, rules: Rules) -> str:
+    """Describe why the pod has its class, in one sentence."""
+    if qos is Qos.BESTEFFORT:
+        if pod.has_empty_level and any(_asks(each.resources) for each in pod.containers):
+            return "the pod level alone decides, and is empty"
+        return "neither a container nor the pod level requests cpu or memory"
+    has_level = _has_level(pod)
+    decides = "the pod level alone decides" if rules is Rules.KUBERNETES and has_level else ""
+    if qos is Qos.GUARANTEED:
+        if decides or _is_guaranteed(pod.resources):
+            return "at the pod level cpu and memory have request = limit"
+        return "in every container cpu and memory have request = limit"
+    if decides:
+        return f"{decides}: {_shortfall(pod.resources)}"
+    reasons = [f"at the pod level {_shortfall(pod.resources)}"] if has_level else []
+    for container in pod.containers:
+        if not _is_guaranteed(container.resources):
+            reasons.append(f"in container {container.name} {_shortfall(container.resources)}")
+            break
+    return ", and ".join(reasons)
+
+
+def _shortfall(stated: Resources) -> str:
+    """Return the first reason why a level is not Guaranteed."""
+    return next(_shortfalls(stated))
+
+
+def _shortfalls(stated: Resources) -> Iterator[str]:
+    for name in _COUNTED:
+        if not stated.limits.get(name):
+            yield f"{name} has no limit"
+        elif stated.requests.get(name) != stated.limits[name]:
+            yield f"the {name} request is not the limit"

@@ -19,8 +19,8 @@ from podslice.model.resources import (
     rounded_up,
     total,
 )
+from podslice.policy.aggregate import counts_as_memory
 from podslice.policy.exclusive import NUMA_NODES_MAX, describe_too_many
-from podslice.policy.hugepages import counts_as_memory
 
 _EVICTION_RESOURCE = {"memory.available": MEMORY, "nodefs.available": EPHEMERAL_STORAGE}
 """The thresholds that are subtracted from Allocatable.

@@ -24,11 +24,9 @@ from podslice.model.resources import (
     is_hugepages,
     is_pod_level_resource,
 )
-from podslice.policy.aggregate import aggregate, lacking_limit, running
+from podslice.policy.aggregate import aggregate, lacking_limit, page_size_bytes, running
 from podslice.policy.convert import MIN_QUOTA_USEC, quota_from_milli
-from podslice.policy.hugepages import page_size_bytes
-from podslice.policy.stated_properties import with_period
-from podslice.policy.unit_properties import check_process_ids
+from podslice.policy.unit_properties import check_process_ids, with_period
 
 _NOTHING: Amounts = MappingProxyType({})
 _MANY_CPUS_MILLI = 100_000

@@ -18,7 +18,7 @@ from podslice.plan import Plan
 from podslice.plan.make import CLASS_CHANGED, TerminatingPods, make_plan
 from podslice.plan.restore import Restoration, keep_stated_cpus, restore_values
 from podslice.policy.desire import desire, without_reserved
-from podslice.policy.recover import recover, uid_of
+from podslice.policy.ownership import recover, uid_of
 from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.observe import meet, observe, used_bytes
 from podslice.reconcile.readmission import is_evicted, living_agent, split_admissible

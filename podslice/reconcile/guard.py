@@ -22,7 +22,7 @@ from podslice.model.node_state import Foreign, Kubelet, Neighbour
 from podslice.model.pod import Pod
 from podslice.model.properties import CPU_WEIGHT, MEMORY_MAX
 from podslice.model.unit import Manager, ObservedUnit, UnitKind, control_group_of
-from podslice.policy.root_owner import (
+from podslice.policy.ownership import (
     CRI_SCOPES,
     beside_kubelet,
     check_claims,

@@ -8,8 +8,7 @@ from podslice.kernel.proc import read_process
 from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import AgentState, Eviction, PendingPod
 from podslice.model.pod import Pod
-from podslice.policy.admit import hold_back
-from podslice.policy.pending_pods import EVICTED, WantedState, pending_pods
+from podslice.policy.admit import EVICTED, WantedState, hold_back, pending_pods
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import World
 from podslice.store import Records, Store

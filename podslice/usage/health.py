@@ -15,7 +15,7 @@ from podslice.model.naming import podman_service
 from podslice.model.node_state import AgentState, Condition, ContainerFailure, Foreign, PendingPod
 from podslice.model.properties import PARTITION, PROPERTIES, format_value
 from podslice.model.unit import UnitName
-from podslice.policy.pending_pods import EVICTED
+from podslice.policy.admit import EVICTED
 from podslice.usage.unit_status import ACTIVATING, ELSEWHERE, EXITED, MISSING, UnitStatus
 
 

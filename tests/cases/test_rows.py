@@ -37,12 +37,11 @@ from podslice.model.unit import (
 )
 from podslice.plan.make import make_plan
 from podslice.policy.admit import admit, hold_back
-from podslice.policy.aggregate import aggregate, default_pod, effective
+from podslice.policy.aggregate import aggregate, classify, default_pod, effective
 from podslice.policy.allocatable import allocate, validate_node
-from podslice.policy.compare import compare_rules
 from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_from_shares
-from podslice.policy.decide import decide
-from podslice.policy.desire import desire, finish, is_initializing, pending
+from podslice.policy.decide import compare_rules, decide
+from podslice.policy.desire import desire, finish, is_initializing, pending, tier_properties
 from podslice.policy.eviction import (
     Pressures,
     by_urgency,
@@ -55,8 +54,6 @@ from podslice.policy.eviction import (
     rank,
     thresholds_met,
 )
-from podslice.policy.qos import classify
-from podslice.policy.tiers import tier_properties
 from podslice.policy.unit_properties import oom_score_adj
 from podslice.policy.validate import validate
 from tests.cases.cpu_rows import run_cpu_pools, run_cpus, run_numa_alignment

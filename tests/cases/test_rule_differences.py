@@ -8,7 +8,7 @@ import pytest
 from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config, SwapBehavior
 from podslice.model.node import Node
-from podslice.policy.compare import compare_rules
+from podslice.policy.decide import compare_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "examples/rules"

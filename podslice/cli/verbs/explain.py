@@ -22,8 +22,7 @@ from podslice.model.config import Config
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.node import Node
 from podslice.policy.allocatable import allocate, validate_node
-from podslice.policy.compare import compare_rules
-from podslice.policy.decide import decide, unmounted
+from podslice.policy.decide import compare_rules, decide, unmounted
 from podslice.policy.desire import desire
 from podslice.policy.exclusive import without_own_cpus
 

@@ -28,7 +28,7 @@ from podslice.model.resources import (
 )
 from podslice.model.unit import PropertyValue, UnitKind
 from podslice.policy.allocatable import unrequested
-from podslice.policy.compare import Difference
+from podslice.policy.decide import Difference
 
 Cells = Sequence[str]
 

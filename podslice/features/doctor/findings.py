@@ -306,7 +306,7 @@ def _hugepages(facts: Facts) -> Finding:
     """Return whether huge pages can be limited: systemd does not enable this controller.
 
     Where they count as memory and are not limited, a process with more of them than MemoryMax
-    allows is not killed; see `policy.hugepages.with_hugepages`.
+    allows is not killed; see `policy.aggregate.with_hugepages`.
     """
     hugetlb = facts.hugetlb
     effect = "pods that request huge pages are created without limits of these"

@@ -41,7 +41,7 @@ from podslice.model.properties import (
 )
 from podslice.model.unit import ObservedUnit, PropertyValue, UnitName
 from podslice.policy.decide import decide
-from podslice.policy.root_owner import LIBCONTAINER
+from podslice.policy.ownership import LIBCONTAINER
 
 _LEVEL = "resources"
 """The place of the pod level in the spec."""

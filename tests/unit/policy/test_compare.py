@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from podslice.model.config import Config, Rules
 from podslice.model.resources import Resources
-from podslice.policy.compare import Difference, compare_rules
+from podslice.policy.decide import Difference, compare_rules
 from tests.unit.policy.desired_worlds import GI, GUARANTEED, NODE, PLAIN, pods
 from tests.unit.policy.worlds import container, pod
 

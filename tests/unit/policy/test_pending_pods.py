@@ -6,7 +6,7 @@ import pytest
 
 from podslice.model.desired import Refusal
 from podslice.model.node_state import Condition, Eviction
-from podslice.policy.pending_pods import WantedState, pending_pods
+from podslice.policy.admit import WantedState, pending_pods
 from tests.unit.builders import besteffort, burstable, decisions
 
 MARK = Eviction(

@@ -11,8 +11,7 @@ import pytest
 from podslice.model.config import Rules
 from podslice.model.pod import ContainerKind, Pod, Qos
 from podslice.model.resources import Resources
-from podslice.policy.aggregate import default_pod
-from podslice.policy.qos import classify, why_qos
+from podslice.policy.aggregate import classify, default_pod, why_qos
 from tests.unit.policy.worlds import container, levels, pod
 
 ALL_LEVELS = tuple(levels())

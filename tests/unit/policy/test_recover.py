@@ -16,7 +16,7 @@ from podslice.model.resources import Resources
 from podslice.model.unit import ObservedUnit, mount_name
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
-from podslice.policy.recover import recover
+from podslice.policy.ownership import recover
 from tests.unit.policy.worlds import container, levels, pod
 
 NODE = Node(capacity={"cpu": 8000, "memory": 32 * 2**30 * 1000})

@@ -12,7 +12,7 @@ from podslice.model.naming import Tree
 from podslice.model.node import Node
 from podslice.model.node_state import Kubelet, Neighbour
 from podslice.model.unit import SYSTEM, ObservedUnit
-from podslice.policy.root_owner import LIBCONTAINER, check_claims, find_foreign
+from podslice.policy.ownership import LIBCONTAINER, check_claims, find_foreign
 from tests.unit.builders import USER, amounts, besteffort
 
 RECORDED = json.loads((Path(__file__).parents[2] / "kubelet_units.json").read_text())["units"]

@@ -16,7 +16,7 @@ from podslice.model.resources import Resources, total
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate, threshold_amount, unrequested, validate_node
 from podslice.policy.decide import decide
-from podslice.policy.tiers import protection, requested, requested_bytes, tier_properties
+from podslice.policy.desire import protection, requested, requested_bytes, tier_properties
 from tests.unit.policy.worlds import container, pod
 
 NODE = Node(capacity={"cpu": 4000, "memory": 4_000_000})

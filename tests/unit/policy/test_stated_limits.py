@@ -8,8 +8,7 @@ from podslice.model.config import Config
 from podslice.model.pod import Qos
 from podslice.model.resources import Resources
 from podslice.model.unit import PropertyValue
-from podslice.policy.stated_properties import describe_stall
-from podslice.policy.unit_properties import tasks_limit, why_no_swap
+from podslice.policy.unit_properties import describe_stall, tasks_limit, why_no_swap
 from tests.unit.policy.worlds import container, pod
 
 PERIOD = {"CPUQuotaPeriodUSec": 500_000}

@@ -16,8 +16,7 @@ from podslice.cli.views import changes, tables
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import Caps, Observed
 from podslice.plan.make import make_plan
-from podslice.policy.compare import compare_rules
-from podslice.policy.decide import decide
+from podslice.policy.decide import compare_rules, decide
 from podslice.policy.desire import desire
 from tests.unit.builders import as_observed
 from tests.unit.properties.strategies import (

@@ -13,10 +13,8 @@ from hypothesis import assume, given
 from podslice.model.config import Rules
 from podslice.model.pod import ContainerKind, Qos
 from podslice.model.resources import CPU, MEMORY, Resources, is_hugepages
-from podslice.policy.aggregate import default_pod, lacking_limit
-from podslice.policy.compare import compare_rules
-from podslice.policy.decide import decide
-from podslice.policy.qos import classify
+from podslice.policy.aggregate import classify, default_pod, lacking_limit
+from podslice.policy.decide import compare_rules, decide
 from tests.unit.properties.strategies import COMPUTE, configs, nodes, pods, some
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from podslice.errors import SystemdError
-from podslice.policy.recover import uid_of
+from podslice.policy.ownership import uid_of
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (

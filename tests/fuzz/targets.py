@@ -22,16 +22,9 @@ import yaml
 from podslice.cli.views import tables
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem, Severity
-from podslice.features.compose.manifest import (
-    draft_pod,
-    join_problems,
-    make_override,
-    unsupported_by,
-)
-from podslice.features.compose.project import read_project
-from podslice.features.compose.settings import Settings
+from podslice.features.compose.manifest import PodDraft, format_yaml, make_override, unsupported_by
+from podslice.features.compose.project import Settings, read_project
 from podslice.features.compose.tools import ComposeTool, parse_resolved
-from podslice.features.compose.yaml_text import format_yaml
 from podslice.features.history.files import UsageFiles
 from podslice.features.history.model import PodHistory
 from podslice.features.history.prometheus import (
@@ -205,11 +198,11 @@ def run_compose(data: bytes) -> None:
     except InputError as error:
         check_problems(error.problems)
         return
-    draft = draft_pod(project, Settings())
+    draft = PodDraft(project, Settings())
     loaded = read_manifest(draft.document, "")
     (pod,) = loaded.pods
     decision = decide(pod, NODE, Config())
-    problems = join_problems(project, draft, (*loaded.problems, *decision.problems))
+    problems = draft.problems((*loaded.problems, *decision.problems))
     check_problems((*problems, *unsupported_by(ComposeTool.PODMAN_COMPOSE, project)))
     if all(each.severity is not Severity.ERROR for each in problems):
         assert yaml.safe_load("\n".join(draft.lines())) == draft.document

@@ -11,16 +11,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from podslice.errors import InputError, Problem, invalid, quote, warning
-from podslice.features.compose.settings import Settings, read_settings
 from podslice.inputs.limits import POD_CONTAINERS_MAX, UNKNOWN_FIELDS_MAX
 from podslice.inputs.manifest.names import to_label
-from podslice.inputs.readers import nearest
+from podslice.inputs.readers import nearest, read_amount, read_text
 from podslice.inputs.scalars import Boolean, Odd, describe, extend_path
 from podslice.model.resources import CPU, MEMORY, format_amount
 from podslice.policy.convert import SHARES_PER_CPU
@@ -31,6 +29,7 @@ PERIOD_USEC = 100_000
 Source: docs.docker.com, "Resource constraints", --cpu-period: the default is 100 milliseconds.
 """
 
+_T = TypeVar("_T")
 _TEXT_MAX = 32
 _DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+", re.ASCII)
 _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kmgtp]?)i?b?", re.ASCII | re.IGNORECASE)
@@ -46,10 +45,10 @@ def read_cpus(value: object) -> int:
     Raises:
         InputError: it is not a number of CPUs.
     """
-    text = _text_of(value)
-    if text is None or not _DECIMAL.fullmatch(text):
+    match = _match(_DECIMAL, value)
+    if match is None:
         raise invalid(f"must be a number of CPUs, not {describe(value)}", "write 0.5, for example")
-    return math.ceil(Fraction(text) * 1000)
+    return math.ceil(Fraction(match[0]) * 1000)
 
 
 def read_memory(value: object) -> int:
@@ -63,8 +62,7 @@ def read_memory(value: object) -> int:
     Raises:
         InputError: it is not an amount of memory.
     """
-    text = _text_of(value)
-    match = None if text is None else _BYTES.fullmatch(text)
+    match = _match(_BYTES, value)
     if match is None:
         raise invalid(f"must be a byte value, not {describe(value)}", "write 512m, for example")
     return math.floor(Fraction(match[1]) * (1 << _POWERS[match[2].lower()])) * 1000
@@ -76,21 +74,117 @@ def read_whole(value: object) -> int:
     Raises:
         InputError: it is not a whole number.
     """
-    text = _text_of(value)
-    if text is None or not _WHOLE.fullmatch(text):
+    match = _match(_WHOLE, value)
+    if match is None:
         raise invalid(f"must be a whole number, not {describe(value)}")
-    return int(text)
+    return int(match[0])
 
 
-def _text_of(value: object) -> str | None:
-    """Return the text of a number or a string; None for anything else."""
+def _match(pattern: re.Pattern[str], value: object) -> re.Match[str] | None:
+    """Match the text of a number or a string; None for any other value, and for a long text.
+
+    Raises:
+        InputError: it is a number that not every reader of YAML reads in the same way.
+    """
     if isinstance(value, Odd):
         raise invalid(f"{quote(value)} is read differently by YAML 1.1 and YAML 1.2")
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number and (not isinstance(value, str) or isinstance(value, Boolean)):
+    if isinstance(value, bool | Boolean) or not isinstance(value, int | float | str):
         return None
     text = str(value)
-    return text if len(text) <= _TEXT_MAX else None
+    return pattern.fullmatch(text) if len(text) <= _TEXT_MAX else None
+
+
+def _read(
+    value: object, read: Callable[[object], _T], where: str, problems: list[Problem]
+) -> _T | None:
+    """Read a value; None if it is not stated, or invalid, which is added to the problems."""
+    if value is None:
+        return None
+    try:
+        return read(value)
+    except InputError as error:
+        problems += [each.within(where) for each in error.problems]
+        return None
+
+
+KEY = "x-podslice"
+
+
+class Settings(NamedTuple):
+    """What `x-podslice` of a project, or the command line, states about its pod."""
+
+    name: str | None = None
+    namespace: str | None = None
+    budget: Mapping[str, int] = {}
+    """The limits of the pod, in thousandths."""
+    requests: Mapping[str, int] = {}
+    reserve: bool = False
+    """Whether the limits are also the requests where these are not stated; the command line only."""
+
+
+def _read_settings(value: object, problems: list[Problem]) -> Settings:
+    """Read `x-podslice`, and add its problems."""
+    if value is None:
+        return Settings()
+    if not isinstance(value, dict):
+        problems.append(Problem(where=KEY, message=f"must be a mapping, not {describe(value)}"))
+        return Settings()
+    known = ("name", "namespace", "budget", "requests")
+    for key in value:
+        if key not in known:
+            message = f"there is no such setting as {quote(str(key))}"
+            problems.append(Problem(where=KEY, message=message, hint=f"it has {', '.join(known)}"))
+    name, namespace = (
+        _read(value.get(key), read_text, extend_path(KEY, key), problems) for key in known[:2]
+    )
+    budget, requests = (
+        _read_amounts(value.get(key), extend_path(KEY, key), problems) for key in known[2:]
+    )
+    return Settings(name=name, namespace=namespace, budget=budget, requests=requests)
+
+
+def parse_budget(text: str, where: str) -> dict[str, int]:
+    """Return the amounts of `cpu=2,memory=4Gi`.
+
+    Raises:
+        InputError: an amount is not valid; it has every problem.
+    """
+    problems: list[Problem] = []
+    stated: dict[str, object] = {}
+    for part in text.split(","):
+        name, _, amount = part.partition("=")
+        if name.strip() in stated:
+            problems.append(Problem(where=where, message=f"{name.strip()} is stated twice"))
+        stated[name.strip()] = amount.strip()
+    amounts = _read_amounts(stated, where, problems)
+    if problems:
+        raise InputError(problems)
+    return amounts
+
+
+def _read_amounts(value: object, where: str, problems: list[Problem]) -> dict[str, int]:
+    """Read amounts of cpu and memory, which are quantities as in a manifest."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        message = f"must be a mapping, not {describe(value)}"
+        problems.append(Problem(where=where, message=message, hint="write cpu and memory below it"))
+        return {}
+    is_option = where.startswith("--")
+    amounts: dict[str, int] = {}
+    for name, stated in value.items():
+        if name not in (CPU, MEMORY):
+            message = f"{quote(str(name))} is not part of a budget"
+            hint = "write cpu=2,memory=4Gi" if is_option else "it has cpu and memory"
+            problems.append(Problem(where=where, message=message, hint=hint))
+            continue
+        place = where if is_option else extend_path(where, name)
+        amount = _read(stated, read_amount, place, problems)
+        if amount == 0:
+            problems.append(Problem(where=place, message=f"a budget of 0 for {name} is none"))
+        elif amount is not None:
+            amounts[name] = amount
+    return amounts
 
 
 _LIMITS = "deploy.resources.limits"
@@ -131,16 +225,15 @@ class ServiceAmount(NamedTuple):
     """Whether it was stated as `cpu_shares`, which only weighs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class Service(NamedTuple):
     """A service that has containers."""
 
     name: str
     containers: tuple[str, ...]
     """The names of its containers in the pod: one, or as many as it has replicas."""
-    requests: Mapping[str, ServiceAmount] = field(default_factory=dict)
-    limits: Mapping[str, ServiceAmount] = field(default_factory=dict)
-    stated: frozenset[str] = frozenset()
+    requests: Mapping[str, ServiceAmount]
+    limits: Mapping[str, ServiceAmount]
+    stated: frozenset[str]
     """The keys that it states, and some below `deploy`."""
 
     @property
@@ -149,8 +242,7 @@ class Service:
         return extend_path("services", self.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Project:
+class Project(NamedTuple):
     """A resolved project, and everything that is wrong with it or not taken over."""
 
     name: str | None = None
@@ -159,7 +251,7 @@ class Project:
     """The services that have no containers now: in a profile that is not active, or with scale 0."""
     built: tuple[str, ...] = ()
     """The services whose image is built."""
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = Settings()
     problems: tuple[Problem, ...] = ()
 
 
@@ -174,16 +266,17 @@ def read_project(value: object, everything: object = None) -> Project:
         message = f"a project must be a mapping, not {describe(value)}"
         return Project(problems=(Problem(message=message),))
     problems: list[Problem] = []
-    services, inactive = value.get("services"), _inactive(value, everything)
-    if not isinstance(services, dict) or not services:
+    services, every = services_of(value), services_of(everything)
+    names = islice((name for name in every if name not in services), POD_CONTAINERS_MAX)
+    inactive = {str(name): every[name] for name in names}
+    if not services:
         problems.append(_no_services(inactive))
-        services = {}
     if "include" in value:
         problems.append(_unresolved("include"))
     first = islice(services.items(), POD_CONTAINERS_MAX + 1)
     read = [_ServiceReader(str(name), fields) for name, fields in first]
     found = [service for each in read if (service := each.read()) is not None]
-    settings = read_settings(value.get("x-podslice"), problems)
+    settings = _read_settings(value.get("x-podslice"), problems)
     for each in read:
         problems += each.problems
     if sum(len(service.containers) for service in found) > POD_CONTAINERS_MAX:
@@ -202,23 +295,23 @@ def read_project(value: object, everything: object = None) -> Project:
     )
 
 
-def _inactive(active: Mapping[str, object], everything: object) -> dict[str, object]:
-    """Return the services that only other profiles have, by name."""
-    every = everything.get("services") if isinstance(everything, dict) else None
-    if not isinstance(every, dict):
-        return {}
-    stated = active.get("services")
-    known = stated if isinstance(stated, dict) else {}
-    names = islice((name for name in every if name not in known), POD_CONTAINERS_MAX)
-    return {str(name): every[name] for name in names}
+def services_of(project: object) -> Mapping[object, object]:
+    """Return the services of a project or a compose file; none of anything else."""
+    services = project.get("services") if isinstance(project, dict) else None
+    return services if isinstance(services, dict) else {}
+
+
+def profiles_of(services: Mapping[Any, object]) -> set[str]:
+    """Return the profiles that services name."""
+    found = (each.get("profiles") for each in services.values() if isinstance(each, dict))
+    return {str(name) for each in found if isinstance(each, list) for name in each}
 
 
 def _no_services(inactive: Mapping[str, object]) -> Problem:
     """Return the problem of a project without active services."""
     if not inactive:
         return Problem(where="services", message="the project has no services")
-    found = (each.get("profiles") for each in inactive.values() if isinstance(each, dict))
-    names = sorted({str(name) for each in found if isinstance(each, list) for name in each})
+    names = sorted(profiles_of(inactive))
     hint = f"state one or more: --profile {names[0] if names else 'NAME'}"
     hint += f"; the profiles are {', '.join(names)}" if len(names) > 1 else ""
     return Problem(where="services", message="every service is in a profile", hint=hint)
@@ -246,10 +339,6 @@ def _check_names(services: list[Service]) -> Iterator[Problem]:
                 yield Problem(where=service.where, message=message, hint="rename one of them")
 
 
-def _present(amounts: Mapping[str, ServiceAmount | None]) -> dict[str, ServiceAmount]:
-    return {name: amount for name, amount in amounts.items() if amount is not None}
-
-
 class _ServiceReader:
     """Reads one service, and collects its problems."""
 
@@ -261,11 +350,8 @@ class _ServiceReader:
         self._raw = fields
         self._fields: Mapping[str, object] = fields if isinstance(fields, dict) else {}
         self._where = extend_path("services", name)
-
-    @property
-    def is_built(self) -> bool:
-        """Return whether its image is built."""
-        return bool(self._fields.get("build"))
+        self.is_built = bool(self._fields.get("build"))
+        """Whether its image is built."""
 
     def read(self) -> Service | None:
         """Return the service; None if it has no containers, or is not one."""
@@ -287,11 +373,12 @@ class _ServiceReader:
         memory_limit = self._either(f"{_LIMITS}.memory", "mem_limit", read_memory, MEMORY)
         cpu = self._cpu_request(cpu_limit)
         memory = self._either(f"{_RESERVATIONS}.memory", "mem_reservation", read_memory, MEMORY)
+        limits, requests = {CPU: cpu_limit, MEMORY: memory_limit}, {CPU: cpu, MEMORY: memory}
         return Service(
             name=self.name,
             containers=containers,
-            requests=_present({CPU: cpu, MEMORY: memory}),
-            limits=_present({CPU: cpu_limit, MEMORY: memory_limit}),
+            requests={name: amount for name, amount in requests.items() if amount is not None},
+            limits={name: amount for name, amount in limits.items() if amount is not None},
             stated=frozenset(
                 path for path in (*self._fields, *_STATED) if self._find(path) is not None
             ),
@@ -387,14 +474,8 @@ class _ServiceReader:
 
     def _read(self, path: str, read: Callable[[object], int]) -> ServiceAmount | None:
         """Read a field; None if it is not stated, or not valid, which is reported."""
-        value = self._find(path)
-        if value is None:
-            return None
-        try:
-            return ServiceAmount(milli=read(value), where=self._at(path))
-        except InputError as error:
-            self.problems += [each.within(self._at(path)) for each in error.problems]
-            return None
+        milli = _read(self._find(path), read, self._at(path), self.problems)
+        return None if milli is None else ServiceAmount(milli=milli, where=self._at(path))
 
     def _find(self, path: str) -> object:
         """Return the value at a path of keys; None if there is none."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
 from podslice.errors import HostError, InputError, Problem, excerpt, invalid
+from podslice.features.compose.project import profiles_of, services_of
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import BYTES_MAX
 from podslice.inputs.manifest.parse import read_documents
@@ -65,14 +66,6 @@ class ProjectFiles(NamedTuple):
     profiles: tuple[str, ...] = ()
     env_files: tuple[str, ...] = ()
     project_name: str | None = None
-
-    def every_profile(self, names: Iterable[str]) -> ProjectFiles:
-        """Return the files with all profiles, of which some are known by name.
-
-        Source: docs.docker.com, "Using profiles with Compose": `*` is every profile; other tools
-        know no such name, and ignore it.
-        """
-        return self._replace(profiles=("*", *sorted(names)))
 
     def arguments(self, *more_files: str) -> list[str]:
         """Return the options of every tool, with further files after the project's own."""
@@ -130,48 +123,47 @@ def find_files(directory: Path, environment: Mapping[str, str]) -> tuple[str, ..
     if stated:
         parts = stated.split(environment.get("COMPOSE_PATH_SEPARATOR") or ":")
         return tuple(part for part in parts if part and Path(part).name != OVERRIDE)
-    if _is_chosen_by(directory / ".env"):
+    text = b""
+    with suppress(OSError, ValueError):  # the tool reports that
+        text = read_regular(directory / ".env", limit_bytes=_ENV_BYTES_MAX, locate=follow_links)
+    if any(line.lstrip().startswith(b"COMPOSE_FILE=") for line in text.split(b"\n")):
         raise invalid("it chooses the files (COMPOSE_FILE)", "state them: -f FILE", where=".env")
-    main, *_ = (name for name in (*_NAMES, "") if not name or (directory / name).is_file())
+    main = next((name for name in _NAMES if (directory / name).is_file()), "")
     if not main:
         raise invalid(f"there is no {_NAMES[0]} here", "state the file: -f FILE")
-    overrides = foreign_overrides(directory)
-    return (main, *overrides[:1])
+    return (main, *foreign_overrides(directory)[:1])
 
 
 def foreign_overrides(directory: Path) -> list[str]:
-    """Return the override files of a directory that this program has not written."""
-    return [name for name in _OVERRIDES if _is_foreign(directory / name)]
+    """Return the override files of a directory that do not begin with the head of generated files."""
+    found = []
+    for name in _OVERRIDES:
+        if not (directory / name).is_file():
+            continue
+        try:
+            content = read_present(directory / name, limit_bytes=BYTES_MAX)
+        except OSError:
+            content = b""  # the tool reports that
+        if content is not None and not content.startswith(HEAD.encode()):
+            found.append(name)
+    return found
 
 
-def _is_foreign(path: Path) -> bool:
-    """Return whether a file exists and does not begin with the head of generated files."""
-    if not path.is_file():
-        return False
-    try:
-        content = read_present(path, limit_bytes=BYTES_MAX)
-    except OSError:
-        return True  # the tool reports that
-    return content is not None and not content.startswith(HEAD.encode())
+def with_every_profile(project: ProjectFiles) -> ProjectFiles:
+    """Return the files with all profiles: `*`, and the ones that services of the files name.
 
+    Only docker-compose and podman-compose, which ignore `*`, need the names. A file with an error,
+    and files that these include or extend, are left out.
 
-def profile_names(project: ProjectFiles) -> set[str]:
-    """Return the profiles that the services of the files name; none of a file with an error.
-
-    Files that these include or extend are not read: only docker-compose and podman-compose, which
-    cannot enable all profiles, need the names.
+    Source: docs.docker.com, "Using profiles with Compose".
     """
     names: set[str] = set()
     for path in project.files:
         with suppress(OSError, InputError, Exhausted):
             data = read_regular(Path(path), limit_bytes=BYTES_MAX, locate=follow_links)
             for document in read_documents(data, path, Budget()):
-                value = document.value
-                services = value.get("services") if isinstance(value, dict) else None
-                each = services.values() if isinstance(services, dict) else ()
-                lists = (service.get("profiles") for service in each if isinstance(service, dict))
-                names |= {str(name) for found in lists if isinstance(found, list) for name in found}
-    return names
+                names |= profiles_of(services_of(document.value))
+    return project._replace(profiles=("*", *sorted(names)))
 
 
 def find_tool() -> ComposeTool:
@@ -210,10 +202,19 @@ def resolve(tool: ComposeTool, project: ProjectFiles) -> tuple[bytes, str]:
     except NoAnswerError as error:
         raise HostError(f"{shlex.join(command)}: {error}") from error
     said = ended.err.decode(errors="replace").rstrip("\n")
-    if ended.code:
-        lines = _essence(said) or [f"exit code {ended.code}"]
-        raise InputError(_explain(" ".join((*tool.words, "config")), line) for line in lines)
-    return ended.out, said
+    if not ended.code:
+        return ended.out, said
+    lines = [line for line in said.split("\n") if line.strip()]
+    if any(line.startswith(_BEFORE_THE_ERROR) for line in lines):
+        errors = lines[-1:]
+    else:
+        errors = list(itertools.takewhile(lambda line: not line.startswith(_ADVICE), lines))
+    problems = []
+    for line in errors[:_LINES_MAX] or [f"exit code {ended.code}"]:
+        hint = next((hint for part, hint in _HINTS.items() if part in line), "")
+        where = " ".join((*tool.words, "config"))
+        problems.append(Problem(where=where, message=excerpt(line.strip()), hint=hint))
+    raise InputError(problems)
 
 
 def parse_resolved(data: bytes, name: str) -> object:
@@ -238,30 +239,6 @@ def parse_resolved(data: bytes, name: str) -> object:
     if problems:
         raise InputError(problems)
     return found[0].value
-
-
-def _essence(said: str) -> list[str]:
-    """Return the lines that state why a tool has failed: after a traceback or usage, the last."""
-    lines = [line for line in said.split("\n") if line.strip()]
-    if any(line.startswith(_BEFORE_THE_ERROR) for line in lines):
-        return lines[-1:]
-    errors = itertools.takewhile(lambda line: not line.startswith(_ADVICE), lines)
-    return list(errors)[:_LINES_MAX]
-
-
-def _explain(where: str, line: str) -> Problem:
-    """Return the problem that a line of a tool states."""
-    hint = next((hint for part, hint in _HINTS.items() if part in line), "")
-    return Problem(where=where, message=excerpt(line.strip()), hint=hint)
-
-
-def _is_chosen_by(path: Path) -> bool:
-    """Return whether a file of variables sets the one that chooses the files of a project."""
-    try:
-        text = read_regular(path, limit_bytes=_ENV_BYTES_MAX, locate=follow_links)
-    except (OSError, ValueError):
-        return False  # the tool reports that
-    return any(line.lstrip().startswith(b"COMPOSE_FILE=") for line in text.split(b"\n"))
 
 
 def _has_plugin() -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,17 +21,9 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.tables import list_first
 from podslice.errors import InputError, excerpt, invalid, printable, warning
 from podslice.features.compose import tools
-from podslice.features.compose.manifest import (
-    PodDraft,
-    draft_pod,
-    join_problems,
-    make_override,
-    unsupported_by,
-)
-from podslice.features.compose.project import Project, read_project
-from podslice.features.compose.settings import Settings, parse_budget
+from podslice.features.compose.manifest import PodDraft, format_yaml, make_override, unsupported_by
+from podslice.features.compose.project import Project, Settings, parse_budget, read_project
 from podslice.features.compose.tools import HEAD, OVERRIDE, ComposeTool, ProjectFiles, up_command
-from podslice.features.compose.yaml_text import format_yaml
 from podslice.features.doctor.facts import installed_runtimes
 from podslice.features.doctor.runtime_drivers import SYSTEMD
 from podslice.inputs.budget import Budget
@@ -53,21 +44,6 @@ ComposeFiles = Annotated[
         "A compose file of the project; may be repeated. Without it, the one in this directory."
     ),
 ]
-ProfileNames = Annotated[
-    list[str] | None,
-    typer.Option("--profile", metavar="NAME", help="Include this profile; may be repeated."),
-]
-EnvFiles = Annotated[
-    list[str] | None,
-    typer.Option("--env-file", metavar="FILE", help="Use this file instead of .env."),
-]
-ProjectName = Annotated[
-    str | None, typer.Option("--project-name", "-p", metavar="NAME", help="The project's name.")
-]
-PodNameOption = Annotated[
-    str | None,
-    typer.Option("--name", metavar="NAME", help="The pod's name instead of the project's."),
-]
 BudgetOption = Annotated[
     str | None,
     typer.Option(
@@ -83,17 +59,27 @@ Reserve = Annotated[
         " the pod's class.",
     ),
 ]
+ProfileNames = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Include this profile; may be repeated.")
+]
+EnvFiles = Annotated[
+    list[str] | None, typer.Option(metavar="FILE", help="Use this file instead of .env.")
+]
+ProjectName = Annotated[
+    str | None, typer.Option("--project-name", "-p", metavar="NAME", help="The project's name.")
+]
+PodName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The pod's name instead of the project's.")
+]
+Tool = Annotated[
+    ComposeTool | None,
+    typer.Option(help="Resolve and start the project with this tool. Without it, the first found."),
+]
 Resolved = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
         help="Read this output of docker compose config, or - for stdin, instead of running a tool.",
-    ),
-]
-Tool = Annotated[
-    ComposeTool | None,
-    typer.Option(
-        "--tool", help="Resolve and start the project with this tool. Without it, the first found."
     ),
 ]
 WriteOverride = Annotated[
@@ -121,7 +107,7 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     profile: ProfileNames = None,
     env_file: EnvFiles = None,
     project_name: ProjectName = None,
-    name: PodNameOption = None,
+    name: PodName = None,
     namespace: Namespace = None,
     tool: Tool = None,
     resolved: Resolved = None,
@@ -144,19 +130,19 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     project, tool = _load(files, tool, resolved)
     name = _own_override(tool, filename, output_dir) if write_override else OVERRIDE
     override = (output_dir or Path(files.files[0]).parent) / name
-    draft = draft_pod(project, options)
-    pod = _decide(planning, project, draft)
+    draft = PodDraft(project, options)
+    pod = _decide(planning, draft)
     interrupts.begin(f"not all files are in {override.parent}")
     keys = make_override(project, pod, has_oom_scores=options.reserve)
     texts = {MANIFEST: draft.lines(), override.name: format_yaml(keys)}
     content = {name: "\n".join([HEAD, *lines, ""]) for name, lines in texts.items()}
     written = write_generated(content, override.parent, HEAD)
     write(map(printable, _report(planning, project, pod, written)))
-    if override.name == OVERRIDE:
+    if write_override:
+        up, later = up_command(tool, files._replace(files=()), (), pod.slice), []
+    else:
         up = up_command(tool, files, written[1:], pod.slice)
         later = [*_later_starts(tool, files, written[1])]
-    else:
-        up, later = up_command(tool, files._replace(files=()), (), pod.slice), []
     write(map(printable, [f"  {shlex.join(up)}", *later]))
     for runtime in installed_runtimes(planning.manager, HOST_ROOT):
         if runtime.name == tool.runtime and runtime.driver not in ("", SYSTEMD):
@@ -165,23 +151,60 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     return DONE
 
 
+def _list_files(filename: list[str] | None, *, has_resolved: bool) -> tuple[str, ...]:
+    """Return the compose files, without one that this verb has written.
+
+    Raises:
+        InputError: there are none, or one is standard input.
+    """
+    if "-" in (filename or ()):
+        hint = "pass a resolved project instead: --resolved -"
+        raise invalid("compose files cannot be read from standard input", hint, where="-f")
+    given = tuple(each for each in filename or () if Path(each).name != OVERRIDE)
+    if given:
+        return given
+    return ("compose.yaml",) if has_resolved else tools.find_files(Path(), os.environ)
+
+
 def _load(
     files: ProjectFiles, tool: ComposeTool | None, resolved: str | None
 ) -> tuple[Project, ComposeTool]:
     """Return the project with its name, and the tool that is to start it.
 
     Source: compose-spec, 04-version-and-name.md; docs.docker.com, "Specify a project name".
+
+    Raises:
+        InputError: the project cannot be read, is not one document, or its tool refuses it.
+        HostError: no tool can resolve it.
     """
     if resolved is None:
         tool = tool or tools.find_tool()
         project = _resolve(tool, files)
         directory = Path(files.files[0]).absolute().parent.name
     else:
-        project, directory = read_project(_read_resolved(resolved)), ""
+        (text,) = read_sources((resolved,), read_stdin, Budget())
+        if text.problem is not None:
+            raise InputError(text.problem)
+        if text.exhausted is not None:
+            raise InputError(text.exhausted.at(text.name))
+        project, directory = read_project(tools.parse_resolved(text.data, text.name)), ""
     names = (files.project_name, project.name, os.environ.get("COMPOSE_PROJECT_NAME"), directory)
     tool = tool or ComposeTool.DOCKER
     problems = (*project.problems, *unsupported_by(tool, project))
-    return replace(project, name=next(filter(None, names), None), problems=problems), tool
+    return project._replace(name=next(filter(None, names), None), problems=problems), tool
+
+
+def _resolve(tool: ComposeTool, files: ProjectFiles) -> Project:
+    """Return the project with all its services, and report the warnings of the tool."""
+    data, said = tools.resolve(tool, files)
+    lines = [line for line in said.split("\n") if line]
+    for line in lines[:_WARNINGS_SHOWN]:
+        note(f"{tool}: {excerpt(line)}")
+    if len(lines) > _WARNINGS_SHOWN:
+        note(f"{tool}: there are {len(lines) - _WARNINGS_SHOWN:,} more lines")
+    name = f"{' '.join(tool.words)} config"
+    every, _ = tools.resolve(tool, tools.with_every_profile(files))
+    return read_project(tools.parse_resolved(data, name), tools.parse_resolved(every, name))
 
 
 def _own_override(tool: ComposeTool, filename: list[str] | None, output_dir: Path | None) -> str:
@@ -202,61 +225,7 @@ def _own_override(tool: ComposeTool, filename: list[str] | None, output_dir: Pat
     return tool.own_override
 
 
-def _later_starts(tool: ComposeTool, files: ProjectFiles, override: str) -> Iterator[str]:
-    """Yield how later starts are in the pod, too: people type `docker compose up`."""
-    command = f"{' '.join(tool.words)} up"
-    if not tool.own_override:
-        yield f"{command} without this option starts the services outside the pod"
-        return
-    yield f"{command} without these files starts the services outside the pod; to avoid that:"
-    yield "  podslice compose --write-override"
-    names = ":".join((*files.files, override))
-    yield f"  or in .env: COMPOSE_FILE={shlex.quote(names)}"
-
-
-def _list_files(filename: list[str] | None, *, has_resolved: bool) -> tuple[str, ...]:
-    """Return the compose files, without one that this verb has written.
-
-    Raises:
-        InputError: there are none, or one is standard input.
-    """
-    if "-" in (filename or ()):
-        hint = "pass a resolved project instead: --resolved -"
-        raise invalid("compose files cannot be read from standard input", hint, where="-f")
-    given = tuple(each for each in filename or () if Path(each).name != OVERRIDE)
-    if given:
-        return given
-    return ("compose.yaml",) if has_resolved else tools.find_files(Path(), os.environ)
-
-
-def _resolve(tool: ComposeTool, files: ProjectFiles) -> Project:
-    """Return the project with all its services, and report the warnings of the tool."""
-    data, said = tools.resolve(tool, files)
-    lines = [line for line in said.split("\n") if line]
-    for line in lines[:_WARNINGS_SHOWN]:
-        note(f"{tool}: {excerpt(line)}")
-    if len(lines) > _WARNINGS_SHOWN:
-        note(f"{tool}: there are {len(lines) - _WARNINGS_SHOWN:,} more lines")
-    name = f"{' '.join(tool.words)} config"
-    every, _ = tools.resolve(tool, files.every_profile(tools.profile_names(files)))
-    return read_project(tools.parse_resolved(data, name), tools.parse_resolved(every, name))
-
-
-def _read_resolved(source: str) -> object:
-    """Return the content of a file, or of standard input.
-
-    Raises:
-        InputError: it cannot be read, or is not one document.
-    """
-    (text,) = read_sources((source,), read_stdin, Budget())
-    if text.problem is not None:
-        raise InputError(text.problem)
-    if text.exhausted is not None:
-        raise InputError(text.exhausted.at(text.name))
-    return tools.parse_resolved(text.data, text.name)
-
-
-def _decide(planning: Planning, project: Project, draft: PodDraft) -> PodDecision:
+def _decide(planning: Planning, draft: PodDraft) -> PodDecision:
     """Return the decision on the pod, and report everything that was not taken over.
 
     Raises:
@@ -265,13 +234,11 @@ def _decide(planning: Planning, project: Project, draft: PodDraft) -> PodDecisio
     loaded = read_manifest(draft.document, "")
     try:
         config = planning.config
-        decisions = decide_all(
-            loaded, load_node(config, lenient=True, manager=planning.manager), config
-        )
+        node = load_node(config, lenient=True, manager=planning.manager)
+        decisions = decide_all(loaded, node, config)
     except InputError as error:
-        problems = join_problems(project, draft, loaded.all_problems)
-        raise InputError((*error.problems, *problems)) from error
-    problems = join_problems(project, draft, all_problems(loaded, decisions))
+        raise InputError((*error.problems, *draft.problems(loaded.all_problems))) from error
+    problems = draft.problems(all_problems(loaded, decisions))
     if code_of(problems):
         raise InputError(problems)
     note_problems(problems)
@@ -293,10 +260,22 @@ def _report(
         list_first([*map(printable, names)], _NAMES_MAX)
         for names in (project.others, project.built)
     )
-    if project.others:
+    if others:
         verb = "has" if len(project.others) == 1 else "have"
         yield f"  {others} {verb} no containers now (a profile, or scale 0)"
-    if project.built:
+    if built:
         yield f"  images are built outside the pod: {built}"
     yield "to start the project in its pod:"
     yield f"  podslice apply{planning.manager.flag} -f {shlex.quote(manifest)}"
+
+
+def _later_starts(tool: ComposeTool, files: ProjectFiles, override: str) -> Iterator[str]:
+    """Yield how later starts are in the pod, too: people type `docker compose up`."""
+    command = f"{' '.join(tool.words)} up"
+    if not tool.own_override:
+        yield f"{command} without this option starts the services outside the pod"
+        return
+    yield f"{command} without these files starts the services outside the pod; to avoid that:"
+    yield "  podslice compose --write-override"
+    names = ":".join((*files.files, override))
+    yield f"  or in .env: COMPOSE_FILE={shlex.quote(names)}"

@@ -22,16 +22,9 @@ import yaml
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.runtime_options import CONTAINER_LABEL, POD_LABEL
 from podslice.errors import Severity
-from podslice.features.compose.manifest import (
-    draft_pod,
-    join_problems,
-    make_override,
-    unsupported_by,
-)
-from podslice.features.compose.project import read_project
-from podslice.features.compose.settings import Settings, parse_budget
+from podslice.features.compose.manifest import PodDraft, format_yaml, make_override, unsupported_by
+from podslice.features.compose.project import Settings, parse_budget, read_project
 from podslice.features.compose.tools import ComposeTool, parse_resolved
-from podslice.features.compose.yaml_text import format_yaml
 from podslice.inputs.manifest.load import read_manifest
 from podslice.model.config import Config, Rules
 from podslice.model.node import Node
@@ -62,14 +55,14 @@ def convert(data, options):
     """Convert a resolved project as the verb does."""
     project = read_project(parse_resolved(data, "project.yaml"))
     found = unsupported_by(ComposeTool(options.get("tool", "docker")), project)
-    project = dataclasses.replace(project, problems=(*project.problems, *found))
+    project = project._replace(problems=(*project.problems, *found))
     budget = parse_budget(options["budget"], "--budget") if "budget" in options else {}
     reserve = options.get("reserve", False)
-    draft = draft_pod(project, Settings(name=options.get("name"), budget=budget, reserve=reserve))
+    draft = PodDraft(project, Settings(name=options.get("name"), budget=budget, reserve=reserve))
     loaded = read_manifest(draft.document, "")
     (pod,) = loaded.pods
     decided = decide(pod, NODE, Config(rules=Rules(options.get("rules", "proposal"))))
-    problems = join_problems(project, draft, (*loaded.problems, *decided.problems))
+    problems = draft.problems((*loaded.problems, *decided.problems))
     return Result(
         project=project,
         document=draft.document,

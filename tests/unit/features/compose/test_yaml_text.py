@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from podslice.features.compose.yaml_text import format_yaml
+from podslice.features.compose.manifest import format_yaml
 
 WORDS = (
     """web a.b/c-d on y No ~ null 1 0x1F 1_000 1e3 é #x ' " - 500m 4Gi 2026-11-23 12:30:00 = <<"""

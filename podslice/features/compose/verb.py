@@ -24,8 +24,7 @@ from podslice.features.compose import tools
 from podslice.features.compose.manifest import PodDraft, format_yaml, make_override, unsupported_by
 from podslice.features.compose.project import Project, Settings, parse_budget, read_project
 from podslice.features.compose.tools import HEAD, OVERRIDE, ComposeTool, ProjectFiles, up_command
-from podslice.features.doctor.facts import installed_runtimes
-from podslice.features.doctor.runtime_drivers import SYSTEMD
+from podslice.features.doctor.facts import SYSTEMD, installed_runtimes
 from podslice.inputs.budget import Budget
 from podslice.inputs.manifest.load import read_manifest
 from podslice.inputs.source import read_sources

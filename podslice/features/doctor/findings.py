@@ -8,8 +8,7 @@ from enum import StrEnum
 from itertools import takewhile
 
 from podslice.errors import Problem
-from podslice.features.doctor.facts import Facts, Layout, Session
-from podslice.features.doctor.runtime_drivers import SYSTEMD, Runtime
+from podslice.features.doctor.facts import SYSTEMD, Facts, Layout, Runtime, Session
 from podslice.model.node_state import Foreign, Kubelet
 from podslice.model.properties import PROPERTIES
 
@@ -138,9 +137,8 @@ def _no_systemd(facts: Facts) -> Finding:
         fix = "boot with systemd; in a container, run podslice on the host"
     elif facts.manager.is_user:
         what = f"the user's manager does not answer: {facts.systemd.error}"
-        fix = (
-            f"loginctl enable-linger {_name(facts)}, and set XDG_RUNTIME_DIR=/run/user/{facts.uid}"
-        )
+        name = facts.session.name if facts.session else facts.uid
+        fix = f"loginctl enable-linger {name}, and set XDG_RUNTIME_DIR=/run/user/{facts.uid}"
     else:
         what = f"systemd does not answer: {facts.systemd.error}"
         fix = "install dbus (or dbus-broker), and start it: systemctl start dbus.socket"
@@ -150,10 +148,6 @@ def _no_systemd(facts: Facts) -> Finding:
         effect="check, explain, render and plan work; nothing can be applied",
         fix=fix,
     )
-
-
-def _name(facts: Facts) -> str:
-    return facts.session.name if facts.session else str(facts.uid)
 
 
 def _rights(facts: Facts) -> Finding:

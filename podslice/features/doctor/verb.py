@@ -40,16 +40,9 @@ def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     Each finding has its effect and its fix. Nothing is changed, and no privileges are needed.
     """
     planning = tolerate(planning)
-    facts = read_facts(
-        coroutines.run(_ask(planning)),
-        Subject(
-            uid=os.getuid(),
-            manager=planning.manager,
-            cgroup_root=planning.config.cgroup_root,
-            control_group=control_group_of(Tree(cgroup_root=planning.config.cgroup_root).root),
-        ),
-        HOST_ROOT,
-    )
+    root = control_group_of(Tree(cgroup_root=planning.config.cgroup_root).root)
+    subject = Subject(uid=os.getuid(), manager=planning.manager, control_group=root)
+    facts = read_facts(coroutines.run(_ask(planning)), subject, HOST_ROOT)
     found = (*_configuration(planning.origin), *check_host(facts))
     grave = [finding for finding in found if finding.state is FindingState.ATTENTION]
     emit(

@@ -251,7 +251,7 @@ CASES = {
     ),
     "hugetlb not enabled further below": (
         {"sys/fs/cgroup/podslice.slice/cgroup.subtree_control": "memory\n"},
-        {"cgroup_root": "/podslice", "control_group": "/podslice.slice/podslice-kubepods.slice"},
+        {"control_group": "/podslice.slice/podslice-kubepods.slice"},
         (
             *("hugepages", "info", "not enabled below /podslice.slice;", ""),
             "> /sys/fs/cgroup/podslice.slice/cgroup.subtree_control",

@@ -14,13 +14,13 @@ import typer
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED, TextOrJson
-from podslice.cli.generated_files import FileTree, leaving
 from podslice.cli.output import ReportFormat, note, write, write_json
 from podslice.cli.views import documents
 from podslice.cli.views.documents import Document
 from podslice.cli.views.tables import columns, division_document
 from podslice.errors import InputError, Problem, printable
 from podslice.features.node import providers
+from podslice.features.node.files import MARK, FileChange, FileTree, body, leaving, mark
 from podslice.inputs.options.config_files import (
     CONFIG_DIRECTORIES,
     CONFIG_NAME,
@@ -494,80 +494,3 @@ def proposals_document(
         }
         for name, each in {**by_name, "system": proposal.system}.items()
     }
-
-
-MARK = "# Written by podslice node init; podslice node reset removes it."
-
-
-def mark(text: str) -> str:
-    """Return the text of a file with its mark and its checksum."""
-    checksum = hashlib.sha256(text.encode()).hexdigest()
-    return f"{MARK}\n# {checksum}\n{text}"
-
-
-def body(text: str) -> str:
-    """Return the text of a file without its mark and its checksum."""
-    return text.partition("\n")[2].partition("\n")[2]
-
-
-class FileChange(NamedTuple):
-    """A file as it is and as it should be; None for one that does not exist."""
-
-    tree: FileTree
-    name: str
-    """Its path below the root."""
-    before: str | None
-    """Empty for a link, which others have made."""
-    wanted: str | None
-
-    @property
-    def path(self) -> Path:
-        """The whole path."""
-        return self.tree.path(self.name)
-
-    @property
-    def shown(self) -> str:
-        """The whole path, for output."""
-        return printable(str(self.path))
-
-    @property
-    def is_marked(self) -> bool:
-        """Whether the file was written by `node init`."""
-        return self.before is not None and self.before.startswith(MARK)
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether the file does not exist, or is unmodified since podslice wrote it."""
-        return self.before is None or self.before == mark(body(self.before))
-
-    @property
-    def differs(self) -> bool:
-        """Whether the file is not as it should be."""
-        return self.before != self.wanted
-
-    @property
-    def is_change(self) -> bool:
-        """Whether the file is written or removed: not if others have written or modified it."""
-        return self.is_ours and self.differs
-
-    @property
-    def after(self) -> str | None:
-        """The text after the change."""
-        return self.wanted if self.is_change else self.before
-
-    def stay(self) -> FileChange:
-        """Return the file without a change."""
-        return self._replace(wanted=self.before)
-
-    def execute(self) -> None:
-        """Write or remove the file.
-
-        Raises:
-            HostError: that is not possible.
-        """
-        done = "removed" if self.wanted is None else "written"
-        interrupts.begin(f"not all files may be {done}; to continue, run the same command again")
-        if self.wanted is None:
-            self.tree.remove(self.name)
-        else:
-            self.tree.write(self.name, self.wanted)

@@ -285,10 +285,6 @@ class FileChange(NamedTuple):
         """The text after the change."""
         return self.wanted if self.is_change else self.before
 
-    def stay(self) -> FileChange:
-        """Return the file without a change."""
-        return self._replace(wanted=self.before)
-
     def execute(self) -> None:
         """Write or remove the file.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,6 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from podslice.cli import interrupts
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED, TextOrJson
 from podslice.cli.output import ReportFormat, note, write, write_json
 from podslice.cli.views import documents
@@ -20,7 +18,7 @@ from podslice.cli.views.documents import Document
 from podslice.cli.views.tables import columns, division_document
 from podslice.errors import InputError, Problem, printable
 from podslice.features.node import providers
-from podslice.features.node.files import MARK, FileChange, FileTree, body, leaving, mark
+from podslice.features.node.files import FileChange, FileTree, body, leaving, mark
 from podslice.inputs.options.config_files import (
     CONFIG_DIRECTORIES,
     CONFIG_NAME,
@@ -122,13 +120,11 @@ def init(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         raise InputError(Problem(where="--like", message=f"unknown provider {like!r}", hint=hint))
     stated = read_stated({KUBE: kube_reserved, SYSTEM: system_reserved})
     node = read_node()
-    proposals = providers.by_provider(node.capacity, pods)
     used_bytes = used_by_system()
-    least = min(proposals, key=lambda name: proposals[name].memory_bytes)
     proposal = Proposal(
-        kube=proposals[like or least],
-        why_kube=f"as {like}" if like else f"as {least}, the lowest memory of the three",
-        formula=providers.explain_provider(like or least, pods),
+        by_provider=providers.by_provider(node.capacity, pods),
+        like=like,
+        pods=pods,
         system=providers.system_reservation(node, used_bytes),
         why_system=providers.explain_system(used_bytes),
         stated=stated,
@@ -139,83 +135,16 @@ def init(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         FileChange(tree=tree, name=name, before=tree.read(name), wanted=mark(text))
         for name, text in _files(proposal, tree, keep=keep).items()
     ]
-    if output is ReportFormat.JSON:
-        found = proposals_document(proposals, proposal, pods)
-        return _write_as_json(changes, node, root, found, dry_run=dry_run)
-    write(table(proposals, proposal.system))
-    write(("", *explain(proposal, pods), "", *_explain_services(tree), ""))
-    return _write_all(changes, dry_run=dry_run)
-
-
-def reset(
-    dry_run: DryRun = False,  # noqa: FBT002
-    root: Root = Path("/"),
-    output: TextOrJson = ReportFormat.TEXT,
-) -> int:
-    """Remove the unmodified files that `node init` has written."""
-    tree = FileTree(root)
-    _check_configuration(tree)
-    names = (CONFIG, _SLICE_FILE, *map(_drop_in, SERVICES))
-    found = (
-        FileChange(tree=tree, name=each, before=tree.read(each), wanted=None) for each in names
-    )
-    changes = [each for each in found if each.is_marked]
-    modified = _not_ours(changes, "was modified and is kept", "remove it manually")
-    if output is ReportFormat.JSON:
-        if not dry_run:
-            _execute(changes)
-        write_json(_document(changes, modified, read_node(), root, dry_run=dry_run))
-    else:
-        for problem in modified:
-            note(printable(f"{problem.where} {problem.message}; {problem.hint}"))
-        _remove_all(changes, dry_run=dry_run)
-    return FAILED if modified else DONE
-
-
-def _remove_all(changes: Sequence[FileChange], *, dry_run: bool) -> None:
-    """Remove the unmodified files, and print each."""
-    removed = [each for each in changes if each.is_change]
-    for each in removed:
-        if not dry_run:
-            each.execute()
-        write([f"{'would remove' if dry_run else 'removed'} {each.shown}"])
-    if removed and not dry_run:
-        write(
-            [
-                "now run: systemctl daemon-reload",
-                "to remove the limits of the reservations now: podslice apply",
-            ]
-        )
-    elif not changes:
-        write(["nothing to remove"])
-
-
-def _execute(changes: Sequence[FileChange]) -> None:
-    for each in changes:
-        if each.is_change:
-            each.execute()
-
-
-def _foreign(changes: Sequence[FileChange]) -> list[Problem]:
-    """Return the files that `init` does not overwrite."""
     message = "the file exists and was not written by podslice, or was modified"
-    return _not_ours(changes, message, "move it away, or add the reservations to it manually")
-
-
-def _not_ours(changes: Sequence[FileChange], message: str, hint: str) -> list[Problem]:
-    """Return a problem for each file that others have written or modified."""
-    paths = (str(each.path) for each in changes if not each.is_ours)
-    return [Problem(where=path, message=message, hint=hint) for path in paths]
-
-
-def _write_all(changes: Sequence[FileChange], *, dry_run: bool) -> int:
-    """Write the files, unless one exists that podslice has not written.
-
-    Raises:
-        InputError: a file exists that podslice did not write; nothing was written.
-        HostError: a file cannot be written.
-    """
-    foreign = _foreign(changes)
+    foreign = _not_ours(changes, message, "move it away, or add the reservations to it manually")
+    if output is ReportFormat.JSON:
+        if foreign:
+            changes = [each._replace(wanted=each.before) for each in changes]
+        shown = _execute(changes, foreign, node, root, dry_run=dry_run)
+        write_json({**shown, "proposals": proposals_document(proposal)})
+        return (FAILED if dry_run else BAD_INPUT) if foreign else DONE
+    write(table(proposal))
+    write(("", *explain(proposal), "", *_explain_services(tree), ""))
     if foreign and not dry_run:
         raise InputError(foreign)
     for problem in foreign:
@@ -239,23 +168,49 @@ def _write_all(changes: Sequence[FileChange], *, dry_run: bool) -> int:
     return FAILED if foreign else DONE
 
 
-def _write_as_json(
-    changes: Sequence[FileChange], node: Node, root: Path, proposals: Document, *, dry_run: bool
+def reset(
+    dry_run: DryRun = False,  # noqa: FBT002
+    root: Root = Path("/"),
+    output: TextOrJson = ReportFormat.TEXT,
 ) -> int:
-    """Write the files, and print the document; with a file of others nothing is written."""
-    foreign = _foreign(changes)
-    if foreign:
-        changes = [each.stay() for each in changes]
-    if not dry_run:
-        _execute(changes)
-    shown = _document(changes, foreign, node, root, dry_run=dry_run)
-    write_json({**shown, "proposals": proposals})
-    if foreign:
-        return FAILED if dry_run else BAD_INPUT
-    return DONE
+    """Remove the unmodified files that `node init` has written."""
+    tree = FileTree(root)
+    _check_configuration(tree)
+    names = (CONFIG, _SLICE_FILE, *map(_drop_in, SERVICES))
+    found = (
+        FileChange(tree=tree, name=each, before=tree.read(each), wanted=None) for each in names
+    )
+    changes = [each for each in found if each.is_marked]
+    modified = _not_ours(changes, "was modified and is kept", "remove it manually")
+    if output is ReportFormat.JSON:
+        write_json(_execute(changes, modified, read_node(), root, dry_run=dry_run))
+        return FAILED if modified else DONE
+    for problem in modified:
+        note(printable(f"{problem.where} {problem.message}; {problem.hint}"))
+    removed = [each for each in changes if each.is_change]
+    for each in removed:
+        if not dry_run:
+            each.execute()
+        write([f"{'would remove' if dry_run else 'removed'} {each.shown}"])
+    if removed and not dry_run:
+        write(
+            [
+                "now run: systemctl daemon-reload",
+                "to remove the limits of the reservations now: podslice apply",
+            ]
+        )
+    elif not changes:
+        write(["nothing to remove"])
+    return FAILED if modified else DONE
 
 
-def _document(
+def _not_ours(changes: Sequence[FileChange], message: str, hint: str) -> list[Problem]:
+    """Return a problem for each file that others have written or modified."""
+    paths = (str(each.path) for each in changes if not each.is_ours)
+    return [Problem(where=path, message=message, hint=hint) for path in paths]
+
+
+def _execute(
     changes: Sequence[FileChange],
     problems: Sequence[Problem],
     node: Node,
@@ -263,7 +218,11 @@ def _document(
     *,
     dry_run: bool,
 ) -> Document:
-    """Return the document of `init` and `reset`."""
+    """Change the files, and return the document of `init` and `reset`."""
+    if not dry_run:
+        for each in changes:
+            if each.is_change:
+                each.execute()
     placed = {root / _drop_in(name): f"{name}.service" for name in SERVICES}
     config = root / CONFIG
     changed = {each.path for each in changes if each.is_change}
@@ -395,25 +354,45 @@ def _read_allocation(node: Node, changes: Sequence[FileChange], root: Path) -> D
 
 
 class Proposal(NamedTuple):
-    """The reservations to write, with their reasons."""
+    """The reservations that are proposed, with their reasons, and what is stated instead."""
 
-    kube: providers.Reservation
-    why_kube: str
-    formula: str
+    by_provider: Mapping[str, providers.Reservation]
+    like: str | None
+    """The provider whose reservation is requested."""
+    pods: int
     system: providers.Reservation
     why_system: str
     stated: Mapping[str, str]
     """The values of options that are written instead, by key."""
 
+    @property
+    def provider(self) -> str:
+        """Return the provider whose reservation is proposed."""
+        return self.like or min(
+            self.by_provider, key=lambda name: self.by_provider[name].memory_bytes
+        )
+
+    @property
+    def formulas(self) -> dict[str, str]:
+        """Return the formula of each reservation, by provider, and for `system`."""
+        found = {name: providers.explain_provider(name, self.pods) for name in self.by_provider}
+        return {**found, "system": self.why_system}
+
+    @property
+    def why_kube(self) -> str:
+        """Return the reason of the value of kube-reserved."""
+        lowest = "" if self.like else ", the lowest memory of the three"
+        return self.why_stated(KUBE) or f"as {self.provider}{lowest}"
+
+    def why_stated(self, key: str) -> str:
+        """Return the reason of a value that an option states; empty if none does."""
+        return f"as stated with --{key}" if key in self.stated else ""
+
     def value(self, key: str) -> str:
-        """Return what is written."""
-        reserved = self.kube if key == KUBE else self.system
+        """Return the value of an option of the configuration."""
+        reserved = self.by_provider[self.provider] if key == KUBE else self.system
         cpu, memory = format_milli(reserved.cpu_milli), format_bytes(reserved.memory_bytes)
         return self.stated.get(key) or f"cpu={cpu},memory={memory}"
-
-    def why(self, key: str, proposed: str) -> str:
-        """Return the reason: that of the proposal, unless the value is stated."""
-        return f"as stated with --{key}" if key in self.stated else proposed
 
 
 def read_stated(options: Mapping[str, str | None]) -> dict[str, str]:
@@ -436,12 +415,14 @@ def read_stated(options: Mapping[str, str | None]) -> dict[str, str]:
 
 def config_text(proposal: Proposal) -> str:
     """Return the text of `podslice.toml`."""
-    why_kube = proposal.why(KUBE, f"{proposal.why_kube}: {proposal.formula}")
-    why_system = proposal.why(SYSTEM, "")
-    why_system = f", {why_system}" if why_system else f": {proposal.why_system}"
+    formula = "" if KUBE in proposal.stated else f": {proposal.formulas[proposal.provider]}"
+    stated = proposal.why_stated(SYSTEM)
+    why_system = f", {stated}" if stated else f": {proposal.why_system}"
     return "\n".join(
         (
-            *_comment(f"Reserved for container runtimes and podslice, {why_kube}."),
+            *_comment(
+                f"Reserved for container runtimes and podslice, {proposal.why_kube}{formula}."
+            ),
             f"{KUBE} = {json.dumps(proposal.value(KUBE))}",
             f'kube-reserved-cgroup = "/{KUBE_RESERVED_SLICE}"',
             *_comment(f"Reserved for system daemons{why_system}."),
@@ -457,40 +438,34 @@ def _comment(text: str) -> list[str]:
     return wrap(text, 98, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 
-def table(
-    proposals: dict[str, providers.Reservation], system: providers.Reservation
-) -> Iterator[str]:
+def table(proposal: Proposal) -> Iterator[str]:
     """Return a table of the providers' reservations, and of the system's."""
-    kept = {f"kube, as {name}": each for name, each in proposals.items()} | {"system": system}
+    kept = {f"kube, as {name}": each for name, each in proposal.by_provider.items()}
     rows = [
         (name, format_milli(each.cpu_milli), format_bytes(each.memory_bytes))
-        for name, each in kept.items()
+        for name, each in {**kept, "system": proposal.system}.items()
     ]
     return columns([("RESERVATION", "CPU", "MEMORY"), *rows])
 
 
-def explain(proposal: Proposal, pods: int) -> Iterator[str]:
-    """Yield each provider's formula, and the proposed values, with their sources."""
-    yield from (f"{name}: {providers.explain_provider(name, pods)}" for name in providers.PROVIDERS)
-    yield f"system: {proposal.why_system}"
+def explain(proposal: Proposal) -> Iterator[str]:
+    """Yield each formula, and the proposed values, with their sources."""
+    yield from (f"{name}: {formula}" for name, formula in proposal.formulas.items())
     yield ""
-    why_kube = proposal.why(KUBE, proposal.why_kube)
-    why_system = f", {proposal.why(SYSTEM, '')}".removesuffix(", ")
-    yield f"{KUBE} {proposal.value(KUBE)}: for container runtimes and podslice, {why_kube}"
-    yield f"{SYSTEM} {proposal.value(SYSTEM)}: for system daemons{why_system}"
+    kube, system = proposal.value(KUBE), proposal.value(SYSTEM)
+    yield f"{KUBE} {kube}: for container runtimes and podslice, {proposal.why_kube}"
+    why_system = f", {proposal.why_stated(SYSTEM)}".removesuffix(", ")
+    yield f"{SYSTEM} {system}: for system daemons{why_system}"
 
 
-def proposals_document(
-    by_name: Mapping[str, providers.Reservation], proposal: Proposal, pods: int
-) -> Document:
+def proposals_document(proposal: Proposal) -> Document:
     """Return the reservation that each provider proposes, and the one for the system."""
-    formulas = {name: providers.explain_provider(name, pods) for name in by_name}
-    formulas["system"] = proposal.why_system
+    reservations = {**proposal.by_provider, "system": proposal.system}
     return {
         name: {
             "cpu_milli": each.cpu_milli,
             "memory_bytes": each.memory_bytes,
-            "formula": formulas[name],
+            "formula": proposal.formulas[name],
         }
-        for name, each in {**by_name, "system": proposal.system}.items()
+        for name, each in reservations.items()
     }

@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from podslice.features.node import verb as node_init
-from podslice.features.node.verb import MARK
+from podslice.features.node.files import MARK
 from podslice.model.node import Node
 
 GI = 2**30

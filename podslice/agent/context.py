@@ -16,7 +16,7 @@ from podslice.model.resources import RecommendedAmounts
 from podslice.model.unit import UnitName
 from podslice.reconcile.assessment import Assessment, OngoingTerminations
 from podslice.reconcile.world import LiveWorld
-from podslice.store import Store
+from podslice.store.store import Store
 from podslice.systemd.journal import Journal
 
 
@@ -98,15 +98,13 @@ class AgentContext:
             pending=self.pending,
             stuck=self.stuck,
         )
-        # compared with the file, which another program may have removed
-        if state != self.world.store.agent():
-            with suppress(HostError):
-                self.world.store.save_agent(state)
+        with suppress(HostError):
+            self.world.store.agent.save(state)
 
     def withdraw(self) -> None:
         """Remove the published state."""
         with suppress(HostError):
-            self.world.store.drop_agent()
+            self.world.store.agent.save(None)
 
 
 class EvictionMarks:

@@ -17,7 +17,7 @@ from podslice.inputs.source import describe_error, list_manifests, read_manifest
 from podslice.kernel.files import TooLargeError
 from podslice.model.config import Validate
 from podslice.model.pod import Pod
-from podslice.store.atomic import Stamp, stamp
+from podslice.store.files import Stamp, stamp
 
 REFUSALS_MAX = 8
 """Files above the limits that one call reads; each may cost as much as all accepted files."""

@@ -31,8 +31,8 @@ from podslice.reconcile.manual_changes import take_over
 from podslice.reconcile.readmission import find_pending
 from podslice.reconcile.report import Outcome, StepResult
 from podslice.reconcile.threads import in_thread
-from podslice.store import Store
-from podslice.store.lock import held_for
+from podslice.store.files import held_for
+from podslice.store.store import Store
 from podslice.systemd.caching_client import CachingClient, EditedLimits, changed_limits
 
 

@@ -19,7 +19,7 @@ from podslice.agent.scheduler import Scheduler
 from podslice.errors import HostError, SystemdError
 from podslice.model.event import Kind
 from podslice.reconcile.readmission import living_agent
-from podslice.store import Store
+from podslice.store.store import Store
 from podslice.systemd.client import Client
 from podslice.systemd.notify import Notifier
 

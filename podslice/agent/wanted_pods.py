@@ -15,8 +15,8 @@ from podslice.policy.allocatable import validate_node
 from podslice.policy.decide import decide_each
 from podslice.reconcile.readmission import is_evicted
 from podslice.reconcile.world import World
-from podslice.store import Records
 from podslice.store.adopted_services import by_pod, read_adopted
+from podslice.store.store import Records
 
 
 class WantedPods(NamedTuple):

@@ -23,7 +23,7 @@ from podslice.model.node import Node
 from podslice.model.pod import Pod, Qos
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import SYSTEM, Manager, UnitName, control_group_of
-from podslice.store import Store
+from podslice.store.store import Store
 
 
 def load_node(config: Config, *, lenient: bool = False, manager: Manager = SYSTEM) -> Node:

@@ -25,7 +25,7 @@ from podslice.reconcile.report import (
     kind_of,
     pod_of,
 )
-from podslice.store import Store
+from podslice.store.store import Store
 from podslice.systemd.journal import Journal
 
 _PATIENCE_SEC = 1

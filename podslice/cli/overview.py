@@ -39,8 +39,8 @@ from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.report import describe_skipped, describe_step, describe_unconfirmed
 from podslice.reconcile.rollback import pending
 from podslice.reconcile.world import LiveWorld
-from podslice.store import Store
 from podslice.store.adopted_services import drop_in_path, read_adopted
+from podslice.store.store import Store
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import Entry, LogQuery, Query, reading_command
 from podslice.usage import health, runtimes, stats

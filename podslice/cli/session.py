@@ -20,7 +20,7 @@ from podslice.model.node import Node
 from podslice.reconcile.guard import Guarded
 from podslice.reconcile.rollback import recorded
 from podslice.reconcile.world import LiveWorld, World
-from podslice.store import Store
+from podslice.store.store import Store
 from podslice.systemd import bus
 from podslice.systemd.find_manager import find_manager
 from podslice.systemd.slice_files import SliceFiles

@@ -25,7 +25,7 @@ from podslice.reconcile.readmission import is_evicted, living_agent, split_admis
 from podslice.reconcile.rollback import leave_reserved
 from podslice.reconcile.threads import in_thread
 from podslice.reconcile.world import World
-from podslice.store import Records
+from podslice.store.store import Records
 
 _NOTHING = Request()
 

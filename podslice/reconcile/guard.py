@@ -29,7 +29,7 @@ from podslice.policy.ownership import (
     find_foreign,
     is_kubelets_root,
 )
-from podslice.store import Store
+from podslice.store.store import Store
 from podslice.systemd.client import Change, Client, ClientAround
 
 _HOLDS_SEC = 1.0

@@ -16,7 +16,7 @@ from podslice.kernel.proc import read_process
 from podslice.model.node_state import ManualChange
 from podslice.model.unit import UnitName
 from podslice.reconcile.readmission import living_agent
-from podslice.store import Store
+from podslice.store.store import Store
 
 
 def record(

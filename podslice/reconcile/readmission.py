@@ -11,12 +11,12 @@ from podslice.model.pod import Pod
 from podslice.policy.admit import EVICTED, WantedState, hold_back, pending_pods
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import World
-from podslice.store import Records, Store
+from podslice.store.store import Records, Store
 
 
 def living_agent(store: Store) -> AgentState | None:
     """Return the state that the agent published; None where that agent no longer runs."""
-    state = store.agent()
+    state = store.agent.read()
     process = None if state is None else read_process(state.pid)
     if state is None or process is None or process.started_ticks != state.started_ticks:
         return None

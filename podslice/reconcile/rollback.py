@@ -25,7 +25,7 @@ from podslice.plan.restore import fail_trial, record_steps, restore_values, sett
 from podslice.reconcile.act import OnResult, act
 from podslice.reconcile.report import Outcome, Report, StepResult, describe_unconfirmed
 from podslice.reconcile.world import LiveWorld, World
-from podslice.store import Store
+from podslice.store.store import Store
 from podslice.systemd.client import Client
 
 _STEM = "podslice-rollback"

@@ -12,7 +12,7 @@ from podslice.model.node import Node
 from podslice.model.unit import SYSTEM, Manager
 from podslice.policy.exclusive import CpuStage
 from podslice.reconcile.guard import Guard
-from podslice.store import Store
+from podslice.store.store import Store
 from podslice.systemd.client import Client
 
 

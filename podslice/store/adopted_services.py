@@ -14,7 +14,7 @@ from pathlib import Path
 
 from podslice.kernel.files import read_present
 from podslice.model.unit import Manager, UnitKind, UnitName
-from podslice.store.atomic import failed
+from podslice.store.files import failed, write_text, writing
 
 DROP_IN = "50-podslice.conf"
 SECTION = "X-Podslice"
@@ -87,17 +87,8 @@ def write_drop_in(service: AdoptedService, manager: Manager) -> None:
         HostError: it cannot be written.
     """
     path = drop_in_path(service.unit, manager)
-    new = path.with_suffix(".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new.unlink(missing_ok=True)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _MODE)
-        with os.fdopen(descriptor, "w") as stream:
-            os.fchmod(descriptor, _MODE)
-            stream.write(service.text)
-        new.replace(path)
-    except OSError as error:
-        raise failed(error, path) from error
+    with writing(path):
+        write_text(path, service.text, mode=_MODE)
 
 
 def remove_drop_in(unit: UnitName, manager: Manager) -> None:
@@ -107,10 +98,8 @@ def remove_drop_in(unit: UnitName, manager: Manager) -> None:
         HostError: it cannot be removed.
     """
     path = drop_in_path(unit, manager)
-    try:
+    with writing(path):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise failed(error, path) from error
     with suppress(OSError):  # there are other drop-ins
         path.parent.rmdir()
 

@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,7 @@ from podslice.model.container_exit import (
     ContainerHistory,
     exit_of_variables,
 )
-from podslice.store import marks
-from podslice.store.atomic import entries, read_json, remove, unlink_link, write_json, writing
+from podslice.store.files import entries, read_value, remove, unlink_link, write_json, writing
 
 VARIABLES = ("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS")
 """The variables in the record of an end, as a service records it."""
@@ -44,7 +43,7 @@ def read(directory: Path) -> dict[str, ContainerHistory]:
         if path.suffix != ".json":
             continue
         with contextlib.suppress(OSError):
-            history = marks.read(ContainerHistory, read_json(path))
+            history = read_value(ContainerHistory, path)
             if history is not None:
                 found[path.stem] = _with_end(directory, path.stem, history)
     return found
@@ -64,7 +63,7 @@ def save_start(directory: Path, container: str, started_usec: int) -> None:
             restarts=before.restarts + 1,
             last_exit=before.exit_of(is_running=False),
         )
-    write_json(directory / f"{container}.json", asdict(history))
+    write_json(directory / f"{container}.json", history)
     kept = end_path(directory, container, started_usec)
     for path in directory.glob(f"{container},*"):
         if path != kept:

@@ -46,7 +46,7 @@ from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
 from podslice.reconcile.guard import Guard
 from podslice.reconcile.world import LiveWorld
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.cases.rows import to_amounts
 from tests.configuration import load_config
 from tests.fake_systemd import FakeSystemd

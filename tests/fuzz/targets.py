@@ -57,7 +57,7 @@ from podslice.model.node import Node
 from podslice.model.pod import Qos, default_uid
 from podslice.model.unit import is_unit_name
 from podslice.policy.decide import decide
-from podslice.store import Store
+from podslice.store.store import Store
 from podslice.systemd import journalctl
 from podslice.systemd.bus import error_of
 from podslice.systemd.dbus import connection, wire
@@ -276,7 +276,7 @@ def run_record(data: bytes) -> None:
     for path in places:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    store.agent()
+    store.agent.read()
     store.reserved()
     LevelRecord(store.root).read()
     with contextlib.suppress(InputError):

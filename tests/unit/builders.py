@@ -30,7 +30,7 @@ from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from podslice.reconcile.guard import Guard, Guarded
 from podslice.reconcile.world import World
-from podslice.store import Store
+from podslice.store.store import Store
 
 USER = user_manager(1000, {"XDG_RUNTIME_DIR": "/run/user/1000"})
 """The manager of a user who is not the one that runs the tests."""

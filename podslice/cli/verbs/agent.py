@@ -24,7 +24,7 @@ from podslice.model.feature import load
 from podslice.model.node import Node
 from podslice.policy.allocatable import check_host
 from podslice.reconcile.world import World
-from podslice.store import Store
+from podslice.store.store import Store
 from podslice.systemd import bus
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier, listen_fds

@@ -12,7 +12,7 @@ from podslice.model.unit import SYSTEM
 from podslice.reconcile.report import describe_unconfirmed
 from podslice.reconcile.rollback import confirm as let_stay
 from podslice.reconcile.rollback import halt, recorded
-from podslice.store import Store
+from podslice.store.store import Store
 from podslice.systemd.find_manager import find_manager
 
 

@@ -7,7 +7,7 @@ from podslice.cli.output import write
 from podslice.errors import HostError
 from podslice.reconcile.report import Report, describe_result, describe_skipped
 from podslice.reconcile.rollback import recorded, restore_all
-from podslice.store import Store
+from podslice.store.store import Store
 from podslice.systemd.find_manager import find_manager
 
 

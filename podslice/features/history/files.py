@@ -15,7 +15,7 @@ from podslice.errors import HostError
 from podslice.features.history.model import PodHistory, format_pod_history, parse_pod_history
 from podslice.kernel.files import read_regular
 from podslice.model.unit import UnitName
-from podslice.store.atomic import create_file, remove, scan, writing
+from podslice.store.files import remove, scan, write_text, writing
 
 FILE_BYTES_MAX = 2**20
 """The largest file: that of a pod with hundreds of containers."""
@@ -63,13 +63,7 @@ class UsageFiles:
         text = json.dumps(format_pod_history(history), separators=(",", ":"))
         new = self.directory / "new"
         with writing(path):
-            try:
-                create_file(new, text)
-                new.replace(path)
-            except FileNotFoundError:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                create_file(new, text)
-                new.replace(path)
+            write_text(path, text, new=new)
 
     def pods(self) -> tuple[str, ...]:
         """Return the pods with a file, as `namespace/name`."""

@@ -27,7 +27,7 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
 from podslice.model.event import Kind
 from podslice.model.unit import UnitName
-from podslice.store import lock
+from podslice.store.files import release_lock, try_lock
 from podslice.systemd.client import Client, OnChange, TimedClient
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier
@@ -90,7 +90,7 @@ class KubeletDaemon:
             HostError: another agent runs, or a socket cannot be opened.
         """
         setup, process = self._setup, self._process
-        held = lock.try_take(setup.directory)
+        held = try_lock(setup.directory)
         if held is None:
             raise HostError(
                 "an agent that applies pod levels is already running on this host, perhaps in a"
@@ -100,7 +100,7 @@ class KubeletDaemon:
         process.handle_signals(self._on_hangup)
         async with AsyncExitStack() as stack:
             stack.callback(
-                lambda: lock.release(setup.directory, held, is_needed=bool(self._levels.plan.own))
+                lambda: release_lock(setup.directory, held, is_needed=bool(self._levels.plan.own))
             )
             stack.callback(setup.journal.close)
             stack.push_async_exit(self._client)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from podslice.features.kubelet.node import LEVEL_PROPERTIES, LevelValues
 from podslice.model.unit import UnitName
-from podslice.store import marks
-from podslice.store.atomic import read_json, remove, write_json, writing
+from podslice.store.files import ValueFile
 
 
 class LevelRecord:
@@ -16,15 +14,14 @@ class LevelRecord:
 
     def __init__(self, root: Path) -> None:
         """`root` is the directory of all records."""
-        self._path = root / "pod-levels.json"
+        kind = dict[str, dict[UnitName, dict[str, int]]]
+        self._file = ValueFile(root / "pod-levels.json", kind)
 
     def read(self) -> LevelValues:
         """Return the values; none where the file is damaged."""
-        with suppress(OSError):
-            found = marks.read(dict[UnitName, dict[str, int]], read_json(self._path).get("slices"))
-            if found and all(each.keys() <= set(LEVEL_PROPERTIES) for each in found.values()):
-                return found
-        return {}
+        found = (self._file.read() or {}).get("slices", {})
+        is_valid = all(each.keys() <= set(LEVEL_PROPERTIES) for each in found.values())
+        return found if is_valid else {}
 
     def save(self, levels: LevelValues) -> None:
         """Write the values, if they have changed; without any, remove the file.
@@ -32,8 +29,8 @@ class LevelRecord:
         Raises:
             HostError: it can't be written.
         """
-        with writing(self._path):
-            if not levels:
-                remove(self._path)
-            elif levels != self.read():
-                write_json(self._path, {"slices": {unit: dict(levels[unit]) for unit in levels}})
+        slices = {
+            unit: {name: int(value) for name, value in values.items()}
+            for unit, values in levels.items()
+        }
+        self._file.save({"slices": slices} if slices else None)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from podslice.cli import interrupts
 from podslice.errors import HostError, InputError, invalid, printable
 from podslice.kernel.files import NotRegularError, read_regular
+from podslice.store.files import replace_file
 
 _BYTES_MAX = 2**20
 """The limit of a file that is read; the files of `node init` are smaller."""
@@ -78,19 +79,7 @@ class FileTree:
             self._errors(name, is_new=True),
             self._directory(name, create=True) as (directory, base),
         ):
-            new = f".{base}.new"
-            with suppress(FileNotFoundError):
-                os.unlink(new, dir_fd=directory)  # of an interrupted run, or a link
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(new, flags, 0o666, dir_fd=directory)
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                    file.write(text)
-                os.replace(new, base, src_dir_fd=directory, dst_dir_fd=directory)
-            except OSError:
-                with suppress(OSError):
-                    os.unlink(new, dir_fd=directory)
-                raise
+            replace_file(base, text.encode(), new=f".{base}.new", directory=directory)
 
     def remove(self, name: str) -> None:
         """Remove a file, and its drop-in directory if that is empty.

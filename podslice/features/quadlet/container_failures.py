@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from podslice.model.node_state import ContainerFailure
-from podslice.store import marks
-from podslice.store.atomic import read_json, remove, write_json, writing
+from podslice.store.files import ValueFile
 
 
 class ContainerFailures:
@@ -17,7 +14,8 @@ class ContainerFailures:
 
     def __init__(self, root: Path) -> None:
         """`root` is the directory of the store."""
-        self._path = root / "container-failures.json"
+        kind = dict[str, tuple[ContainerFailure, ...]]
+        self._file = ValueFile(root / "container-failures.json", kind)
 
     def save(self, failures: Sequence[ContainerFailure]) -> None:
         """Replace the record; without any failure, remove it.
@@ -25,15 +23,8 @@ class ContainerFailures:
         Raises:
             HostError: it can't be written.
         """
-        with writing(self._path.parent):
-            if failures:
-                write_json(self._path, {"failures": [asdict(each) for each in failures]})
-            else:
-                remove(self._path)
+        self._file.save({"failures": tuple(failures)} if failures else None)
 
     def load(self) -> tuple[ContainerFailure, ...]:
         """Return the failures; none where the record is damaged."""
-        with suppress(OSError):
-            found = read_json(self._path).get("failures", [])
-            return marks.read(tuple[ContainerFailure, ...], found) or ()
-        return ()
+        return (self._file.read() or {}).get("failures", ())

@@ -36,7 +36,7 @@ from podslice.policy.exclusive import with_lasting_cpus
 from podslice.reconcile.assess import assess
 from podslice.reconcile.report import Outcome
 from podslice.reconcile.world import LiveWorld
-from podslice.store import Records, Store
+from podslice.store.store import Records, Store
 from podslice.systemd.journal import Journal
 from podslice.systemd.journalctl import reading_command
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -14,10 +13,11 @@ from typing import NamedTuple
 from podslice.errors import HostError, InputError, Problem
 from podslice.features.quadlet.result import ARCHIVE_SUFFIX, File, Quadlets, is_data
 from podslice.features.quadlet.transition import PresentPod, is_unit
-from podslice.features.quadlet.volume_data import NAME_BYTES_MAX, VolumeData, replace_file
+from podslice.features.quadlet.volume_data import NAME_BYTES_MAX, NEW, VolumeData
 from podslice.kernel.files import describe_kind, read_present
 from podslice.model.naming import SCOPE_PREFIX
 from podslice.model.unit import GENERATED, Manager
+from podslice.store.files import replace_file
 
 _BYTES_MAX = 2**20
 _OWNER = re.compile(rb"^Description=.*\b[Pp]od (\S+)$", re.MULTILINE)
@@ -213,13 +213,10 @@ def write_file(file: File, directories: Directories) -> None:
         return
     path = place(file.path, directories)
     path.parent.mkdir(parents=True, exist_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        replace_file(file, path.name, directory)
+        replace_file(path, file.content, new=path.with_name(NEW), mode=file.mode)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        os.close(directory)
 
 
 def remove_file(name: str, directories: Directories, kept: Collection[str] = ()) -> None:

@@ -22,12 +22,13 @@ from podslice.errors import Problem
 from podslice.features.quadlet.result import PRIVATE_MODE, Directory, File
 from podslice.kernel.files import NotRegularError, describe_kind, read_regular
 from podslice.model.naming import DATA, data_directory, pod_of_data
+from podslice.store.files import replace_file
 
 NAME_BYTES_MAX = 255
 """Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
 _BYTES_MAX = 64 * 2**20
 """More than a manifest can have."""
-_NEW = "..podslice-new"
+NEW = "..podslice-new"
 """The name of a file while it is written: no file of a volume begins with two dots."""
 _FOLLOWING = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _DIRECTORY = _FOLLOWING | os.O_NOFOLLOW
@@ -131,7 +132,7 @@ class VolumeData:
             with suppress(FileNotFoundError):
                 if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
                     shutil.rmtree(name, dir_fd=directory)
-            replace_file(file, name, directory)
+            replace_file(name, file.content, new=NEW, mode=file.mode, directory=directory)
 
     def remove(self, path: str, kept: Collection[str] = ()) -> None:
         """Remove a file, and the directories that are empty then and not `kept`; or all of a pod.
@@ -173,24 +174,6 @@ class VolumeData:
             raise OSError(error.errno, error.strerror, str(place)) from error
         finally:
             os.close(descriptor)
-
-
-def replace_file(file: File, name: str, directory: int) -> None:
-    """Write a file in an open directory, whole or not at all.
-
-    Other users cannot read it before it has its mode; a link at its place is replaced.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    with suppress(FileNotFoundError):
-        os.unlink(_NEW, dir_fd=directory)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(_NEW, flags, 0o600, dir_fd=directory)
-    with os.fdopen(descriptor, "wb") as stream:
-        os.fchmod(descriptor, file.mode)
-        stream.write(file.content)
-    os.rename(_NEW, name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def _remove_all(name: str, directory: int) -> None:

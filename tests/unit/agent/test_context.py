@@ -31,7 +31,7 @@ def test_conditions_and_problems_are_published(context):
 
 def test_a_removed_file_is_written_again(context):
     context.status.set_conditions(frozenset({Condition.DISK}))
-    context.world.store.drop_agent()
+    context.world.store.agent.save(None)
     context.publish()
     assert published(context).conditions == (Condition.DISK,)
 

@@ -17,7 +17,7 @@ from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.node_state import AgentState, Condition
 from podslice.model.unit import UnitName
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
 from tests.unit.agent.fakes import Events, Host, until, use_memory
@@ -185,7 +185,7 @@ async def test_sigterm_stops_the_agent_and_leaves_the_pods(node):
     assert node.result is None
     assert node.records() == {"web"}
     assert await node.memory.observe(["kubepods*pod*"])
-    assert node.store.agent() is None
+    assert node.store.agent.read() is None
     assert node.notifications[-1] == ("stopping",)
     assert node.events.all[-1].kind is Kind.AGENT_STOPPED
 
@@ -210,11 +210,11 @@ async def test_sigterm_stops_the_agent_during_a_long_call(node):
 
 async def test_a_second_agent_is_refused(node):
     process = read_process(1)
-    node.store.save_agent(AgentState(pid=1, started_ticks=process.started_ticks))
+    node.store.agent.save(AgentState(pid=1, started_ticks=process.started_ticks))
     await node.begin()
     assert isinstance(node.result, HostError)
     assert "process 1" in str(node.result)
-    assert node.store.agent().pid == 1
+    assert node.store.agent.read().pid == 1
 
 
 # The configuration.
@@ -344,7 +344,7 @@ async def test_an_internal_error_is_reported_and_stops_the_agent(node, monkeypat
     await until(node.task.done)
     assert isinstance(node.result, ZeroDivisionError)
     assert "a mistake" in node.events.texts(Kind.AGENT_FAILED)[0]
-    assert node.store.agent() is None
+    assert node.store.agent.read() is None
 
 
 async def test_the_watchdog_is_notified_as_long_as_rounds_finish(node, monkeypatch):
@@ -375,7 +375,7 @@ async def test_pressure_at_the_start_prevents_admission(node):
     node.put("web", {"memory": "1Mi"})
     await node.begin()
     assert node.records() == {"web"}
-    assert node.store.agent().conditions == (Condition.MEMORY,)
+    assert node.store.agent.read().conditions == (Condition.MEMORY,)
 
 
 @pytest.fixture
@@ -410,7 +410,7 @@ async def test_an_evicted_pod_is_removed_and_can_be_readmitted(node, report_pres
     await until(lambda: not node.records())
     assert not await node.memory.observe([unit.name])
     report_pressure()
-    await until(lambda: not node.store.agent().conditions)
+    await until(lambda: not node.store.agent.read().conditions)
     node.store.unmark(node.events.of(Kind.POD_EVICTED)[0].fields["POD_UID"])
     # neither the record nor the event is always the first
     await until(lambda: node.events.of(Kind.POD_READMITTED))

@@ -5,7 +5,7 @@ import pytest
 from podslice.errors import HostError
 from podslice.model.event import Kind
 from podslice.model.node_state import Eviction
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import make_context
 

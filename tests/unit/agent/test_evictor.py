@@ -16,7 +16,7 @@ from podslice.policy.eviction import CRITICAL_PRIORITY
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply
 from podslice.reconcile.guard import Guard
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import (
     GUARD_CACHE_SEC,

@@ -11,7 +11,7 @@ from podslice.reconcile import manual_changes
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.readmission import readmit
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.unit.agent.reconciled import POD_STEPS, WEB, Node
 from tests.unit.builders import burstable, decisions
 

@@ -12,8 +12,8 @@ from tests.unit.agent.reconciled import Node
 
 WORK = {
     "manifests read": ("podslice.agent.manifest_files", "read_manifest"),
-    "records parsed": ("podslice.store.records", "parse"),
-    "records formatted": ("podslice.store.store", "format_record"),
+    "records parsed": ("podslice.store.store", "_parse"),
+    "records written": ("podslice.store.store", "write_json"),
     "new pods decided": ("podslice.policy.decide", "decide"),
     "applied pods decided": ("podslice.policy.desire", "decide"),
 }

@@ -15,8 +15,8 @@ from podslice.model.unit import INFINITY, TransientUnit, UnitName
 from podslice.reconcile import converge
 from podslice.reconcile.assessment import OngoingTerminations
 from podslice.reconcile.readmission import readmit
-from podslice.store import Store
 from podslice.store.adopted_services import AdoptedService
+from podslice.store.store import Store
 from podslice.systemd import caching_client
 from tests.unit.agent.fakes import until, write_group
 from tests.unit.agent.reconciled import BATCH, POD_STEPS, WEB, Node
@@ -731,13 +731,13 @@ async def test_values_outside_the_root_are_restored_when_no_longer_configured(he
 
 def pending(node):
     node.context.publish()
-    state = node.context.world.store.agent()
+    state = node.context.world.store.agent.read()
     return [(each.pod, each.reason, each.is_applied) for each in state.pending]
 
 
 async def test_pending_pods_are_unknown_before_the_first_round(here):
     here.context.publish()
-    assert here.context.world.store.agent().pending is None
+    assert here.context.world.store.agent.read().pending is None
 
 
 async def test_refused_pods_are_pending_until_they_fit(two):

@@ -53,7 +53,7 @@ async def test_while_a_pod_terminates_others_start_and_the_lock_is_free(here):
         ("pod-applied", "default/late"),
     ]
     here.context.publish()
-    assert here.context.world.store.agent().terminating == ("default/web",)
+    assert here.context.world.store.agent.read().terminating == ("default/web",)
     assert here.texts(Kind.POD_TERMINATING) == [
         "stopping 3 processes of pod default/web, up to 30 s"
     ]

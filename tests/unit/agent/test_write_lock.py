@@ -5,7 +5,7 @@ import pytest
 from podslice.agent import reconciler as module
 from podslice.agent.reconciler import write_lock
 from podslice.errors import HostError
-from podslice.store import Store
+from podslice.store.store import Store
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from podslice.cli import completion
 from podslice.model.node_state import AgentState, PendingPod
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.unit.builders import besteffort, make_files
 
 
@@ -79,7 +79,7 @@ def test_status_completes_all_wanted_pods(tmp_path, monkeypatch, capsys):
     store.marks.mkdir()
     (store.marks / "shop.json").write_text(json.dumps({"pod": "default/shop"}))
     big = PendingPod(pod="lab/big", reason="OutOfcpu", message="requests 100")
-    store.save_agent(AgentState(pid=1, started_ticks=2, pending=(big,)))
+    store.agent.save(AgentState(pid=1, started_ticks=2, pending=(big,)))
     for verb, names in (("status", "lab/big\nshop\nweb\n"), ("tree", "web\n")):
         assert completion.main(["pods", "podslice", verb, "--user", ""]) == 0
         assert capsys.readouterr() == (names, "")

@@ -6,7 +6,7 @@ import json
 import pytest
 import yaml
 
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.unit.builders import make_files, manifest
 from tests.unit.cli.verbs.test_phase import SHOP
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from podslice.cli.verbs import node
-from podslice.store import Store
+from podslice.store.store import Store
 
 CODES = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 

@@ -12,7 +12,7 @@ from podslice.kernel.proc import read_process
 from podslice.model.event import Kind
 from podslice.model.node_state import Account, AgentState, Caller, Eviction
 from podslice.reconcile import manual_changes
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.unit.builders import manifest
 
 SLICE = "kubepods-burstable-pod0a1b_2c.slice"
@@ -27,7 +27,7 @@ def store(here):
 def agent(store):
     """A running agent: this process."""
     process = read_process(os.getpid())
-    store.save_agent(AgentState(pid=process.pid, started_ticks=process.started_ticks))
+    store.agent.save(AgentState(pid=process.pid, started_ticks=process.started_ticks))
 
 
 def logged(journal):

@@ -9,7 +9,7 @@ from podslice.cli.output import note
 from podslice.errors import HostError
 from podslice.model.config import Config
 from podslice.model.unit import SYSTEM
-from podslice.store import Store
+from podslice.store.store import Store
 from podslice.systemd.find_manager import find_manager
 from tests.unit.builders import USER, manifest
 

@@ -21,7 +21,7 @@ from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.world import LiveWorld
-from podslice.store import Records, Store
+from podslice.store.store import Records, Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import USER
 from tests.unit.properties.strategies import COMPUTE, configs, decisions, few, nodes, worlds

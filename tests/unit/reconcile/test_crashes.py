@@ -7,7 +7,7 @@ import pytest
 
 from podslice.errors import SystemdError
 from podslice.policy.ownership import uid_of
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
     besteffort,

@@ -22,7 +22,7 @@ from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete, settle
 from podslice.reconcile.guard import Guard
-from podslice.store import Store
+from podslice.store.store import Store
 from podslice.systemd.client import Client
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import Events

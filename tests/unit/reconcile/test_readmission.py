@@ -197,7 +197,7 @@ def agent(here, *conditions, **fields):
             **fields,
         }
     )
-    here.store.save_agent(state)
+    here.store.agent.save(state)
     return state
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from podslice.errors import HostError, InputError, Refused
 from podslice.policy.ownership import uid_of
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import besteffort, burstable, guaranteed, world
 from tests.unit.reconcile.worlds import WRITES, assert_settled, put, recorded, remove, written

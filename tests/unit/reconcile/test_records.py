@@ -8,7 +8,7 @@ from podslice.errors import Refused
 from podslice.plan import SetProperties
 from podslice.reconcile.assess import assess
 from podslice.reconcile.report import Outcome
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
     besteffort,

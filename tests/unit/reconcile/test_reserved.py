@@ -16,7 +16,7 @@ from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import describe_skipped, describe_step
 from podslice.reconcile.rollback import restore_all
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
     amounts,

@@ -1,6 +1,6 @@
 import pytest
 
-from podslice.store import Store
+from podslice.store.store import Store
 
 
 @pytest.fixture

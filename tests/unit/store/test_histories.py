@@ -6,7 +6,7 @@ import pytest
 
 from podslice.errors import HostError
 from podslice.model.container_exit import ContainerExit, ContainerHistory
-from podslice.store import atomic as store_files
+from podslice.store import files as store_files
 from podslice.store import histories
 from tests.unit.builders import besteffort
 
@@ -127,6 +127,6 @@ def test_the_history_is_removed_with_the_pod(store):
 
 
 def test_a_start_that_may_not_be_recorded_is_an_error(store, no_permission):
-    no_permission(store_files, "create_file")
+    no_permission(store_files, "replace_file")
     with pytest.raises(HostError, match="Permission denied; run as root"):
         store.save_start("web", "main", START)

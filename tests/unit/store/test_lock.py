@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import HostError
-from podslice.store import Store
-from podslice.store import lock as store_lock
+from podslice.store import files as store_files
+from podslice.store.store import Store
 from tests.unit.builders import (
     besteffort,
 )
@@ -64,8 +64,8 @@ def test_a_free_lock_reports_no_wait(store):
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_second_writer_waits_and_is_notified_once(store, monkeypatch, keep):
     """With a record the lock's file stays; without one the second writer creates it again."""
-    monkeypatch.setattr(store_lock, "TRIES", 1)
-    monkeypatch.setattr(store_lock, "POLL_SEC", 0.001)
+    monkeypatch.setattr(store_files, "_LOCK_TRIES", 1)
+    monkeypatch.setattr(store_files, "LOCK_POLL_SEC", 0.001)
     waiting, order = threading.Event(), []
     if keep:
         store.save(besteffort("web"))
@@ -87,7 +87,7 @@ def test_a_second_writer_waits_and_is_notified_once(store, monkeypatch, keep):
 
 def test_many_writers_are_in_one_after_the_other(store, monkeypatch):
     """Each creates and removes the lock's file and directory; none may enter meanwhile."""
-    monkeypatch.setattr(store_lock, "POLL_SEC", 0.0005)
+    monkeypatch.setattr(store_files, "LOCK_POLL_SEC", 0.0005)
     inside, most, rounds, failures = 0, 0, 10, []
 
     def work():
@@ -112,9 +112,9 @@ def test_many_writers_are_in_one_after_the_other(store, monkeypatch):
 
 
 def test_a_lock_that_is_never_given_back_is_an_error(store, monkeypatch):
-    monkeypatch.setattr(store_lock, "WAIT_SEC", 0.0)
-    monkeypatch.setattr(store_lock, "TRIES", 1)
-    monkeypatch.setattr(store_lock, "POLL_SEC", 0)
+    monkeypatch.setattr(store_files, "LOCK_WAIT_SEC", 0.0)
+    monkeypatch.setattr(store_files, "_LOCK_TRIES", 1)
+    monkeypatch.setattr(store_files, "LOCK_POLL_SEC", 0)
     message = "another podslice process has held the lock for 0 s; to find it: fuser -v"
     with store.lock(), pytest.raises(HostError, match=message), Store(store.root).lock():
         pytest.fail("the lock is taken")
@@ -141,7 +141,7 @@ def test_a_file_system_without_locks_is_an_error_and_leaves_nothing_open(store, 
     def refuse(*_):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(store_lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(store_files.fcntl, "flock", refuse)
     before = sorted(path.name for path in Path("/proc/self/fd").iterdir())
     with pytest.raises(HostError, match="No locks available"), store.lock():
         pytest.fail("there is no lock")

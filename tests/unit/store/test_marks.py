@@ -5,8 +5,8 @@ import json
 import pytest
 
 from podslice.errors import HostError
-from podslice.store import Records, Store
-from podslice.store import atomic as store_files
+from podslice.store import files as store_files
+from podslice.store.store import Records, Store
 from tests.unit.builders import (
     besteffort,
 )
@@ -87,40 +87,37 @@ def test_remains_of_an_interrupted_write_are_removed(store):
 
 def test_a_directory_that_another_tidies_away_is_made_again(store, monkeypatch):
     """The evictor can't wait for the lock."""
-    write, tidied = store_files.create_file, []
+    write, tidied = store_files.replace_file, []
 
-    def tidy_first(path, text):
+    def tidy_first(path, content, **how):
         if len(tidied) < 3:
             tidied.append(path)
             path.parent.rmdir()
-        return write(path, text)
+        return write(path, content, **how)
 
-    monkeypatch.setattr(store_files, "create_file", tidy_first)
+    monkeypatch.setattr(store_files, "replace_file", tidy_first)
     store.mark_evicted(eviction("web"))
     assert store.load().evicted == (eviction("web"),)
 
 
 def test_a_directory_that_is_always_removed_is_an_error(store, monkeypatch):
-    def never(path, *_):
+    def never(path, *_, **__):
         raise FileNotFoundError(2, "No such file or directory", str(path))
 
-    monkeypatch.setattr(store_files, "create_file", never)
+    monkeypatch.setattr(store_files, "replace_file", never)
     with pytest.raises(HostError, match="No such file or directory"):
         store.mark_evicted(eviction("web"))
 
 
 def test_on_a_full_disk_nothing_half_written_stays(store, monkeypatch):
-    write_new = store_files.create_file
-
-    def half(path, text):
-        write_new(path, text[:5])
+    def full(path, *_, **__):
         raise OSError(28, "No space left on device", str(path))
 
     store.mark_evicted(eviction("web"))
-    monkeypatch.setattr(store_files, "create_file", half)
+    monkeypatch.setattr(store_files.os, "replace", full)
     for write in (
         lambda: store.mark_evicted(eviction("web", digest="cd")),
-        lambda: store.save_agent(STATE),
+        lambda: store.agent.save(STATE),
         lambda: store.save(besteffort("web")),
     ):
         with pytest.raises(HostError, match=r"No space left on device$"):

@@ -6,7 +6,7 @@ import pytest
 
 from podslice.errors import HostError
 from podslice.model.pod import InitProgress
-from podslice.store import atomic as store_files
+from podslice.store import files as store_files
 from tests.unit.builders import (
     besteffort,
     burstable,

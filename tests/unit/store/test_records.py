@@ -11,8 +11,9 @@ import pytest
 from podslice.errors import HostError, Problem
 from podslice.model.desired import ReservedValues
 from podslice.model.pod import ContainerKind, MemoryVolume
-from podslice.store import Records, Store, records
-from podslice.store import atomic as store_files
+from podslice.store import files as store_files
+from podslice.store import store as records
+from podslice.store.store import Records, Store
 from tests.unit.builders import (
     amounts,
     besteffort,
@@ -92,10 +93,10 @@ def test_saving_the_same_writes_nothing(store):
 def test_a_write_that_fails_leaves_the_old_record(store, monkeypatch):
     store.save(besteffort("web"))
 
-    def fail(path, _):
+    def fail(path, *_, **__):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("pathlib.Path.replace", fail)
+    monkeypatch.setattr(store_files.os, "replace", fail)
     with pytest.raises(HostError, match=r"No space left on device$"):
         store.save(burstable("web"))
     loaded = store.load()
@@ -201,12 +202,12 @@ def test_another_file_type_instead_of_a_state_is_ignored(store, make_odd):
     store.root.mkdir()
     for name in ("agent.json", "reserved.json"):
         make_odd(store.root / name)
-    assert (store.agent(), store.reserved()) == (None, None)
-    store.drop_agent()
+    assert (store.agent.read(), store.reserved()) == (None, None)
+    store.agent.save(None)
     store.save_reserved(ReservedValues())
-    store.save_agent(STATE)
+    store.agent.save(STATE)
     store.save_reserved(TRIED)
-    assert (store.agent(), store.reserved()) == (STATE, TRIED)
+    assert (store.agent.read(), store.reserved()) == (STATE, TRIED)
 
 
 def test_writes_follow_no_link_and_open_no_pipe(store, make_odd):

@@ -8,24 +8,18 @@ from podslice.features.quadlet.container_failures import ContainerFailures
 from podslice.model.desired import ReservedValues
 from podslice.model.node_state import AgentState, ContainerFailure
 from podslice.model.unit import UnitName
-from podslice.store import Store
-from podslice.store import atomic as store_files
+from podslice.store import files as store_files
+from podslice.store.store import Store
 from tests.unit.store.files import STATE, TRIED
 
 
-@pytest.mark.parametrize(
-    ("save", "read", "drop", "value", "file"),
-    [
-        ("save_agent", "agent", "drop_agent", STATE, "agent.json"),
-        ("save_agent", "agent", "drop_agent", AgentState(pid=1, started_ticks=2), "agent.json"),
-    ],
-)
-def test_saved_states_are_read(store, save, read, drop, value, file):
-    assert getattr(store, read)() is None
-    getattr(store, drop)()
-    getattr(store, save)(value)
-    assert getattr(Store(store.root), read)() == value
-    path = store.root / file
+@pytest.mark.parametrize("value", [STATE, AgentState(pid=1, started_ticks=2)])
+def test_saved_states_are_read(store, value):
+    assert store.agent.read() is None
+    store.agent.save(None)
+    store.agent.save(value)
+    assert Store(store.root).agent.read() == value
+    path = store.root / "agent.json"
     for damaged in (
         "",
         "[]",
@@ -34,10 +28,10 @@ def test_saved_states_are_read(store, save, read, drop, value, file):
         path.read_text().replace(": ", ": [", 1),
     ):
         path.write_text(damaged)
-        assert getattr(store, read)() is None
-    getattr(store, save)(value)
-    assert getattr(store, read)() == value
-    getattr(store, drop)()
+        assert store.agent.read() is None
+    store.agent.save(value)
+    assert store.agent.read() == value
+    store.agent.save(None)
     assert not path.exists()
 
 
@@ -56,10 +50,10 @@ def test_saved_states_are_read(store, save, read, drop, value, file):
     ],
 )
 def test_an_agent_s_state_that_is_wrong_anywhere_is_none(store, change):
-    store.save_agent(STATE)
+    store.agent.save(STATE)
     path = store.root / "agent.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    assert store.agent() is None
+    assert store.agent.read() is None
 
 
 def test_failures_of_containers_are_kept_until_there_are_none(store):
@@ -118,7 +112,7 @@ def test_a_record_of_values_that_is_wrong_anywhere_is_none(store, change):
 
 
 def test_states_that_can_not_be_read_are_none(store, no_permission):
-    store.save_agent(STATE)
+    store.agent.save(STATE)
     store.save_reserved(TRIED)
     no_permission(store_files, "read_regular")
-    assert (store.agent(), store.reserved()) == (None, None)
+    assert (store.agent.read(), store.reserved()) == (None, None)

@@ -6,8 +6,8 @@ import pytest
 
 from podslice.errors import HostError
 from podslice.model.naming import volume_path
-from podslice.store import Store
 from podslice.store import store as store_volumes
+from podslice.store.store import Store
 from tests.unit.builders import (
     besteffort,
     make_files,

@@ -5,8 +5,8 @@ import json
 
 from podslice.cli import session
 from podslice.errors import Refused
-from podslice.store import Store
-from podslice.store import lock as store_lock
+from podslice.store import files as store_files
+from podslice.store.store import Store
 from podslice.systemd import bus
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import make_files, manifest
@@ -202,9 +202,9 @@ def test_memory_is_reclaimed_for_a_limit_below_usage(podslice, memory, files, mo
 
 def test_a_lock_that_is_not_released_is_an_error(podslice, web, memory, here, monkeypatch):
     with Store(here / "run-False").lock():
-        monkeypatch.setattr(store_lock, "WAIT_SEC", -1.0)
-        monkeypatch.setattr(store_lock, "TRIES", 1)
-        monkeypatch.setattr(store_lock, "POLL_SEC", 0)
+        monkeypatch.setattr(store_files, "LOCK_WAIT_SEC", -1.0)
+        monkeypatch.setattr(store_files, "_LOCK_TRIES", 1)
+        monkeypatch.setattr(store_files, "LOCK_POLL_SEC", 0)
         ended = podslice("apply", "-f", web)
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.startswith("error: another podslice process has held the lock for ")
@@ -212,8 +212,8 @@ def test_a_lock_that_is_not_released_is_an_error(podslice, web, memory, here, mo
 
 def test_waiting_for_the_lock_is_noted(podslice, web, memory, here, monkeypatch):
     found = []
-    monkeypatch.setattr(store_lock, "TRIES", 1)
-    monkeypatch.setattr(store_lock, "POLL_SEC", 0)
+    monkeypatch.setattr(store_files, "_LOCK_TRIES", 1)
+    monkeypatch.setattr(store_files, "LOCK_POLL_SEC", 0)
     other = Store(here / "run-False").lock()
     other.__enter__()
 

@@ -12,7 +12,7 @@ from podslice.features.quadlet.container_failures import ContainerFailures
 from podslice.model.event import Kind
 from podslice.model.node_state import Eviction
 from podslice.model.unit import SYSTEM
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.unit.builders import make_files
 from tests.unit.cli.podman import APP, FILES, LOG, POD, WEB, active
 

@@ -22,7 +22,8 @@ from podslice.model.node_state import (
     StuckPod,
 )
 from podslice.model.unit import GENERATED, UnitName
-from podslice.store import Store, histories
+from podslice.store import histories
+from podslice.store.store import Store
 from podslice.usage.runtimes import RuntimeContainer
 from tests.unit.builders import make_files, manifest
 
@@ -77,7 +78,7 @@ class Machine:
     def agent(self, **fields):
         process = read_process(os.getpid())
         state = {"pid": process.pid, "started_ticks": process.started_ticks, "pending": ()}
-        self.store.save_agent(AgentState(**{**state, **fields}))
+        self.store.agent.save(AgentState(**{**state, **fields}))
 
     def empty(self):
         for path in self.directory.iterdir():

@@ -11,7 +11,7 @@ from podslice.inputs.manifest.load import parse_manifest
 from podslice.kernel.proc import read_process
 from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.model.unit import GENERATED
-from podslice.store import Store
+from podslice.store.store import Store
 from tests.unit.builders import make_files, manifest
 
 NUMBERS = "50Mi of memory are available, 100Mi are required"
@@ -43,7 +43,7 @@ def evicted(store, files, memory):
 def run_agent(store, **fields):
     process = read_process(os.getpid())
     started = process.started_ticks
-    store.save_agent(AgentState(pid=process.pid, started_ticks=started, **fields))
+    store.agent.save(AgentState(pid=process.pid, started_ticks=started, **fields))
 
 
 def names(store):

@@ -463,7 +463,7 @@ def test_data_that_cannot_be_written_concerns_its_pod_only(
 ):
     """As on a full disk."""
 
-    def fail(*_):
+    def fail(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", "x")
 
     files({"data.yaml": DATA, "web.yaml": WEB})

@@ -16,7 +16,8 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import read_process
 from podslice.model.event import Kind
 from podslice.model.node_state import AgentState
-from podslice.store import Store, lock
+from podslice.store import files as store_files
+from podslice.store.store import Store
 from tests.unit import builders
 from tests.unit.agent.fakes import Events, until
 from tests.unit.features.kubelet.followed import APPLIED, BEFORE, WEB, Kubelet
@@ -199,12 +200,12 @@ async def test_the_endpoints(service):
 
 async def test_two_agents_do_not_run(service):
     """Not either where the first one is in a container, with process ids of its own."""
-    held = lock.try_take(service.directory / "run/kubelet")
+    held = store_files.try_lock(service.directory / "run/kubelet")
     await service.begin()
     with pytest.raises(HostError, match=r"already running on this host.*run/kubelet/lock"):
         await service.task
     assert await service.kubelet.values() == BEFORE
-    lock.release(service.directory / "run/kubelet", held, is_needed=False)
+    store_files.release_lock(service.directory / "run/kubelet", held, is_needed=False)
     service.task = None
     await service.begin()
     assert await service.kubelet.values() == {**BEFORE, **APPLIED}
@@ -215,13 +216,13 @@ async def test_the_agent_of_the_hosts_pods_runs_beside_it(service):
     process = read_process(os.getpid())
     state = AgentState(pid=os.getpid(), started_ticks=process.started_ticks)
     store = Store(service.directory / "run")
-    store.save_agent(state)
+    store.agent.save(state)
     path = service.directory / "run/kubelet/agent.sock"
     await service.begin(socket_path=path)
     assert path.is_socket()
     assert await service.kubelet.values() == {**BEFORE, **APPLIED}
     await service.end()
-    assert store.agent() == state
+    assert store.agent.read() == state
 
 
 async def test_nothing_remains_of_an_agent_that_has_set_nothing(service):

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from podslice.inputs.source import is_manifest_name
 from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.inotify import (
+from podslice.kernel.watch import (
     IN_ATTRIB,
     IN_CLOSE_WRITE,
     IN_CREATE,
@@ -24,12 +24,13 @@ from podslice.kernel.inotify import (
     IN_MODIFY,
     IN_MOVED_FROM,
     IN_MOVED_TO,
+    Following,
     Inotify,
+    MemoryAlarm,
+    MountAlarm,
     OnEvent,
     Watched,
 )
-from podslice.kernel.path_watch import Following
-from podslice.kernel.priority_events import MemoryAlarm, MountAlarm
 from podslice.model.unit import Manager, UnitName
 
 _CHANGED = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Self
 
+from podslice.errors import HostError
 from podslice.kernel.text import (
     read_text,
     read_value,
@@ -19,6 +21,7 @@ from podslice.kernel.text import (
 )
 from podslice.model.node import DEFAULT_WEIGHT, CpuGroup, parse_cpus
 from podslice.model.properties import MEMORY_MAX, PROPERTIES
+from podslice.model.resources import RESERVED_SUFFIX
 from podslice.model.unit import INFINITY, Manager, is_unit_name
 
 # `hugetlb.2MB.max`, `hugetlb.2MB.rsvd.max`. Source: Linux, mm/hugetlb_cgroup.c, mem_fmt
@@ -559,3 +562,39 @@ def _field(text: str, name: str) -> int | None:
     """Return one value of lines of `name value`."""
     _, found, rest = f"\n{text}".partition(f"\n{name} ")
     return _number(rest.partition("\n")[0]) if found else None
+
+
+_CONTROLLER = "hugetlb"
+
+
+def limit_hugepages(
+    cgroups: CgroupFs, root: str, control_group: str, files: Mapping[str, int]
+) -> None:
+    """Limit the huge pages of a control group at or below the root: file → bytes.
+
+    Raises:
+        HostError: the control group is elsewhere, or one of its files can't be written.
+    """
+    group, top = PurePosixPath(control_group), PurePosixPath(root)
+    if not group.is_relative_to(top) or ".." in group.parts:
+        raise HostError(
+            f"{control_group} is not below {root}; its huge pages are not limited by podslice"
+        )
+    above = [parent for parent in reversed(group.parents) if parent.is_relative_to(top)]
+    for parent in above:
+        if _CONTROLLER not in cgroups.controllers_below(str(parent)):
+            _write_limit(cgroups, parent, "cgroup.subtree_control", f"+{_CONTROLLER}")
+    for name, limit_bytes in files.items():
+        _write_limit(cgroups, group, name, str(limit_bytes))
+
+
+def _write_limit(cgroups: CgroupFs, group: PurePosixPath, name: str, text: str) -> None:
+    path = Path(cgroups.mount, *group.parts[1:], name)
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_TRUNC), "w") as file:
+            file.write(text)
+    except OSError as error:
+        if error.errno == errno.ENOENT and name.endswith(RESERVED_SUFFIX):
+            return  # Linux 5.6 has no such file
+        hint = "; the current usage is higher" if error.errno == errno.EBUSY else ""
+        raise HostError(f"{path}: {text} can't be written: {error.strerror}{hint}") from error

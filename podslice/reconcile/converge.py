@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from podslice.kernel import hugetlb
+from podslice.kernel.cgroup import limit_hugepages
 from podslice.model.config import Enforce
 from podslice.model.desired import PodDecision
 from podslice.model.node_state import StuckPod
@@ -254,7 +254,7 @@ async def _act(
     world: LiveWorld, plan: Plan, on_result: OnResult = _ignore, before: Before = nothing
 ) -> list[StepResult]:
     root = control_group_of(world.tree.root)
-    limit = partial(hugetlb.limit, world.cgroups, root)
+    limit = partial(limit_hugepages, world.cgroups, root)
     return await act(plan, world.client, on_result, before=before, limit_hugepages=limit)
 
 

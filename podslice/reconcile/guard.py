@@ -14,7 +14,7 @@ from pathlib import Path
 
 from podslice.errors import ForeignRoot, HostError, Problem
 from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.kubelets import find_kubelets
+from podslice.kernel.proc import find_kubelets
 from podslice.model.config import Config
 from podslice.model.naming import Tree
 from podslice.model.node import Node

@@ -22,7 +22,7 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note
 from podslice.cli.suggestions import closest
 from podslice.errors import invalid
-from podslice.kernel import launch
+from podslice.kernel import programs
 from podslice.model.naming import OVERHEAD, Tree, scope_name, service_name
 from podslice.model.pod import Pod, Qos
 from podslice.model.unit import UnitName
@@ -86,8 +86,10 @@ def logs(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         manager=planning.manager,
     )
     file, arguments = journal_command(query)
-    launch.become(
-        launch.Invocation(file=file, arguments=arguments, environment=launch.given_environment())
+    programs.become(
+        programs.Invocation(
+            file=file, arguments=arguments, environment=programs.given_environment()
+        )
     )
 
 

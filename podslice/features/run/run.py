@@ -37,7 +37,7 @@ from podslice.features.run.start import (
     volume_variables,
 )
 from podslice.features.run.target import Place
-from podslice.kernel.launch import (
+from podslice.kernel.programs import (
     Invocation,
     become,
     find_command,

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from podslice.errors import HostError, JobFailed, UnitExists
 from podslice.features.run.target import Place, container_properties, find_place, scope_of
-from podslice.kernel.launch import Invocation
 from podslice.kernel.proc import PidFd, parse_control_group
+from podslice.kernel.programs import Invocation
 from podslice.kernel.text import read_text
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from podslice.agent.watcher import Watcher, WatchEvents
-from podslice.kernel.inotify import Inotify
+from podslice.kernel.watch import Inotify
 from podslice.model.unit import SYSTEM, UnitName, user_manager
 from tests.unit.builders import make_files
 from tests.unit.recorder import open_files

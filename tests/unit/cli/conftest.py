@@ -23,7 +23,7 @@ from podslice.features.quadlet import loading as quadlets
 from podslice.features.quadlet import services as quadlet_services
 from podslice.inputs.options.config_files import read_as, read_files
 from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.kubelets import find_kubelets
+from podslice.kernel.proc import find_kubelets
 from podslice.model.node import regular_topology
 from podslice.systemd import bus, journalctl
 from podslice.systemd.find_manager import find_manager

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.kernel.inotify import Inotify
+from podslice.kernel.watch import Inotify
 from tests.unit.recorder import CallRecorder
 
 

@@ -1,8 +1,7 @@
 import pytest
 
 from podslice.errors import HostError
-from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.hugetlb import limit
+from podslice.kernel.cgroup import CgroupFs, limit_hugepages
 from tests.unit.builders import make_files
 
 ROOT = "/kubepods.slice"
@@ -30,14 +29,14 @@ def controls(mount):
 
 
 def test_a_pod_is_limited_and_its_parents_hand_the_controller_down(mount):
-    limit(CgroupFs(mount=mount), ROOT, POD, {"hugetlb.2MB.max": 2**23})
+    limit_hugepages(CgroupFs(mount=mount), ROOT, POD, {"hugetlb.2MB.max": 2**23})
     assert read(mount, POD, "hugetlb.2MB.max") == "8388608"
     assert controls(mount) == ["cpu hugetlb\n", "+hugetlb", "+hugetlb", "cpu\n", "cpu\n"]
     assert read(mount, SCOPE, "hugetlb.2MB.max") == "max\n"
 
 
 def test_for_a_container_its_pod_hands_it_down_too(mount):
-    limit(CgroupFs(mount=mount), ROOT, SCOPE, {"hugetlb.2MB.max": 0})
+    limit_hugepages(CgroupFs(mount=mount), ROOT, SCOPE, {"hugetlb.2MB.max": 0})
     assert read(mount, SCOPE, "hugetlb.2MB.max") == "0"
     assert controls(mount) == ["cpu hugetlb\n", "+hugetlb", "+hugetlb", "+hugetlb", "cpu\n"]
 
@@ -46,7 +45,7 @@ def test_what_hands_it_down_already_is_not_written(mount):
     for group in (ROOT, TIER):
         (mount / group[1:] / "cgroup.subtree_control").write_text("cpu hugetlb\n")
     before = controls(mount)
-    limit(CgroupFs(mount=mount), ROOT, POD, {"hugetlb.2MB.max": 0})
+    limit_hugepages(CgroupFs(mount=mount), ROOT, POD, {"hugetlb.2MB.max": 0})
     assert controls(mount) == before
 
 
@@ -56,30 +55,32 @@ def test_what_hands_it_down_already_is_not_written(mount):
 def test_nothing_outside_the_root_is_written(mount, group):
     before = controls(mount)
     with pytest.raises(HostError, match=f"{group} is not below {ROOT}"):
-        limit(CgroupFs(mount=mount), ROOT, group, {"hugetlb.2MB.max": 0})
+        limit_hugepages(CgroupFs(mount=mount), ROOT, group, {"hugetlb.2MB.max": 0})
     assert controls(mount) == before
 
 
 def test_with_another_root_nothing_above_it_is_written(mount):
-    limit(CgroupFs(mount=mount), TIER, POD, {"hugetlb.2MB.max": 0})
+    limit_hugepages(CgroupFs(mount=mount), TIER, POD, {"hugetlb.2MB.max": 0})
     assert controls(mount) == ["cpu hugetlb\n", "cpu\n", "+hugetlb", "cpu\n", "cpu\n"]
 
 
 def test_a_kernel_without_files_of_reserved_pages_is_accepted(mount):
-    limit(CgroupFs(mount=mount), ROOT, POD, {"hugetlb.2MB.max": 5, "hugetlb.2MB.rsvd.max": 5})
+    limit_hugepages(
+        CgroupFs(mount=mount), ROOT, POD, {"hugetlb.2MB.max": 5, "hugetlb.2MB.rsvd.max": 5}
+    )
     assert read(mount, POD, "hugetlb.2MB.max") == "5"
     assert not (mount / POD[1:] / "hugetlb.2MB.rsvd.max").exists()
 
 
 def test_a_size_that_the_kernel_does_not_have_is_reported(mount):
     with pytest.raises(HostError, match=r"hugetlb.1GB.max: 5 can't be written: No such file"):
-        limit(CgroupFs(mount=mount), ROOT, POD, {"hugetlb.1GB.max": 5})
+        limit_hugepages(CgroupFs(mount=mount), ROOT, POD, {"hugetlb.1GB.max": 5})
 
 
 def test_a_failed_write_is_reported_with_its_path(mount):
     (mount / POD[1:] / "hugetlb.2MB.max").unlink()
     (mount / POD[1:] / "hugetlb.2MB.max").mkdir()
     with pytest.raises(HostError) as caught:
-        limit(CgroupFs(mount=mount), ROOT, POD, {"hugetlb.2MB.max": 5})
+        limit_hugepages(CgroupFs(mount=mount), ROOT, POD, {"hugetlb.2MB.max": 5})
     path = mount / POD[1:] / "hugetlb.2MB.max"
     assert str(caught.value) == f"{path}: 5 can't be written: Is a directory"

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.kernel.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_DELETE, IN_IGNORED, IN_MODIFY
+from podslice.kernel.watch import IN_CLOSE_WRITE, IN_CREATE, IN_DELETE, IN_IGNORED, IN_MODIFY
 
 WRITTEN = IN_CLOSE_WRITE | IN_DELETE
 

@@ -1,6 +1,6 @@
 import pytest
 
-from podslice.kernel.kubelets import find_kubelets
+from podslice.kernel.proc import find_kubelets
 from tests.unit.builders import make_files, run_process
 
 

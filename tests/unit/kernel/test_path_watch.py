@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.kernel.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_DELETE, IN_MODIFY
-from podslice.kernel.path_watch import Following
+from podslice.kernel.watch import IN_CLOSE_WRITE, IN_CREATE, IN_DELETE, IN_MODIFY, Following
 
 WRITTEN = IN_CLOSE_WRITE | IN_DELETE
 NOBODY = 65534

@@ -6,7 +6,7 @@ import select
 
 import pytest
 
-from podslice.kernel.priority_events import TRIGGERS, MemoryAlarm
+from podslice.kernel.watch import TRIGGERS, MemoryAlarm
 from tests.unit.builders import make_files
 from tests.unit.recorder import open_files
 
@@ -75,7 +75,7 @@ def refuse_quick(monkeypatch):
                 raise OSError(number, os.strerror(number))
             return write(handle, data)
 
-        monkeypatch.setattr("podslice.kernel.priority_events.os.write", refuse)
+        monkeypatch.setattr("podslice.kernel.watch.os.write", refuse)
 
     return begin
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from podslice.errors import InputError
-from podslice.kernel import launch
-from podslice.kernel.launch import (
+from podslice.kernel import programs
+from podslice.kernel.programs import (
     Invocation,
     NotRunnable,
     become,
@@ -105,7 +105,7 @@ def test_the_oom_score_is_set_or_the_error_returned(tmp_path):
 
 @pytest.fixture
 def dispositions():
-    before = {number: signal.getsignal(number) for number in launch.CHANGED_BY_PYTHON}
+    before = {number: signal.getsignal(number) for number in programs.CHANGED_BY_PYTHON}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -133,7 +133,7 @@ def test_signals_that_python_ignores_are_as_they_were_for_the_command(monkeypatc
     seen = {}
 
     def execve(file, arguments, environment):
-        seen.update({number: signal.getsignal(number) for number in launch.CHANGED_BY_PYTHON})
+        seen.update({number: signal.getsignal(number) for number in programs.CHANGED_BY_PYTHON})
         seen["call"] = (file, arguments, environment)
         raise PermissionError(13, os.strerror(13))
 

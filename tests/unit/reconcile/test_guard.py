@@ -14,7 +14,7 @@ from podslice.errors import ForeignRoot
 from podslice.features.run import adoption
 from podslice.features.run.pod_phase import finish_container, set_phase
 from podslice.features.run.start import start_scope, start_service
-from podslice.kernel.launch import Invocation
+from podslice.kernel.programs import Invocation
 from podslice.model.event import Kind
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.kernel import launch
+from podslice.kernel import programs
 from podslice.model.unit import SYSTEM, user_manager
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import LogQuery
@@ -36,7 +36,7 @@ def shop(memory, podslice, files, monkeypatch, tmp_path, allow_effects):
         executed.append(command)
         raise Became
 
-    monkeypatch.setattr(launch, "become", become)
+    monkeypatch.setattr(programs, "become", become)
     files({"shop.yaml": SHOP})
     assert podslice("apply", "-f", "shop.yaml").code == 0
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, NoReturn
 
 from podslice.agent.context import AgentContext
-from podslice.agent.oomd_kills import OomdMonitor
-from podslice.errors import HostError
-from podslice.model.container_exit import OOM_KILL, UNKNOWN, ContainerExit
+from podslice.agent.oom_kills import OomdMonitor
+from podslice.errors import FORMAT_ERRORS, HostError, SystemdError, printable
+from podslice.kernel.files import read_present
+from podslice.model.container_exit import OOM_KILL, UNKNOWN, ContainerExit, exit_of_runtime
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.event import Kind
-from podslice.model.naming import service_name
-from podslice.model.unit import ObservedUnit, UnitName
+from podslice.model.naming import SCOPE_PREFIX, podman_service, service_name
+from podslice.model.unit import TOP_SLICE, ObservedUnit, UnitKind, UnitName, parent_slice
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import control_group
+from podslice.store.adopted_services import AdoptedService, read_adopted
 from podslice.store.histories import save_observed_end, save_oomd_kill
-from podslice.usage.pod_service import PodService
+from podslice.systemd.client import Client
+from podslice.usage.location import PodService, observe_adopted, observe_placed
+from podslice.usage.runtimes import podman_storage
 
 _FAILED = "failed"
 _UNKNOWN_MAX = 1000
@@ -307,3 +315,216 @@ def _fields(last: ContainerExit | None) -> dict[str, str]:
         return {}
     status = last.signal if last.exit_code is None else str(last.exit_code)
     return {"RESULT": last.result, **({"EXIT_STATUS": status} if status else {})}
+
+
+_ID = frozenset("0123456789abcdef")
+_ID_CHARS = 64
+_BYTES_MAX = 4 * 2**20
+
+
+class PodmanExits:
+    """Handles the exits of podman's containers that are not in services.
+
+    conmon writes the exit code of a container to a file with its id as soon as the container has
+    ended, and podman removes the file afterwards.
+
+    Source: conmon(8), --exit-dir and --persist-dir; podman 5.4, libpod/oci_conmon_common.go.
+    """
+
+    def __init__(
+        self, context: AgentContext, ends: ContainerEnds, on_exit: Callable[[], None], root: Path
+    ) -> None:
+        """`on_exit` is called when a container has crashed, which `follow` is to report."""
+        self._context = context
+        self._ends = ends
+        self._on_exit = on_exit
+        self._root = root
+        self._crashes: list[tuple[str, ContainerExit]] = []
+        """The crashes of containers that may be in pods, by their ids."""
+
+    def notice(self, name: str) -> None:
+        """Read a file that conmon has written, before podman removes it."""
+        if len(name) != _ID_CHARS or not _ID.issuperset(name):
+            return
+        manager = self._context.world.manager
+        directory = self._root / manager.podman_exits_directory.lstrip("/")
+        with suppress(OSError, ValueError):
+            content = read_present(directory / name, limit_bytes=_BYTES_MAX)
+            places = (directory.parent / "persist" / name, *self._places(f"{name}/userdata"))
+            is_oom = any((place / "oom").exists() for place in places)
+            crash = exit_of_runtime(int(content or b""), is_oom=is_oom)
+            if crash is not None and crash.is_failure:
+                self._crashes.append((name, crash))
+                self._on_exit()
+
+    def follow(self) -> None:
+        """Report the crashes of containers in pods."""
+        crashes, self._crashes = self._crashes, []
+        assessment = self._context.assessment
+        if assessment is None or not crashes:
+            return
+        pods = {pod.slice: pod for pod in assessment.desired.pods}
+        for id_, crash in crashes:
+            pod = self._find_pod(id_, pods)
+            if pod is not None:
+                unit = UnitName(f"libpod-{id_}.scope")
+                self._ends.report_crash(pod, self._find_name(id_), crash, unit=unit)
+
+    def _find_pod(self, id_: str, pods: Mapping[UnitName, PodDecision]) -> PodDecision | None:
+        """Return the pod in whose slice a container was started, also below a podman pod's."""
+        for place in self._places(f"{id_}/userdata/config.json"):
+            slice_, _, rest = _read_group(place).partition(":")
+            while rest and slice_.endswith(".slice") and slice_ != TOP_SLICE:
+                if slice_ in pods:
+                    return pods[UnitName(slice_)]
+                slice_ = parent_slice(UnitName(slice_))
+        return None
+
+    def _find_name(self, id_: str) -> str:
+        """Return the name of a container; its short id if it was removed.
+
+        Source: containers/storage, containers.go, containers.json and volatile-containers.json.
+        """
+        for place in self._places("*containers.json"):
+            with suppress(OSError, *FORMAT_ERRORS):
+                for each in json.loads(read_present(place, limit_bytes=_BYTES_MAX) or b"[]"):
+                    if each["id"] == id_ and each["names"]:
+                        return printable(str(each["names"][0]))
+        return id_[:12]
+
+    def _places(self, path: str) -> list[Path]:
+        """Return the existing paths below the containers of any storage driver."""
+        return sorted(podman_storage(self._root).glob(f"*-containers/{path}"))
+
+
+def _read_group(path: Path) -> str:
+    """Return the `cgroupsPath` of a container's configuration; empty if it cannot be read.
+
+    Source: OCI runtime specification, config-linux.md, Control groups.
+    """
+    with suppress(OSError, *FORMAT_ERRORS):
+        found = json.loads(read_present(path, limit_bytes=_BYTES_MAX) or b"{}")
+        return str(found["linux"]["cgroupsPath"])
+    return ""
+
+
+_SERVICE = f".{UnitKind.SERVICE}"
+_CONTAINER = f"{SCOPE_PREFIX}-pod"
+_ELSEWHERE_MAX = 4096
+"""Names of services outside of pods to keep; transient ones have new names at each start."""
+
+
+class ServicesInPods:
+    """Keeps the services of other programs in pods as systemd has them.
+
+    An adopted service has a drop-in of podslice. Another one is found when systemd signals a change
+    of it, or by its control group.
+    """
+
+    def __init__(self, context: AgentContext, client: Client, on_found: Callable[[], None]) -> None:
+        """`client` has no cache; `on_found` is called when a service is found in a pod."""
+        self._context = context
+        self._client = client
+        self._on_found = on_found
+        self.services: tuple[PodService, ...] = ()
+        """As of the last round."""
+        self._adopted: tuple[AdoptedService, ...] = ()
+        self._pods: dict[UnitName, PodDecision] = {}
+        """By their slices."""
+        self._placed: frozenset[UnitName] = frozenset()
+        """The services that state the slice of a pod."""
+        self._elsewhere: set[UnitName] = set()
+        self._unknown: set[UnitName] = set()
+        self._has_unknown = asyncio.Event()
+        self._is_stale = True
+
+    @property
+    def names(self) -> frozenset[UnitName]:
+        """Return the names of the services."""
+        return self._placed.union(each.unit for each in self._adopted)
+
+    def notice(self, name: UnitName | None) -> None:
+        """Observe a service again that has changed; with None any may have changed."""
+        if name is None:
+            self._is_stale = True
+            self._elsewhere.clear()
+        elif name in self.names:
+            self._is_stale = True
+        elif self.may_have(name):
+            self._look_for([name])
+
+    def may_have(self, name: UnitName) -> bool:
+        """Return whether a service is in a pod, or may be found in one."""
+        if name in self.names:
+            return True
+        return bool(self._pods) and name not in self._elsewhere and _may_be_placed(name)
+
+    async def run(self) -> NoReturn:
+        """Find out which of the unknown services are in pods."""
+        while True:
+            await self._has_unknown.wait()
+            self._has_unknown.clear()
+            names, self._unknown = self._unknown, set()
+            try:
+                found = await observe_placed(self._client, self._pods.values(), names)
+            except SystemdError:
+                continue  # after a lost connection any service may have changed
+            own = {podman_service(pod.pod.key) for pod in self._pods.values()}
+            placed = {each.unit.name for each in found} - own - self.names
+            if len(self._elsewhere) > _ELSEWHERE_MAX:
+                self._elsewhere.clear()
+            self._elsewhere |= names - placed
+            if placed:
+                self._placed |= placed
+                self._is_stale = True
+                self._on_found()
+
+    async def follow(self) -> None:
+        """Observe the services after an assessment, where they may have changed."""
+        assessment = self._context.assessment
+        if assessment is None:
+            return
+        before, self._pods = self._pods, {pod.slice: pod for pod in assessment.desired.pods}
+        if self._pods.keys() != before.keys():
+            self._is_stale = True
+        if new := self._pods.keys() - before.keys():
+            self._elsewhere.clear()
+            groups = (control_group(slice_, assessment.observed) for slice_ in new)
+            self._look_for(name for group in groups for name in self._running_in(group))
+        try:
+            await self._observe()
+        except (HostError, SystemdError) as error:
+            self._is_stale = True
+            self._context.status.fail("services", str(error))
+        else:
+            self._context.status.recover("services")
+
+    async def _observe(self) -> None:
+        keys = {pod.pod.key for pod in self._pods.values()}
+        adopted = read_adopted(self._context.world.manager) if keys else ()
+        adopted = tuple(each for each in adopted if each.pod in keys)
+        if adopted == self._adopted and not self._is_stale:
+            return
+        self._adopted, self._is_stale = adopted, False
+        others = self._placed.difference(each.unit for each in adopted)
+        placed = await observe_placed(self._client, self._pods.values(), others)
+        self._placed -= others.difference(each.unit.name for each in placed)
+        self.services = (*await observe_adopted(self._client, adopted), *placed)
+
+    def _look_for(self, names: Iterable[UnitName]) -> None:
+        self._unknown.update(names)
+        if self._unknown:
+            self._has_unknown.set()
+
+    def _running_in(self, group: str) -> Iterable[UnitName]:
+        """Return the services with processes in a pod that podslice has not started."""
+        cgroups = self._context.world.cgroups
+        for each in cgroups.processes(group) if cgroups.exists(group) else ():
+            name = PurePosixPath(each).relative_to(group).parts[:1]
+            if name and _may_be_placed(name[0]):
+                yield UnitName(name[0])
+
+
+def _may_be_placed(name: str) -> bool:
+    """Return whether a unit is a service that podslice has not started."""
+    return name.endswith(_SERVICE) and not name.startswith(_CONTAINER)

@@ -15,23 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from podslice.agent.container_ends import ContainerEnds
-from podslice.agent.context import AgentContext, MakePart
-from podslice.agent.counters import Counters
+from podslice.agent.container_ends import ContainerEnds, PodmanExits, ServicesInPods
+from podslice.agent.context import AgentContext, Counters, MakePart
 from podslice.agent.endpoints.http import Server
-from podslice.agent.endpoints.routes import routes
+from podslice.agent.endpoints.metrics import routes
 from podslice.agent.endpoints.snapshot import Snapshot, capture
 from podslice.agent.evictor import Evictor
-from podslice.agent.manifest_files import ManifestDirectories
-from podslice.agent.oom_kills import OomMonitor
-from podslice.agent.oomd_kills import OomdMonitor
+from podslice.agent.manifests import ManifestDirectories
+from podslice.agent.oom_kills import OomdMonitor, OomMonitor
 from podslice.agent.orphans import OrphanCollector
-from podslice.agent.pod_services import ServicesInPods
-from podslice.agent.podman_exits import PodmanExits
 from podslice.agent.reconciler import Reconciler
 from podslice.agent.reservations import ReservationMonitor
-from podslice.agent.scheduler import COMPLETE_QUIET_SEC, Scheduler
-from podslice.agent.service_process import ServiceProcess
+from podslice.agent.service_process import COMPLETE_QUIET_SEC, Scheduler, ServiceProcess
 from podslice.agent.terminations import Terminations
 from podslice.agent.watcher import Watcher, WatchEvents
 from podslice.errors import HostError, InputError, SystemdError

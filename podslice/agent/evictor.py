@@ -41,7 +41,7 @@ from podslice.policy.eviction import (
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import control_group, tier_groups
 from podslice.systemd.client import Client
-from podslice.usage.eviction_signals import observe_signals, pod_usage
+from podslice.usage.stats import observe_signals, pod_usage
 
 SETTLE_SEC = 10.0
 """How long resources other than memory may take to become available after an eviction.

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from podslice.agent.announcer import Announcer
 from podslice.agent.context import AgentContext
-from podslice.agent.manifest_files import ManifestDirectories
-from podslice.agent.repair_times import CONTESTED_SEC, CONTESTED_TIMES, RepairTimes
+from podslice.agent.drift import Drift
+from podslice.agent.manifests import HeldPods, ManifestDirectories, WantedPods, WantedPodsReader
 from podslice.agent.terminations import Terminations
-from podslice.agent.wanted_pods import HeldPods, WantedPods, WantedPodsReader
-from podslice.errors import ForeignRoot, InputError
+from podslice.errors import ForeignRoot, InputError, Severity
 from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.model.pod import Pod
-from podslice.model.properties import PROPERTIES, managed_of, supported
-from podslice.model.resources import hugetlb_files
-from podslice.model.unit import INFINITY, Caps, DesiredUnit, UnitName, Value, parent_slice
-from podslice.plan import Plan, StartUnit, Step, StopUnit
+from podslice.model.properties import managed_of, supported
+from podslice.model.unit import DesiredUnit, UnitName, parent_slice
+from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
+from podslice.policy.admit import EVICTED
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import take_over
 from podslice.reconcile.readmission import find_pending
-from podslice.reconcile.report import Outcome, StepResult
+from podslice.reconcile.report import (
+    Outcome,
+    Report,
+    StepResult,
+    describe_refusal,
+    describe_result,
+    describe_skipped,
+    describe_stuck,
+    kind_of,
+    pod_of,
+)
 from podslice.reconcile.threads import in_thread
 from podslice.store.files import held_for
 from podslice.store.store import Store
@@ -376,99 +383,149 @@ async def write_lock(store: Store) -> AsyncIterator[None]:
         yield
 
 
-CONTESTED_PAUSE_SEC = 10.0
-"""The pause between two repairs of a contested unit."""
+_RELOADED: Mapping[str, str] = {"PODSLICE_REASON": "daemon-reload"}
+_Found = Mapping[str, tuple[str, str | None, UnitName | None]]
+"""Messages with their pods and units, by what makes each of them different from others."""
 
 
-class Drift:
-    """Remembers the properties of units while they were as desired."""
+class Announcer:
+    """Reports events of rounds, and remembers what it has reported."""
 
-    def __init__(self, context: AgentContext, now: Callable[[], float] = time.monotonic) -> None:
-        """Begin without known units; `now` is a monotonic clock."""
+    def __init__(self, context: AgentContext) -> None:
         self._context = context
-        self._settled: dict[UnitName, DesiredUnit] = {}
-        """The units as they were desired then."""
-        self._repairs = RepairTimes(now)
-        self._contested: set[UnitName] = set()
-        self._reload_count: int | None = None
-        """That of systemd at the last `settle`."""
+        self._reported: dict[str, frozenset[str]] = {}
+        self._invalid_files: frozenset[str] = frozenset()
+        self._evicted: frozenset[str] = frozenset()
+        self._is_foreign = False
+        self._results: set[str] = set()
+        self._previous_results: set[str] = set()
 
-    def settle(self, assessment: Assessment) -> None:
-        """Remember the properties of units, except of those that the plan changes."""
-        due = {step.name for step in assessment.plan.steps}
-        units = {unit.name: unit for unit in assessment.desired.lasting}
-        self._settled = {
-            name: self._settled[name] if name in due else unit
-            for name, unit in units.items()
-            if (name in self._settled if name in due else name in assessment.observed.units)
+    def report_manifests(self, wanted: WantedPods) -> None:
+        """Report problems of manifests, and files that are valid again or removed."""
+        contents, status = wanted.contents, self._context.status
+        errors = [each for each in contents.problems if each.severity is Severity.ERROR]
+        errors += [each for found in wanted.errors.values() for each in found]
+        found = {str(each): (str(each), None, None) for each in errors}
+        self._report_new("manifests", Kind.MANIFEST_BROKEN, found)
+        held = {str(each): (str(each), None, None) for each in wanted.held}
+        self._report_new("services", Kind.AGENT_NOTED, held)
+        invalid = contents.broken | contents.unread | wanted.errors.keys()
+        for path in sorted(self._invalid_files - invalid):
+            self._context.events.report(Kind.MANIFEST_VALID, f"{path} is valid again")
+        self._invalid_files = invalid
+        status.set_problems("manifests", contents.problems)
+        self._context.counters.broken_manifests = len(contents.broken | wanted.errors.keys())
+
+    def report_owner(self, assessment: Assessment) -> None:
+        """Report when the root begins to belong to a kubelet, and when that ends."""
+        was_foreign, self._is_foreign = self._is_foreign, assessment.foreign is not None
+        if assessment.foreign is not None:
+            self._context.status.fail("owner", str(assessment.foreign))
+        elif was_foreign:
+            self._context.status.set_problems("owner", ())
+            root = self._context.world.tree.root
+            message = f"{root} no longer belongs to a kubelet; podslice manages it again"
+            self._context.events.report(Kind.AGENT_NOTED, message)
+
+    def report_readmitted(self, assessment: Assessment, by_operator: Collection[str]) -> None:
+        """Report evicted pods that may run again, unless a verb has reported that."""
+        evicted = frozenset(mark.pod for mark in assessment.evicted)
+        for pod in sorted(self._evicted - evicted - set(by_operator)):
+            message = f"pod {pod} is readmitted"
+            self._context.events.report(Kind.POD_READMITTED, message, pod=pod)
+        self._evicted = evicted
+
+    def report_omissions(self, assessment: Assessment) -> None:
+        """Report refused pods and skipped steps; evictions are reported already."""
+        plan = assessment.plan
+        refused = {each.pod: each for each in plan.refused}
+        self._context.counters.refused = len(refused)
+        reasons: _Found = {
+            f"{pod} {each.reason}": (describe_refusal(each), pod, None)
+            for pod, each in refused.items()
+            if each.reason != EVICTED
         }
-        self._repairs.keep(units)
-        self._contested &= units.keys()
-        self._reload_count = assessment.observed.caps.reload_count
+        self._report_new("refused", Kind.POD_REFUSED, reasons)
+        skipped: _Found = {
+            f"{each.unit} {each.name}": (describe_skipped(each), None, each.unit)
+            for each in plan.skipped
+            if each.blocks
+        }
+        self._report_new("skipped", Kind.STEP_FAILED, skipped)
 
-    def forget(self, name: UnitName | None) -> None:
-        """Do not take the next change of a unit for drift; None: of every unit."""
-        if name is None:
-            self._settled.clear()
-        else:
-            self._settled.pop(name, None)
+    def report_step(
+        self, result: StepResult, *, is_repair: bool, was_reloaded: bool = False
+    ) -> None:
+        """Report a step, unless each round repeats it without effect.
 
-    def is_settled(self, name: UnitName) -> bool:
-        """Return whether a unit was as desired."""
-        return name in self._settled
+        `was_reloaded` states that systemd has read its unit files again before a repair.
+        """
+        step, text, pod = result.step, describe_result(result), pod_of(result)
+        events = self._context.events
+        if is_repair:
+            change = "stopped" if isinstance(step, StartUnit) else "changed"
+            cause, fields = _cause_of_drift(was_reloaded=was_reloaded)
+            message = f"{change} {cause}, restored: {text}"
+            events.report(Kind.DRIFT_REPAIRED, message, pod=pod, unit=step.name, fields=fields)
+        elif pod is None and isinstance(step, SetProperties) and not step.unit.owned:
+            events.report(Kind.AGENT_NOTED, text, unit=step.name)
+        elif kind := kind_of(result):
+            self._results.add(text)
+            if text not in self._previous_results:
+                events.report(kind, text, pod=pod, unit=step.name)
 
-    def is_repair(self, step: Step) -> bool:
-        """Return whether a step undoes an external change."""
-        unit = self._settled.get(step.name)
-        if unit is None or isinstance(step, StopUnit):
-            return False
-        before = _values(unit)
-        return isinstance(step, StartUnit) or any(
-            change.old != before.get(change.name, _unset(change.name)) for change in step.changes
+    def report_rewritten(
+        self, unit: DesiredUnit, limits: Mapping[str, tuple[str, str]], *, was_reloaded: bool
+    ) -> None:
+        """Report that systemd has written a control group again.
+
+        `limits` are the kernel's, before and now, by property; `was_reloaded` as in `report_step`.
+        """
+        cause, fields = _cause_of_drift(was_reloaded=was_reloaded)
+        changes = ", ".join(
+            f"{name}={new or 'unset'} (was {old or 'unset'})" for name, (old, new) in limits.items()
+        )
+        message = (
+            f"the control group of {unit.name} was changed {cause}; systemd has written again:"
+            f" {changes}"
+        )
+        self._context.events.report(
+            Kind.DRIFT_REPAIRED, message, pod=unit.pod, unit=unit.name, fields=fields
         )
 
-    def was_reloaded(self, caps: Caps | None) -> bool:
-        """Return whether systemd has read its unit files again since `settle`; False if not known."""
-        count = None if caps is None else caps.reload_count
-        return None not in (count, self._reload_count) and count != self._reload_count
+    def report_failures(self, report: Report) -> None:
+        """Report failed steps, and pods that could not be removed."""
+        failed: _Found = {
+            f"{each.step.name} {each.error}": (describe_result(each), pod_of(each), each.step.name)
+            for each in report.results
+            if each.outcome is Outcome.FAILED
+        }
+        self._report_new("failed", Kind.STEP_FAILED, failed)
+        assessment = self._context.assessment
+        outside = assessment.recorded_values.units if assessment else {}
+        for skipped in report.skipped:
+            if skipped.unit in outside and not skipped.blocks:
+                self._context.events.note(describe_skipped(skipped))
+        stuck: _Found = {each.pod: (describe_stuck(each), each.pod, None) for each in report.stuck}
+        self._report_new("stuck", Kind.POD_STUCK, stuck)
 
-    def are_contested(self, steps: Iterable[Step]) -> bool:
-        """Return whether all steps are repairs of units that are contested now."""
-        steps = tuple(steps)
-        return bool(steps) and all(
-            self.is_repair(step) and self.is_contested_now(step.name) for step in steps
-        )
+    def finish_round(self, *, is_settled: bool) -> None:
+        """Finish a round; after a settled one every step is reported again."""
+        self._previous_results, self._results = set() if is_settled else self._results, set()
 
-    def is_contested_now(self, name: UnitName) -> bool:
-        """Return whether a unit is contested, and was repaired a moment ago."""
-        recent = [age_sec for age_sec in self._repairs.ages(name) if age_sec < CONTESTED_SEC]
-        return len(recent) >= CONTESTED_TIMES and recent[-1] < CONTESTED_PAUSE_SEC
-
-    def count_repair(self, name: UnitName) -> None:
-        """Count a repair; report once that the unit is contested."""
-        self._context.counters.drift_repaired += 1
-        elapsed_sec = self._repairs.count(name)
-        if elapsed_sec is None:
-            self._contested.discard(name)
-        elif name not in self._contested:
-            self._contested.add(name)
-            self._context.events.report(
-                Kind.DRIFT_CONTESTED,
-                f"{name} was restored {CONTESTED_TIMES} times in {elapsed_sec:.0f} s:"
-                f" another program changes it; pausing {CONTESTED_PAUSE_SEC:.0f} s between repairs",
-                unit=name,
-            )
+    def _report_new(self, topic: str, kind: Kind, found: _Found) -> None:
+        """Report what was not found the last time."""
+        before = self._reported.get(topic, frozenset())
+        self._reported[topic] = frozenset(found)
+        for key in sorted(found.keys() - before):
+            message, pod, unit = found[key]
+            self._context.events.report(kind, message, pod=pod, unit=unit)
 
 
-def _values(unit: DesiredUnit) -> Mapping[str, Value]:
-    """Return the desired properties and kernel files of a unit."""
-    pages = {
-        name: limit // size * size
-        for size, limit in unit.hugepages.items()
-        for name in hugetlb_files(size)
-    }
-    return {**unit.values, **pages}
+def _cause_of_drift(*, was_reloaded: bool) -> tuple[str, Mapping[str, str]]:
+    """Return the cause of an external change in words, and the fields of its event.
 
-
-def _unset(name: str) -> Value | None:
-    return PROPERTIES[name].unset if name in PROPERTIES else INFINITY
+    A daemon-reload applies drop-ins and unit files that were written before, and has systemd write
+    all control groups again.
+    """
+    return ("externally or by a daemon-reload", _RELOADED) if was_reloaded else ("externally", {})

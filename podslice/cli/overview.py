@@ -47,12 +47,12 @@ from podslice.usage import health, runtimes, stats
 from podslice.usage.health import FailingContainer
 from podslice.usage.location import (
     Placement,
+    PodService,
     Stray,
     observe_placed,
     observe_services,
     read_placement,
 )
-from podslice.usage.pod_service import PodService
 from podslice.usage.runtimes import RuntimeContainer
 from podslice.usage.stats import NodeStats
 from podslice.usage.unit_status import (

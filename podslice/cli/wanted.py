@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from podslice.agent.manifest_files import ManifestDirectories
-from podslice.agent.wanted_pods import WantedPodsReader
+from podslice.agent.manifests import ManifestDirectories, WantedPodsReader
 from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.errors import HostError, InputError, Problem, Severity, printable

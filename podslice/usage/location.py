@@ -8,28 +8,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import process_name, read_process
+from podslice.model.desired import PodDecision
 from podslice.model.naming import SCOPE_PREFIX, podman_service, service_name
 from podslice.model.unit import ObservedUnit, UnitName, is_inside
 from podslice.reconcile.assessment import Assessment
-
-if TYPE_CHECKING:
-    from podslice.usage.pod_service import PodService
-    from podslice.usage.runtimes import RuntimeContainer
-
-
-from podslice.model.desired import PodDecision
 from podslice.reconcile.world import LiveWorld
 from podslice.store.adopted_services import AdoptedService, read_adopted
 from podslice.systemd.client import Client
-from podslice.usage.pod_service import PodService
+from podslice.usage.runtimes import RuntimeContainer
 
 _PODMAN = "podman"
 Groups = Mapping[str, tuple[int, ...]]
 """The ids of processes, by the control group that they are in."""
+
+
+class PodService(NamedTuple):
+    """A service that starts in a pod."""
+
+    pod: str
+    container: str
+    """The container that an adopted service is; the name of another one."""
+    unit: ObservedUnit
+    """As systemd has it; inactive where it is not loaded."""
 
 
 class Running(NamedTuple):

@@ -15,7 +15,7 @@ from podslice.model.naming import NaturalKey, natural_key, parse_description
 from podslice.model.pod import ContainerKind
 from podslice.model.properties import MANAGED, PROPERTIES, managed_of
 from podslice.model.unit import DesiredUnit, Observed, ObservedUnit, UnitKind, UnitName, Value
-from podslice.usage.pod_service import PodService
+from podslice.usage.location import PodService
 
 ACTIVATING = "activating"
 """systemd's state of a unit that starts, or waits for its next start."""

@@ -27,7 +27,7 @@ DROP_IN = f"/run/systemd/system/{agent.UNIT}.d/hasty.conf"
 # rounds follow each other at once: the pauses between them are left out; usage is recorded each
 # second: the first samples fill the memory of their thread
 HASTY = (
-    "import podslice.agent.scheduler as scheduler; scheduler.QUIET_SEC = 0.0;"
+    "import podslice.agent.service_process as process; process.QUIET_SEC = 0.0;"
     " import podslice.features.history.recorder as recorder; recorder.SAMPLE_SEC = 1.0;"
     " from podslice.__main__ import main; main()"
 )

@@ -37,7 +37,7 @@ KILLED = ("python3", "-c", f"b'x' * {200 * MI}")
 RECORD = """\
 import asyncio, sys, time
 from podslice.agent.context import AgentContext
-from podslice.agent.counters import Counters
+from podslice.agent.context import Counters
 from podslice.features.history.recorder import UsageRecorder
 from podslice.cli.options import Planning
 from podslice.cli.session import open_world

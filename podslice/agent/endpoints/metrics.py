@@ -9,42 +9,257 @@ pkg/kubelet/metrics/metrics.go; cAdvisor, metrics/prometheus.go.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from http import HTTPStatus
+from itertools import accumulate, chain
+from typing import NamedTuple
 
-from prometheus_client.metrics_core import Metric
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from podslice import __version__
-from podslice.agent.counters import Counters
-from podslice.agent.endpoints.metric_families import (
-    PRESSURE_METRICS,
-    PRESSURE_RESOURCES,
-    RESOURCE,
-    Family,
-    Labels,
-    SampleMetric,
-    amounts_by_unit,
-    detail_metrics,
-    format_family,
-    histogram_family,
-    make_family,
-    number_families,
-    pressure_families,
-    property_families,
-    sample_families,
-    usage_metrics,
-)
+from podslice.agent.context import Counters, Histogram
+from podslice.agent.endpoints.http import JSON_TYPE, Response, Route
+from podslice.agent.endpoints.kubelet_summary import Json, Summarizer, pod_list
 from podslice.agent.endpoints.snapshot import Snapshot, container_properties, pod_properties
+from podslice.kernel.cgroup import Sample
+from podslice.model.codec import parse_device_limits
 from podslice.model.event import Kind
 from podslice.model.node import Allocation
 from podslice.model.node_state import Condition
 from podslice.model.pod import Qos
-from podslice.model.resources import Amounts, RecommendedAmounts
+from podslice.model.properties import PROPERTIES
+from podslice.model.resources import CPU, PIDS, Amounts, RecommendedAmounts
+from podslice.model.unit import PropertyValue
 from podslice.policy.allocatable import threshold_amount
 from podslice.usage.stats import NodeStats, PodStats
+
+RESOURCE = ("resource", "unit")
+_UNITS = {CPU: "cores", PIDS: "integer"}
+
+Labels = tuple[str, ...]
+Properties = tuple[PropertyValue, ...]
+Family = CounterMetricFamily | GaugeMetricFamily
+
+
+class SampleMetric(NamedTuple):
+    """One metric of a sample."""
+
+    name: str
+    help: str
+    of: Callable[[Sample], float | None]
+
+
+def _seconds(usec: int | None) -> float | None:
+    return None if usec is None else usec / 1e6
+
+
+def _waiting(resource: str, sample: Sample) -> float | None:
+    found = sample.pressure.get(resource)
+    return None if found is None else found.some.usec / 1e6
+
+
+def _stalled(resource: str, sample: Sample) -> float | None:
+    found = sample.pressure.get(resource)
+    return None if found is None else found.full.usec / 1e6
+
+
+def usage_metrics(prefix: str, what: str) -> tuple[SampleMetric, ...]:
+    """Return the metrics that the kubelet has for nodes, pods and containers."""
+    return (
+        SampleMetric(
+            f"{prefix}_cpu_usage_seconds_total",
+            f"Cumulative cpu time consumed by the {what} in core-seconds",
+            lambda sample: _seconds(sample.cpu_usec),
+        ),
+        SampleMetric(
+            f"{prefix}_memory_working_set_bytes",
+            f"Current working set of the {what} in bytes",
+            lambda sample: sample.working_set_bytes,
+        ),
+        SampleMetric(
+            f"{prefix}_swap_usage_bytes",
+            f"Current amount of the {what} swap usage in bytes",
+            lambda sample: sample.swap_bytes,
+        ),
+    )
+
+
+def detail_metrics(
+    prefix: str, *, tasks: str = "tasks", oom_kills: str = "oom_kills_total"
+) -> tuple[SampleMetric, ...]:
+    """Return metrics for why something is slow or was killed."""
+    return (
+        SampleMetric(
+            f"{prefix}_memory_usage_bytes",
+            "Memory usage in bytes, including the page cache",
+            lambda sample: sample.memory_bytes,
+        ),
+        SampleMetric(
+            f"{prefix}_{tasks}", "Number of processes and threads", lambda sample: sample.tasks
+        ),
+        SampleMetric(
+            f"{prefix}_cpu_cfs_periods_total",
+            "Number of elapsed CPU quota periods",
+            lambda sample: sample.periods,
+        ),
+        SampleMetric(
+            f"{prefix}_cpu_cfs_throttled_periods_total",
+            "Number of throttled CPU quota periods",
+            lambda sample: sample.throttled_periods,
+        ),
+        SampleMetric(
+            f"{prefix}_cpu_cfs_throttled_seconds_total",
+            "Total time throttled by the CPU quota in seconds",
+            lambda sample: _seconds(sample.throttled_usec),
+        ),
+        SampleMetric(
+            f"{prefix}_{oom_kills}",
+            "Number of processes killed by the OOM killer",
+            lambda sample: sample.oom_kills,
+        ),
+    )
+
+
+PRESSURE_METRICS = {
+    "waiting": ("Total time in which some tasks waited for the resource in seconds", _waiting),
+    "stalled": ("Total time in which all tasks waited for the resource in seconds", _stalled),
+}
+PRESSURE_RESOURCES = ("cpu", "memory", "io")
+
+
+def make_family(
+    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Labels, float | None]]
+) -> Family:
+    """Return a family of the values that are not None."""
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    family: Family = kind(name, text, labels=labels)
+    for labelled, value in values:
+        if value is not None:
+            family.add_metric(labelled, value)
+    return family
+
+
+def number_families(*rows: tuple[str, str, float | None]) -> Iterator[Family]:
+    """Yield families of one value without labels, from their names, help texts and values."""
+    for name, text, value in rows:
+        yield make_family(name, text, (), [((), value)])
+
+
+def sample_families(
+    metrics: Iterable[SampleMetric], labels: Sequence[str], samples: Sequence[tuple[Labels, Sample]]
+) -> Iterator[Family]:
+    """Yield one family per metric."""
+    for metric in metrics:
+        values = ((labelled, metric.of(sample)) for labelled, sample in samples)
+        yield make_family(metric.name, metric.help, labels, values)
+
+
+def pressure_families(
+    what: str, labels: Sequence[str], samples: Sequence[tuple[Labels, Sample]]
+) -> Iterator[Family]:
+    """Yield the waiting times by resource."""
+    for name, (text, of) in PRESSURE_METRICS.items():
+        values = (
+            ((*labelled, resource), of(resource, sample))
+            for labelled, sample in samples
+            for resource in PRESSURE_RESOURCES
+        )
+        yield make_family(
+            f"podslice_{what}_pressure_{name}_seconds_total", text, (*labels, "resource"), values
+        )
+
+
+def amounts_by_unit(amounts: Amounts) -> Iterator[tuple[Labels, float]]:
+    """Yield amounts with the labels `resource` and `unit`."""
+    for resource in sorted(amounts):
+        yield (resource, _UNITS.get(resource, "bytes")), amounts[resource] / 1000
+
+
+def property_families(
+    what: str, text: str, labels: Sequence[str], found: Iterable[tuple[Labels, Properties]]
+) -> Iterator[Family]:
+    """Yield the limits of units by resource, the limits of their devices, and weights.
+
+    Args:
+        what: `pod` or `container`.
+        text: the help of the limits.
+        labels: the names of the labels of a unit.
+        found: the values of these labels, and the properties of the unit.
+    """
+    samples = [
+        (family, (*labelled, *more), value)
+        for labelled, properties in found
+        for family, more, value in _property_samples(properties)
+    ]
+    for family, help_, more in (
+        ("resource_limit", text, RESOURCE),
+        (
+            "device_limit",
+            "Limits of input and output by device; absent without a limit",
+            (*RESOURCE, "device"),
+        ),
+        ("resource_weight", "Weights under contention; absent where none is stated", RESOURCE[:1]),
+    ):
+        values = ((labelled, value) for of, labelled, value in samples if of == family)
+        yield make_family(f"podslice_{what}_{family}", help_, (*labels, *more), values)
+
+
+def _property_samples(properties: Properties) -> Iterator[tuple[str, Labels, float]]:
+    """Yield the family of each value, its further labels, and the value in base units."""
+    for each in properties:
+        row = PROPERTIES[each.name]
+        if row.metric is None or each.value == row.unset:
+            continue
+        labels, base = (row.metric.resource, row.metric.unit), row.codec.base
+        if isinstance(each.value, str):
+            for device, limit in parse_device_limits(each.value):
+                yield "device_limit", (*labels, device), limit / base
+        elif row.metric.unit:
+            yield "resource_limit", labels, each.value / base
+        else:
+            yield "resource_weight", labels[:1], each.value
+
+
+def histogram_family(
+    name: str, text: str, found: Mapping[Labels, Histogram], labels: Sequence[str] = ()
+) -> HistogramMetricFamily:
+    """Return a family of durations."""
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for labelled, each in found.items():
+        sums = list(accumulate(each.counts))
+        bounds = (*map(floatToGoString, each.bounds_sec), "+Inf")
+        family.add_metric(labelled, list(zip(bounds, sums, strict=True)), each.sum_sec)
+    return family
+
+
+class _Single(Collector):
+    """A collector of one family."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterable[Metric]:
+        return [self._family]
+
+
+def format_family(family: Metric) -> bytes:
+    """Format a family with its samples in the text format of Prometheus."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Single(family))
+    return generate_latest(registry)
+
 
 _POD = ("namespace", "pod")
 _CONTAINER = ("container", *_POD)
@@ -425,3 +640,48 @@ def _agent(snapshot: Snapshot) -> Iterator[Metric]:
             snapshot.reload_count,
         ),
     )
+
+
+_FRESH_SEC = 1.0
+"""How long a response that reads every pod is used for further requests."""
+
+
+def routes(snapshot: Callable[[], Snapshot]) -> Mapping[str, Route]:
+    """Return the routes by path.
+
+    Args:
+        snapshot: returns the current snapshot, quickly.
+    """
+    summarizer = Summarizer()
+
+    async def health() -> Response:
+        return health_response(snapshot().problems)
+
+    async def scrape() -> Response:
+        now = snapshot()
+        body = expose(now, await now.stats())
+        return Response(body=body, content_type=CONTENT_TYPE, fresh_sec=_FRESH_SEC)
+
+    async def pods() -> Response:
+        now = snapshot()
+        return document_response(pod_list(now, await now.stats()))
+
+    async def summary() -> Response:
+        now = snapshot()
+        return document_response(summarizer.summary(now, await now.stats()))
+
+    return {"/healthz": health, "/metrics": scrape, "/pods": pods, "/stats/summary": summary}
+
+
+def document_response(document: Json, fresh_sec: float = _FRESH_SEC) -> Response:
+    """Return a JSON document, which is used for `fresh_sec` for further requests."""
+    body = [json.dumps(document).encode(), b"\n"]
+    return Response(body=body, content_type=JSON_TYPE, fresh_sec=fresh_sec)
+
+
+def health_response(problems: Iterable[str]) -> Response:
+    """Return the response `ok`, or the problems with the status 503."""
+    text = "".join(f"{each}\n" for each in problems)
+    if not text:
+        return Response(body=[b"ok\n"])
+    return Response(body=[text.encode()], status=HTTPStatus.SERVICE_UNAVAILABLE)

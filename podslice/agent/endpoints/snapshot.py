@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from podslice.agent.context import AgentContext
-from podslice.agent.counters import Counters
+from podslice.agent.context import AgentContext, Counters
 from podslice.kernel.proc import read_process
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.event import Kind
@@ -19,9 +18,8 @@ from podslice.model.resources import RecommendedAmounts
 from podslice.model.unit import Caps, Observed, PropertyValue
 from podslice.policy.eviction import EvictionThreshold, SignalObservation, eviction_thresholds
 from podslice.reconcile.observe import control_group, tier_groups
-from podslice.usage.eviction_signals import observe_signals
-from podslice.usage.pod_service import PodService
-from podslice.usage.stats import NodeStats, PodStats, read_stats
+from podslice.usage.location import PodService
+from podslice.usage.stats import NodeStats, PodStats, observe_signals, read_stats
 
 _AT_ONCE = 32
 

@@ -49,8 +49,7 @@ from podslice.reconcile.world import LiveWorld
 from podslice.systemd.caching_client import CachingClient
 from podslice.usage import stats
 from podslice.usage.health import problematic_pods
-from podslice.usage.location import observe_services
-from podslice.usage.pod_service import PodService
+from podslice.usage.location import PodService, observe_services
 from podslice.usage.stats import NodeStats
 
 _INTERVALS_SEC = (0.1, 3600)

@@ -12,11 +12,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from podslice.agent.context import EventLog, NodeStatus
-from podslice.agent.counters import Counters
+from podslice.agent.context import Counters, EventLog, NodeStatus
 from podslice.agent.endpoints.http import Server
-from podslice.agent.scheduler import Scheduler
-from podslice.agent.service_process import ServiceProcess
+from podslice.agent.service_process import Scheduler, ServiceProcess
 from podslice.errors import HostError
 from podslice.features.kubelet.endpoints import LevelSnapshot, level_routes
 from podslice.features.kubelet.level_record import LevelRecord

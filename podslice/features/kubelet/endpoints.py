@@ -8,11 +8,16 @@ from typing import NamedTuple
 
 from prometheus_client import Metric
 
-from podslice.agent.counters import Counters
+from podslice.agent.context import Counters
 from podslice.agent.endpoints import metrics
 from podslice.agent.endpoints.http import Response, Route
-from podslice.agent.endpoints.metric_families import format_family, make_family, number_families
-from podslice.agent.endpoints.routes import document_response, health_response
+from podslice.agent.endpoints.metrics import (
+    document_response,
+    format_family,
+    health_response,
+    make_family,
+    number_families,
+)
 from podslice.features.kubelet.node import LeftReason, LevelPlan
 from podslice.model.event import Kind
 from podslice.model.properties import PROPERTIES

@@ -6,9 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from podslice.agent.context import EventLog, NodeStatus
-from podslice.agent.counters import Counters
-from podslice.agent.repair_times import CONTESTED_SEC, CONTESTED_TIMES, RepairTimes
+from podslice.agent.context import Counters, EventLog, NodeStatus
+from podslice.agent.drift import CONTESTED_SEC, CONTESTED_TIMES, RepairTimes
 from podslice.errors import HostError, InputError, NoSuchUnit, SystemdError
 from podslice.features.kubelet.level_record import LevelRecord
 from podslice.features.kubelet.level_slices import LevelSlices

@@ -8,8 +8,7 @@ import errno
 import os
 from collections import Counter
 
-from podslice.agent.context import AgentContext
-from podslice.agent.counters import Counters
+from podslice.agent.context import AgentContext, Counters
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
 from tests.unit import builders

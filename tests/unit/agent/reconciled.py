@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from podslice.agent.manifest_files import ManifestDirectories
+from podslice.agent.manifests import ManifestDirectories
 from podslice.agent.reconciler import Reconciler
 from podslice.agent.terminations import Terminations
 from podslice.kernel.cgroup import CgroupFs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podslice.agent.counters import Counters
+from podslice.agent.context import Counters
 from podslice.agent.endpoints.snapshot import Snapshot
 from podslice.features.history.recommendation import only_amounts, recommend
 from podslice.kernel.cgroup import Pressure, Sample, Waited

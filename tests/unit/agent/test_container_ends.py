@@ -5,7 +5,7 @@ import os
 import pytest
 
 from podslice.agent.container_ends import ContainerEnds
-from podslice.agent.oomd_kills import OomdMonitor
+from podslice.agent.oom_kills import OomdMonitor
 from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit, UnitName

@@ -1,6 +1,6 @@
 import pytest
 
-from podslice.agent.counters import Counters, Histogram
+from podslice.agent.context import Counters, Histogram
 from podslice.systemd.client import Operation
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.agent import daemon, scheduler
+from podslice.agent import daemon, service_process
 from podslice.agent.daemon import Daemon, Setup
 from podslice.agent.reconciler import Reconciler
 from podslice.agent.watcher import Watcher
@@ -349,7 +349,7 @@ async def test_an_internal_error_is_reported_and_stops_the_agent(node, monkeypat
 
 async def test_the_watchdog_is_notified_as_long_as_rounds_finish(node, monkeypatch):
     monkeypatch.setattr(Node, "watchdog_sec", 0.02)
-    monkeypatch.setattr(scheduler, "STUCK_SEC", 0.3)
+    monkeypatch.setattr(service_process, "STUCK_SEC", 0.3)
 
     async def take(_rounds):
         await asyncio.sleep(3600)

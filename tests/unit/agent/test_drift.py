@@ -1,5 +1,4 @@
-from podslice.agent.reconciler import CONTESTED_PAUSE_SEC, Drift
-from podslice.agent.repair_times import CONTESTED_SEC, CONTESTED_TIMES
+from podslice.agent.drift import CONTESTED_PAUSE_SEC, CONTESTED_SEC, CONTESTED_TIMES, Drift
 from podslice.model.event import Kind
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import Clock, make_context

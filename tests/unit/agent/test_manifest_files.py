@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent import manifest_files as manifests_module
-from podslice.agent.manifest_files import ManifestDirectories
+from podslice.agent import manifests as module
+from podslice.agent.manifests import ManifestDirectories
 from podslice.errors import PROBLEMS_SHOWN, Severity
 from podslice.inputs.budget import LIMITS, BudgetItem
 from podslice.model.config import Validate
@@ -88,7 +88,7 @@ def test_an_unreadable_directory_loses_no_pod(tmp_path, place):
 
 
 def test_too_many_manifests_lose_no_pod(manifests, place, monkeypatch):
-    monkeypatch.setattr(manifests_module, "FILES_MAX", 1)
+    monkeypatch.setattr(module, "FILES_MAX", 1)
     make_files(place, {"shop.yaml": manifest("shop")})
     contents = manifests.read()
     assert (names(contents), contents.unread) == ([], {str(place)})
@@ -257,9 +257,9 @@ def test_pods_without_a_name_are_not_the_same(manifests, place):
 def test_a_file_that_has_not_changed_is_not_read_again(manifests, place, monkeypatch):
     make_files(place, {"broken.yaml": "{", "shop.yaml": manifest("shop")})
     first, read = manifests.read(), []
-    load_text = manifests_module.load_text
+    load_text = module.load_text
     monkeypatch.setattr(
-        manifests_module,
+        module,
         "load_text",
         lambda data, name, *rest, **options: (
             read.append(name) or load_text(data, name, *rest, **options)
@@ -304,7 +304,7 @@ def test_a_file_removed_while_it_is_read_has_no_pods(manifests, place, monkeypat
         Path(path).unlink()
         raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(manifests_module, "read_manifest", gone)
+    monkeypatch.setattr(module, "read_manifest", gone)
     contents = manifests.read()
     assert contents.problems == ()
     assert lost(contents, "web", place / "web.yaml")
@@ -459,9 +459,9 @@ def test_a_refused_file_is_read_again_when_the_budget_grows(place, monkeypatch):
     make_files(place, {"web.yaml": workload("web", 8)})
     manifests, read = ManifestDirectories([str(place)], few(pods=10)), []
     manifests.read()
-    load_text = manifests_module.load_text
+    load_text = module.load_text
     monkeypatch.setattr(
-        manifests_module,
+        module,
         "load_text",
         lambda data, name, *rest, **options: (
             read.append(name) or load_text(data, name, *rest, **options)
@@ -478,9 +478,9 @@ def test_a_refused_file_is_read_again_when_the_budget_grows(place, monkeypatch):
 def test_one_call_reads_few_files_above_the_limits(place, monkeypatch):
     """The others follow, so that no number of bombs blocks a round."""
     manifests, read = ManifestDirectories([str(place)], few(pods=10)), []
-    load_text = manifests_module.load_text
+    load_text = module.load_text
     monkeypatch.setattr(
-        manifests_module,
+        module,
         "load_text",
         lambda data, name, *rest, **options: (
             read.append(name) or load_text(data, name, *rest, **options)

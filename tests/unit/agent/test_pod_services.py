@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from podslice.agent.pod_services import ServicesInPods
+from podslice.agent.container_ends import ServicesInPods
 from podslice.model.event import Kind
 from podslice.model.unit import Manager, UnitName
 from podslice.reconcile.assessment import Request

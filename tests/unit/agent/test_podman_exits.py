@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent.container_ends import ContainerEnds
-from podslice.agent.oomd_kills import OomdMonitor
-from podslice.agent.podman_exits import PodmanExits
+from podslice.agent.container_ends import ContainerEnds, PodmanExits
+from podslice.agent.oom_kills import OomdMonitor
 from podslice.model.event import Kind
 from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply

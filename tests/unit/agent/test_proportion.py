@@ -11,7 +11,7 @@ import pytest
 from tests.unit.agent.reconciled import Node
 
 WORK = {
-    "manifests read": ("podslice.agent.manifest_files", "read_manifest"),
+    "manifests read": ("podslice.agent.manifests", "read_manifest"),
     "records parsed": ("podslice.store.store", "_parse"),
     "records written": ("podslice.store.store", "write_json"),
     "new pods decided": ("podslice.policy.decide", "decide"),

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.agent import manifest_files, wanted_pods
+from podslice.agent import manifests
+from podslice.agent.drift import CONTESTED_TIMES
 from podslice.agent.reconciler import RoundResult
-from podslice.agent.repair_times import CONTESTED_TIMES
 from podslice.errors import BusUnavailable, HostError, JobFailed
 from podslice.model.config import Enforce, WeightMapping
 from podslice.model.event import Kind
@@ -54,7 +54,7 @@ async def test_a_manifest_becomes_a_slice_and_a_record(here):
 
 async def test_a_round_that_leaves_manifests_unread_is_followed_by_another(two, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(manifest_files, "REFUSALS_MAX", 0)
+        patch.setattr(manifests, "REFUSALS_MAX", 0)
         two.put("batch", {"memory": "128Mi"})
         result = await two.run_round()
         assert (result.acted, result.is_settled) == (False, False)
@@ -88,7 +88,7 @@ async def test_a_pod_is_removed_with_its_manifest(two):
 def adopted(monkeypatch):
     """The adopted services: a list, empty at first."""
     found = []
-    monkeypatch.setattr(wanted_pods, "read_adopted", lambda _: tuple(found))
+    monkeypatch.setattr(manifests, "read_adopted", lambda _: tuple(found))
     return found
 
 

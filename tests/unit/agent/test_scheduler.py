@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from podslice.agent import scheduler as module
-from podslice.agent.scheduler import Scheduler
+from podslice.agent import service_process as module
+from podslice.agent.service_process import Scheduler
 from tests.unit.agent.fakes import end, until
 
 HOUR_SEC = 3600.0

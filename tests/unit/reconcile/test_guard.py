@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent.context import AgentContext
-from podslice.agent.counters import Counters
+from podslice.agent.context import AgentContext, Counters
 from podslice.agent.terminations import Terminations
 from podslice.errors import ForeignRoot
 from podslice.features.run import adoption

@@ -5,7 +5,7 @@ import pytest
 from podslice.kernel.cgroup import CgroupFs, Sample
 from podslice.model.node import Allocation
 from podslice.policy.eviction import PodUsage, SignalObservation
-from podslice.usage.eviction_signals import observe_signals, pod_usage
+from podslice.usage.stats import observe_signals, pod_usage
 from tests.unit.builders import amounts, make_files
 
 PODS = "/kubepods.slice"

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from podslice import __version__
-from podslice.agent.counters import Counters
+from podslice.agent.context import Counters
 from podslice.agent.endpoints.metrics import CONTENT_TYPE, collect, expose
 from podslice.kernel.cgroup import Sample
 from podslice.model.config import SwapBehavior

@@ -2,7 +2,7 @@ import asyncio
 import json
 from http import HTTPStatus
 
-from podslice.agent.endpoints.routes import routes
+from podslice.agent.endpoints.metrics import routes
 from tests.unit import builders
 from tests.unit.agent import sample_node
 

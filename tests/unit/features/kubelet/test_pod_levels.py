@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from podslice.agent.context import EventLog, NodeStatus
-from podslice.agent.counters import Counters
+from podslice.agent.context import Counters, EventLog, NodeStatus
 from podslice.errors import BadProperty, HostError, InputError, NoSuchUnit, Problem
 from podslice.features.kubelet.level_record import LevelRecord
 from podslice.features.kubelet.level_slices import LevelSlices

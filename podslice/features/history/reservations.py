@@ -19,7 +19,7 @@ from podslice.errors import HostError, Problem, invalid
 from podslice.features.history.model import PodHistory
 from podslice.features.history.recommendation import SliceUsage, recommend_reservation, slice_usage
 from podslice.features.history.recorded import recorded_files, see_agent
-from podslice.features.importing.present_settings import format_age
+from podslice.features.importing.policy import format_age
 from podslice.features.node.providers import Reservation, by_provider
 from podslice.model.naming import USER_SLICE, kube_reserved_slice, system_reserved_slice
 from podslice.model.quantity import about_bytes, format_milli

@@ -42,8 +42,8 @@ from podslice.features.history.recommendation import (
 )
 from podslice.features.history.recorded import recorded_files, see_agent
 from podslice.features.history.samples import is_expired
-from podslice.features.importing.new_manifest import NewContainer, NewPod, format_lines
-from podslice.features.importing.present_settings import StatedAmount, format_age
+from podslice.features.importing.manifest import NewContainer, NewPod, format_lines
+from podslice.features.importing.policy import StatedAmount, format_age
 from podslice.inputs.source import read_authority
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind, Pod, Qos

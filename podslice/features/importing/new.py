@@ -17,9 +17,21 @@ from podslice.cli.options import Planning
 from podslice.cli.output import note_problems, write
 from podslice.cli.session import in_world
 from podslice.errors import HostError, InputError, Problem, invalid, printable, quote
-from podslice.features.importing import new_manifest, present_use
-from podslice.features.importing.draft import decide_draft, note_if_young
-from podslice.features.importing.present_settings import PresentUse, StatedAmount, propose_amounts
+from podslice.features.importing.manifest import (
+    NewContainer,
+    NewPod,
+    decide_draft,
+    format_lines,
+    with_proposals,
+    with_requests,
+)
+from podslice.features.importing.policy import PresentUse, StatedAmount, propose_amounts
+from podslice.features.importing.reading import (
+    describe_use,
+    note_if_young,
+    process_use,
+    unit_use,
+)
 from podslice.inputs.manifest.names import to_label
 from podslice.model.config import Config
 from podslice.model.resources import CPU, MEMORY
@@ -97,10 +109,10 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     """
     use, problems = _observe(like, user=user) if like else (None, [])
     like_name = (to_label(use.name) if use else "") or _DEFAULT_CONTAINER
-    pod = new_manifest.NewPod(
+    pod = NewPod(
         name=name,
         namespace=namespace,
-        containers=tuple(new_manifest.NewContainer(name=each) for each in container or [like_name]),
+        containers=tuple(NewContainer(name=each) for each in container or [like_name]),
         requests=_amounts(cpu, memory),
         limits=_amounts(cpu_limit, memory_limit),
     )
@@ -112,14 +124,14 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         )
     if not code_of(problems):
         if use is not None:
-            pod = new_manifest.with_proposals(pod, propose_amounts(use))
-        pod = new_manifest.with_requests(pod, reserve=reserve)
+            pod = with_proposals(pod, propose_amounts(use))
+        pod = with_requests(pod, reserve=reserve)
         problems = _validate(pod)
     if code_of(problems):
         raise InputError(problems)
     note_problems(problems)
-    origin = f"Proposed from the present use of {new_manifest.describe_use(use)}." if use else ""
-    lines = list(new_manifest.format_lines(pod, origin))
+    origin = f"Proposed from the present use of {describe_use(use)}." if use else ""
+    lines = list(format_lines(pod, origin))
     if output_file is None:
         write(lines)
     else:
@@ -132,7 +144,7 @@ def _amounts(cpu: str | None, memory: str | None) -> dict[str, StatedAmount]:
     return {key: StatedAmount(text=text) for key, text in stated.items() if text is not None}
 
 
-def _validate(pod: new_manifest.NewPod) -> list[Problem]:
+def _validate(pod: NewPod) -> list[Problem]:
     """Return the problems that the manifest would have, with the options in place of its fields."""
     problems = []
     for each in decide_draft(pod, Config())[1]:
@@ -148,10 +160,10 @@ def _observe(like: str, *, user: bool) -> tuple[PresentUse | None, list[Problem]
     """Return the present use of a unit or a process, or why there is none."""
     try:
         if like.isdecimal() and like.isascii():
-            use, missing = present_use.process_use(int(like)), f"there is no process {like}"
+            use, missing = process_use(int(like)), f"there is no process {like}"
         else:
             unit = _find_unit(complete_name(like), user=user)
-            use, missing = present_use.unit_use(unit), f"{unit.name} has no processes"
+            use, missing = unit_use(unit), f"{unit.name} has no processes"
     except InputError as error:
         return None, list(error.problems)
     if use is None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.features.importing.present_settings import PresentSettings
+from podslice.features.importing.policy import PresentSettings
 from podslice.features.importing.verb import ImportGroup, ImportSource, draft_pod
 from podslice.inputs.manifest.names import check_label
 from podslice.model.config import Config

@@ -8,14 +8,9 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.features.importing import present_use
-from podslice.features.importing.new_manifest import (
-    NewContainer,
-    NewPod,
-    format_lines,
-    make_document,
-)
-from podslice.features.importing.present_settings import PresentUse, StatedAmount
+from podslice.features.importing import new
+from podslice.features.importing.manifest import NewContainer, NewPod, format_lines, make_document
+from podslice.features.importing.policy import PresentUse, StatedAmount
 from podslice.model.unit import ObservedUnit, UnitName
 
 WEB = """\
@@ -153,7 +148,7 @@ def nginx(memory, monkeypatch):
         return (unit,) if patterns == ["nginx.service"] else ()
 
     monkeypatch.setattr(memory, "observe", observe)
-    monkeypatch.setattr(present_use, "unit_use", lambda found: NGINX if found is unit else None)
+    monkeypatch.setattr(new, "unit_use", lambda found: NGINX if found is unit else None)
 
 
 def test_values_are_proposed_from_a_unit(podslice, files, nginx):
@@ -207,7 +202,7 @@ def test_what_cannot_be_observed_is_an_error(podslice, nginx, like, error):
 
 def test_a_young_program_is_reported(podslice, monkeypatch):
     young = PresentUse(name="(sh)", what="process 7 (sh)", age_sec=5, memory_bytes=1)
-    monkeypatch.setattr(present_use, "process_use", lambda pid: young if pid == 7 else None)
+    monkeypatch.setattr(new, "process_use", lambda pid: young if pid == 7 else None)
     made = podslice("new", "web", "--like", "7")
     assert (made.code, made.err) == (
         0,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import HostError, InputError
-from podslice.features.importing.podman_inspect import inspect_podman, parse_inspect
+from podslice.features.importing.podman import inspect_podman, parse_inspect
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.unit import UnitName
 

@@ -7,7 +7,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from podslice.features.importing.present_settings import (
+from podslice.features.importing.policy import (
     PresentSetting,
     PresentSettings,
     PresentUse,

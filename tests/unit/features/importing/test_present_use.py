@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from podslice.features.importing.present_settings import PresentUse
-from podslice.features.importing.present_use import process_use, unit_use
+from podslice.features.importing.policy import PresentUse
+from podslice.features.importing.reading import process_use, unit_use
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import ObservedUnit, UnitName
 from tests.unit.builders import make_files

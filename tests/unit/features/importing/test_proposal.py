@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.features.importing.present_settings import (
+from podslice.features.importing.policy import (
     PresentUse,
     StatedAmount,
     at_least,

@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
-from podslice.features.importing import podman_inspect, present_use
-from podslice.features.importing import verb as import_
-from podslice.features.importing.present_settings import PresentUse
+from podslice.features.importing import podman as podman_reading
+from podslice.features.importing import reading
+from podslice.features.importing.policy import PresentUse
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import UnitName
 from tests.unit.builders import make_files
@@ -57,7 +57,7 @@ def uses(monkeypatch):
     def unit_use(unit, **_):
         return found.get(unit.name)
 
-    monkeypatch.setattr(present_use, "unit_use", unit_use)
+    monkeypatch.setattr(reading, "unit_use", unit_use)
     return found
 
 
@@ -196,7 +196,7 @@ def test_a_scope_keeps_the_score_that_its_processes_have(
             raise ProcessLookupError
         return scores[pid]
 
-    monkeypatch.setattr(import_, "read_oom_score_adj", read)
+    monkeypatch.setattr(reading, "read_oom_score_adj", read)
     made = podslice("import", "app.scope")
     annotations = yaml.safe_load(made.out)["metadata"]["annotations"]
     assert annotations.get("podslice.io/oom-score-adj.app") == kept
@@ -394,12 +394,12 @@ def podman(monkeypatch):
 
         return await original(names, root, run_command=run_command)
 
-    original = podman_inspect.inspect_podman
-    monkeypatch.setattr(podman_inspect, "inspect_podman", inspect)
-    monkeypatch.setattr(import_.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(import_.shutil, "which", lambda name: f"/usr/bin/{name}")
+    original = podman_reading.inspect_podman
+    monkeypatch.setattr(podman_reading, "inspect_podman", inspect)
+    monkeypatch.setattr(podman_reading.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(podman_reading.shutil, "which", lambda name: f"/usr/bin/{name}")
     found = use("podman container cache", memory_bytes=32 * MI)
-    monkeypatch.setattr(present_use, "group_use", lambda group, *_: found if group else None)
+    monkeypatch.setattr(podman_reading, "group_use", lambda group, *_: found if group else None)
     return entries
 
 
@@ -450,7 +450,7 @@ def test_what_becomes_of_options_without_a_field_is_commented(podslice, no_syste
 
 
 def test_podman_may_not_be_installed(podslice, no_systemd, podman, monkeypatch):
-    monkeypatch.setattr(import_.shutil, "which", lambda _: None)
+    monkeypatch.setattr(podman_reading.shutil, "which", lambda _: None)
     ended = podslice("import", "--podman", "cache")
     assert ended == (1, "", "error: podman is not installed, or not in PATH\n")
 
@@ -459,7 +459,7 @@ def test_podman_is_that_of_the_manager_s_user(podslice, no_systemd, podman, monk
     assert podslice("import", "--user", "--podman", "cache").err == (
         "error: podman has containers for each user: run podslice as that user, not as root\n"
     )
-    monkeypatch.setattr(import_.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(podman_reading.os, "geteuid", lambda: 1000)
     assert podslice("import", "--podman", "cache").err == (
         "error: podman has containers for each user: run podslice as root, or add --user\n"
     )

@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from podslice.features.importing import present_settings
+from podslice.cli.host import load_node
+from podslice.errors import Problem
+from podslice.features.importing.policy import ProposedAmounts, StatedAmount, at_least, at_most
+from podslice.inputs.manifest.load import read_manifest
+from podslice.model.config import Config
+from podslice.model.desired import PodDecision
 from podslice.model.properties import CPU_WEIGHT, annotation_key
 from podslice.model.quantity import format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY
 from podslice.policy.convert import NOT_RESERVED, share_request_milli
+from podslice.policy.decide import decide
 
 _COLUMN_MAX = 34
 """Where comments start at most; after a longer line they follow at once."""
@@ -44,15 +50,14 @@ Row = tuple[str, str]
 """A line of YAML and its comment. A comment without a line is a line of its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewContainer:
+class NewContainer(NamedTuple):
     """A container of a new pod."""
 
     name: str
-    requests: Mapping[str, present_settings.StatedAmount] = field(default_factory=dict)
+    requests: Mapping[str, StatedAmount] = {}
     """By resource: `cpu` and `memory`."""
-    limits: Mapping[str, present_settings.StatedAmount] = field(default_factory=dict)
-    annotations: Mapping[str, present_settings.StatedAmount] = field(default_factory=dict)
+    limits: Mapping[str, StatedAmount] = {}
+    annotations: Mapping[str, StatedAmount] = {}
     """What annotations state about it, by their names: `cpu-weight`."""
     origin: str = ""
     """The unit or container that it is imported from."""
@@ -60,21 +65,20 @@ class NewContainer:
     """Comments on what the manifest does not have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewPod:
+class NewPod(NamedTuple):
     """A pod as it was requested, before it is validated."""
 
     name: str
-    namespace: str | None = None
     containers: tuple[NewContainer, ...]
-    requests: Mapping[str, present_settings.StatedAmount] = field(default_factory=dict)
-    limits: Mapping[str, present_settings.StatedAmount] = field(default_factory=dict)
-    annotations: Mapping[str, present_settings.StatedAmount] = field(default_factory=dict)
+    namespace: str | None = None
+    requests: Mapping[str, StatedAmount] = {}
+    limits: Mapping[str, StatedAmount] = {}
+    annotations: Mapping[str, StatedAmount] = {}
     """What annotations state about the pod, by their names."""
     remarks: tuple[str, ...] = ()
 
     @property
-    def all_annotations(self) -> Mapping[str, present_settings.StatedAmount]:
+    def all_annotations(self) -> Mapping[str, StatedAmount]:
         """Return the annotations of the pod and its containers, as the manifest has them."""
         found = {annotation_key(name): each for name, each in self.annotations.items()}
         for container in self.containers:
@@ -88,15 +92,14 @@ class NewPod:
         return self.name if self.namespace is None else f"{self.namespace}/{self.name}"
 
 
-def with_proposals(pod: NewPod, proposed: present_settings.ProposedAmounts) -> NewPod:
+def with_proposals(pod: NewPod, proposed: ProposedAmounts) -> NewPod:
     """Return the pod with proposals where it states nothing, and nothing contradicts them."""
     requests = {
-        CPU: present_settings.at_most(proposed.cpu, pod.limits.get(CPU)),
-        MEMORY: present_settings.at_most(proposed.memory, pod.limits.get(MEMORY)),
+        CPU: at_most(proposed.cpu, pod.limits.get(CPU)),
+        MEMORY: at_most(proposed.memory, pod.limits.get(MEMORY)),
     }
-    limits = {MEMORY: present_settings.at_least(proposed.memory_limit, pod.requests.get(MEMORY))}
-    return replace(
-        pod,
+    limits = {MEMORY: at_least(proposed.memory_limit, pod.requests.get(MEMORY))}
+    return pod._replace(
         requests={name: amount for name, amount in requests.items() if amount} | dict(pod.requests),
         limits={name: amount for name, amount in limits.items() if amount} | dict(pod.limits),
     )
@@ -115,17 +118,13 @@ def with_requests(pod: NewPod, *, reserve: bool) -> NewPod:
         if name in requests:
             continue
         if reserve:
-            requests[name] = present_settings.StatedAmount(
-                text=limit.text, source="the limit, which is reserved"
-            )
+            requests[name] = StatedAmount(text=limit.text, source="the limit, which is reserved")
         elif name == CPU:
             milli = share_request_milli(parse_quantity(limit.text).milli)
-            requests[name] = present_settings.StatedAmount(
-                text=format_milli(milli), source=NOT_RESERVED
-            )
+            requests[name] = StatedAmount(text=format_milli(milli), source=NOT_RESERVED)
         else:
-            requests[name] = present_settings.StatedAmount(text="0", source=NOT_RESERVED)
-    return replace(pod, requests=requests)
+            requests[name] = StatedAmount(text="0", source=NOT_RESERVED)
+    return pod._replace(requests=requests)
 
 
 def make_document(pod: NewPod) -> dict[str, object]:
@@ -152,7 +151,7 @@ def _make_resources(level: NewPod | NewContainer) -> dict[str, object]:
     return {"resources": resources} if resources else {}
 
 
-def _parts(level: NewPod | NewContainer) -> dict[str, Mapping[str, present_settings.StatedAmount]]:
+def _parts(level: NewPod | NewContainer) -> dict[str, Mapping[str, StatedAmount]]:
     return {"requests": level.requests, "limits": level.limits}
 
 
@@ -166,12 +165,6 @@ def format_lines(pod: NewPod, origin: str = "") -> Iterator[str]:
     for text, comment in rows:
         indented = not text.strip()
         yield f"{text}# {comment}" if indented else f"{text.ljust(column - 2)}  # {comment}"
-
-
-def describe_use(use: present_settings.PresentUse) -> str:
-    """Return a program with its age and size: `nginx.service, which has run for 3 h, …`."""
-    tasks = f", with {use.tasks} {'task' if use.tasks == 1 else 'tasks'}" if use.tasks else ""
-    return f"{use.what}, which has run for {present_settings.format_age(use.age_sec)}{tasks}"
 
 
 def _head(pod: NewPod) -> Iterator[Row]:
@@ -255,3 +248,12 @@ def _containers(pod: NewPod) -> Iterator[Row]:
 def _name(text: str) -> str:
     is_plain = _PLAIN_NAME.fullmatch(text) and text not in _NOT_PLAIN
     return text if is_plain else json.dumps(text)
+
+
+def decide_draft(pod: NewPod, config: Config) -> tuple[list[PodDecision], list[Problem]]:
+    """Return the decision about a pod as the manifest would have it, and all problems."""
+    loaded = read_manifest(make_document(pod), "")
+    node = load_node(config, lenient=True)
+    decisions = [decide(each, node, config) for each in loaded.pods]
+    of_pods = (found for each in decisions for found in each.problems)
+    return decisions, list(dict.fromkeys((*loaded.problems, *of_pods)))

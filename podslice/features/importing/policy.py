@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -78,8 +77,24 @@ def propose_amounts(use: PresentUse) -> ProposedAmounts:
 
     There is no CPU limit: the average does not show the peak.
     """
-    limit = _propose_memory_limit(use)
-    return ProposedAmounts(cpu=_propose_cpu(use), memory=_propose_memory(use), memory_limit=limit)
+    cpu = memory = limit = None
+    if use.cpu_usec is not None:
+        average_milli = use.cpu_usec // (use.age_sec * 1000)
+        proposed = _round_up(max(average_milli, 1), _CPU_STEP_MILLI)
+        source = f"its average in {format_age(use.age_sec)} is {average_milli}m"
+        cpu = StatedAmount(text=format_milli(proposed), source=source)
+    if use.memory_bytes is not None:
+        proposed = _round_up(max(use.memory_bytes, 1), MI)
+        memory = StatedAmount(text=format_bytes(proposed), source="what it uses now")
+        if use.peak_bytes is None:
+            spare, base = _SPARE_WITHOUT_PEAK_PERCENT, use.memory_bytes
+            source = "1.5 times what it uses now; its peak is not known"
+        else:
+            spare, base = _SPARE_PERCENT, max(use.peak_bytes, use.memory_bytes)
+            source = f"1.25 times its peak, {about_bytes(base)}"
+        proposed = _round_up(max(base, 1) * (100 + spare) // 100, MI)
+        limit = StatedAmount(text=format_bytes(max(proposed, MI)), source=source)
+    return ProposedAmounts(cpu=cpu, memory=memory, memory_limit=limit)
 
 
 def at_most(proposed: StatedAmount | None, limit: StatedAmount | None) -> StatedAmount | None:
@@ -105,35 +120,6 @@ def format_age(seconds: int) -> str:
     return f"{seconds} s"
 
 
-def _propose_cpu(use: PresentUse) -> StatedAmount | None:
-    if use.cpu_usec is None:
-        return None
-    average_milli = use.cpu_usec // (use.age_sec * 1000)
-    proposed = _round_up(max(average_milli, 1), _CPU_STEP_MILLI)
-    source = f"its average in {format_age(use.age_sec)} is {average_milli}m"
-    return StatedAmount(text=format_milli(proposed), source=source)
-
-
-def _propose_memory(use: PresentUse) -> StatedAmount | None:
-    if use.memory_bytes is None:
-        return None
-    proposed = _round_up(max(use.memory_bytes, 1), MI)
-    return StatedAmount(text=format_bytes(proposed), source="what it uses now")
-
-
-def _propose_memory_limit(use: PresentUse) -> StatedAmount | None:
-    if use.memory_bytes is None:
-        return None
-    if use.peak_bytes is None:
-        spare, base = _SPARE_WITHOUT_PEAK_PERCENT, use.memory_bytes
-        source = "1.5 times what it uses now; its peak is not known"
-    else:
-        spare, base = _SPARE_PERCENT, max(use.peak_bytes, use.memory_bytes)
-        source = f"1.25 times its peak, {about_bytes(base)}"
-    proposed = _round_up(max(base, 1) * (100 + spare) // 100, MI)
-    return StatedAmount(text=format_bytes(max(proposed, MI)), source=source)
-
-
 def _round_up(number: int, step: int) -> int:
     return -(-number // step) * step
 
@@ -150,8 +136,7 @@ class SettingKind(StrEnum):
     MEMORY_MAX = properties.MEMORY_MAX
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresentSetting:
+class PresentSetting(NamedTuple):
     """A setting that is set."""
 
     value: int
@@ -159,21 +144,19 @@ class PresentSetting:
     """As the unit file or the command line has it: `CPUWeight=50`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresentSettings:
+class PresentSettings(NamedTuple):
     """The settings of a unit or a container that are set."""
 
-    taken: Mapping[SettingKind, PresentSetting] = field(default_factory=dict)
+    taken: Mapping[SettingKind, PresentSetting] = {}
     further: tuple[str, ...] = ()
     """Settings that have no field in a manifest: `IOWeight=50`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedAmounts:
+class ImportedAmounts(NamedTuple):
     """The amounts of a container, or of the pod level, and their sources."""
 
-    requests: Mapping[str, StatedAmount] = field(default_factory=dict)
-    limits: Mapping[str, StatedAmount] = field(default_factory=dict)
+    requests: Mapping[str, StatedAmount] = {}
+    limits: Mapping[str, StatedAmount] = {}
     further: tuple[str, ...] = ()
     """Settings that are not in the manifest."""
 
@@ -316,7 +299,7 @@ def _scale_down(
             milli = _milli(amount) * limit // whole // step * step
             source = f"{amount.source}: {amount.text}, scaled down to the pod's limit"
             fitting = StatedAmount(format_amount(resource, milli), source)
-            each = replace(each, requests={**each.requests, resource: fitting})  # noqa: PLW2901
+            each = each._replace(requests={**each.requests, resource: fitting})  # noqa: PLW2901
         scaled.append(each)
     return tuple(scaled)
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from podslice.cli import coroutines
 from podslice.errors import FORMAT_ERRORS, HostError, InputError, Problem, printable
-from podslice.features.importing.present_settings import (
-    PresentSetting,
-    PresentSettings,
-    SettingKind,
-)
+from podslice.features.importing.policy import PresentSetting, PresentSettings, SettingKind
+from podslice.features.importing.reading import ImportSource, Mover, group_use
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.naming import POD_LABEL
 from podslice.model.properties import QUOTA_PERIOD_USEC
-from podslice.model.unit import UnitName
+from podslice.model.unit import Manager, UnitName
 from podslice.usage.runtimes import RunCommand, run_patiently
 
+_OF_MEMBER = "It is in a podman pod, whose own options are not included: see podman pod inspect"
 _INSPECT = ("podman", "inspect", "--type=container", "--format=json", "--")
 _SCORE_MAX = 1000
 """Source: proc_pid_oom_score_adj(5)."""
@@ -74,6 +75,42 @@ class PodmanContainer(NamedTuple):
     """Whether it is in a podman pod, which may have limits of its own."""
 
 
+def import_containers(
+    names: Sequence[str], root: UnitName, manager: Manager
+) -> tuple[ImportSource, ...]:
+    """Return the containers of root's podman, or with a user manager those of the user.
+
+    `root` is the slice of pods.
+
+    Raises:
+        HostError: podman is of another user, not installed, or fails.
+        InputError: a container cannot be imported.
+    """
+    if manager.is_user != bool(os.geteuid()):
+        who = "as that user, not as root" if manager.is_user else "as root, or add --user"
+        raise HostError(f"podman has containers for each user: run podslice {who}")
+    if shutil.which("podman") is None:
+        raise HostError("podman is not installed, or not in PATH")
+    found = coroutines.run(inspect_podman(names, root))
+    return tuple(map(_container_source, found))
+
+
+def _container_source(container: PodmanContainer) -> ImportSource:
+    what, group = f"podman container {container.name}", container.control_group
+    # quadlets have --cgroups=split; if it does not run, it is most probably one of them
+    is_split = bool(container.unit) and (not group or f"/{container.unit}/" in group)
+    return ImportSource(
+        name=container.name,
+        what=what,
+        settings=container.settings,
+        oom_score_adj=container.oom_score_adj,
+        use=group_use(group, container.name, what),
+        mover=Mover.QUADLET if is_split else Mover.PODMAN,
+        unit=container.unit,
+        caveat=_OF_MEMBER if container.is_member else "",
+    )
+
+
 async def inspect_podman(
     names: Sequence[str], root: UnitName, *, run_command: RunCommand = run_patiently
 ) -> tuple[PodmanContainer, ...]:
@@ -90,20 +127,22 @@ async def inspect_podman(
         raise HostError(f"podman inspect: {reason}") from error
     except FORMAT_ERRORS as error:
         raise HostError("podman inspect: its output has an unknown format") from error
-    if problems := [problem for each in found if (problem := _why_not_moved(each, root))]:
+    problems = []
+    for each in found:
+        if each.is_infra:
+            message = (
+                "it only keeps the namespaces of a podman pod; name the pod's other containers"
+            )
+        elif each.pod_key:
+            message = f"it is in pod {each.pod_key} already"
+        elif root in each.control_group.split("/"):
+            message = "it is in a pod already"
+        else:
+            continue
+        problems.append(Problem(where=each.name, message=message))
+    if problems:
         raise InputError(problems)
     return found
-
-
-def _why_not_moved(container: PodmanContainer, root: UnitName) -> Problem | None:
-    message = ""
-    if container.is_infra:
-        message = "it only keeps the namespaces of a podman pod; name the pod's other containers"
-    elif container.pod_key:
-        message = f"it is in pod {container.pod_key} already"
-    elif root in container.control_group.split("/"):
-        message = "it is in a pod already"
-    return Problem(where=container.name, message=message) if message else None
 
 
 def parse_inspect(text: str) -> tuple[PodmanContainer, ...]:

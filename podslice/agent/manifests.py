@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.errors import Problem, Severity, bounded, printable
-from podslice.inputs.budget import LIMITS, Budget, BudgetItem, Exhausted
-from podslice.inputs.limits import FILES_MAX
+from podslice.inputs.budget import FILES_MAX, LIMITS, Budget, BudgetItem, Exhausted
 from podslice.inputs.manifest.load import LoadedPods, load_text
 from podslice.inputs.source import describe_error, list_manifests, read_manifest
 from podslice.kernel.files import TooLargeError

@@ -19,8 +19,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.errors import InputError, Problem, invalid, printable
-from podslice.inputs.budget import Budget, BudgetItem, Exhausted
-from podslice.inputs.limits import FILES_MAX, PIPE_WAIT_SEC, READ_WAIT_SEC, TEXT_BYTES_MAX
+from podslice.inputs.budget import (
+    FILES_MAX,
+    PIPE_WAIT_SEC,
+    READ_WAIT_SEC,
+    TEXT_BYTES_MAX,
+    Budget,
+    BudgetItem,
+    Exhausted,
+)
 from podslice.kernel.files import Path as AnyPath
 from podslice.kernel.files import (
     TooLargeError,

@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from podslice.errors import HostError
-from podslice.inputs.limits import BYTES_MAX
+from podslice.inputs.budget import BYTES_MAX
 from podslice.kernel.files import NotRegularError, open_regular, read_regular
 from podslice.model.unit import INFINITY
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from podslice.errors import Severity
-from podslice.inputs.limits import PROBLEMS_MAX
+from podslice.inputs.budget import PROBLEMS_MAX
 from podslice.inputs.manifest import parse
 from podslice.inputs.manifest.load import format_manifest, load_pods, parse_manifest
 from tests.bombs import BOMBS, write

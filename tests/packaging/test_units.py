@@ -264,7 +264,7 @@ def test_the_service_leaves_nothing_after_the_last_pod(host):
 
 @pytest.mark.parametrize("unit", [SERVICE, AGENT])
 def test_a_service_has_limits_of_memory_above_the_use_for_the_most_manifests(machine, unit):
-    """Source: 450 MiB for apply, measured with the limits of podslice/inputs/limits.py."""
+    """Source: 450 MiB for apply, measured with the limits of podslice/inputs/budget.py."""
     shown = show(machine, unit, "MemoryHigh", "MemoryMax")
     assert 512 * 2**20 <= int(shown["MemoryHigh"]) < int(shown["MemoryMax"]) <= 2**31
 

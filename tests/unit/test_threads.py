@@ -8,8 +8,7 @@ from importlib import import_module
 import pytest
 
 from podslice.agent.service_process import ServiceProcess
-from podslice.inputs.budget import Budget
-from podslice.inputs.limits import POD_PROBLEMS_MAX
+from podslice.inputs.budget import POD_PROBLEMS_MAX, Budget
 from podslice.inputs.manifest.load import load_pods, load_text
 from podslice.model.event import Kind
 from podslice.policy.decide import decide_each

@@ -16,10 +16,17 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from podslice.errors import InputError, Problem, invalid, quote, warning
-from podslice.inputs.limits import POD_CONTAINERS_MAX, UNKNOWN_FIELDS_MAX
+from podslice.inputs.budget import POD_CONTAINERS_MAX, UNKNOWN_FIELDS_MAX
 from podslice.inputs.manifest.names import to_label
-from podslice.inputs.readers import nearest, read_amount, read_text
-from podslice.inputs.scalars import Boolean, Odd, describe, extend_path
+from podslice.inputs.scalars import (
+    Boolean,
+    Odd,
+    describe,
+    extend_path,
+    nearest,
+    read_amount,
+    read_text,
+)
 from podslice.model.resources import CPU, MEMORY, format_amount
 from podslice.policy.convert import SHARES_PER_CPU
 

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from podslice.errors import HostError, InputError, Problem, excerpt, invalid
 from podslice.features.compose.project import profiles_of, services_of
-from podslice.inputs.budget import Budget, Exhausted
-from podslice.inputs.limits import BYTES_MAX
+from podslice.inputs.budget import BYTES_MAX, Budget, Exhausted
 from podslice.inputs.manifest.parse import read_documents
 from podslice.kernel.files import follow_links, read_present, read_regular
 from podslice.kernel.programs import NoAnswerError, run_program

@@ -11,7 +11,7 @@ from podslice.features.kubelet.files import mapping_of, read_document
 from podslice.features.kubelet.node import KUBELET_VERSION, KubeletSettings
 from podslice.inputs.options.config_files import make_config, restore
 from podslice.inputs.options.values import read_boolean
-from podslice.inputs.readers import read_int
+from podslice.inputs.scalars import read_int
 from podslice.model.config import DEFAULT_EVICTION_HARD, Config, OomPolicy, SwapBehavior
 from podslice.model.resources import CPU
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from podslice.errors import InputError, invalid, printable, quote
 from podslice.features.kubelet.node import Credentials
-from podslice.inputs.budget import Budget, Exhausted
-from podslice.inputs.limits import TEXT_BYTES_MAX
+from podslice.inputs.budget import TEXT_BYTES_MAX, Budget, Exhausted
 from podslice.inputs.manifest.parse import read_documents
 from podslice.inputs.source import is_pem, read_file
 

@@ -16,8 +16,7 @@ from typing import Any
 from podslice.errors import InputError, Problem, Severity, invalid, quote
 from podslice.features.kubelet.files import mapping_of
 from podslice.features.kubelet.node import KubeletPod
-from podslice.inputs.budget import Budget, Exhausted
-from podslice.inputs.limits import OBJECT_BYTES_MAX
+from podslice.inputs.budget import OBJECT_BYTES_MAX, Budget, Exhausted
 from podslice.inputs.manifest.load import LoadedPods, load_pods, load_text
 from podslice.inputs.scalars import extend_path
 from podslice.model.pod import Pod, Qos, is_uid

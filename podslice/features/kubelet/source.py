@@ -20,7 +20,7 @@ from podslice.features.kubelet.config import read_settings, read_version
 from podslice.features.kubelet.files import read_kubeconfig
 from podslice.features.kubelet.node import KUBELET_VERSION, Credentials, KubeletPod, KubeletSettings
 from podslice.features.kubelet.pod_list import parse_pod_list, read_pod_list
-from podslice.inputs.limits import BYTES_MAX
+from podslice.inputs.budget import BYTES_MAX
 from podslice.inputs.source import read_authority, read_file
 from podslice.model.config import Config, PodsFrom
 from podslice.model.unit import Manager

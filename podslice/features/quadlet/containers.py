@@ -22,8 +22,7 @@ from podslice.features.quadlet.result import Quadlets
 from podslice.features.quadlet.services import QuadletPlanner, QuadletResult, QuadletServices
 from podslice.features.quadlet.transition import QuadletAction
 from podslice.features.quadlet.workloads import LoadedWorkloads, read_workloads
-from podslice.inputs.budget import Budget, Exhausted
-from podslice.inputs.limits import BYTES_MAX
+from podslice.inputs.budget import BYTES_MAX, Budget, Exhausted
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_text
 from podslice.kernel.files import NotRegularError, read_with_status

@@ -10,9 +10,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from pydantic.alias_generators import to_camel
 
-from podslice.inputs.limits import POD_CONTAINERS_MAX, POD_VOLUMES_MAX, WORKLOAD_ENTRIES_MAX
+from podslice.inputs.budget import POD_CONTAINERS_MAX, POD_VOLUMES_MAX, WORKLOAD_ENTRIES_MAX
 from podslice.inputs.manifest.schema import Amount, Int, Seconds, Text, bound
-from podslice.inputs.readers import read_flag, read_mode, read_port
+from podslice.inputs.scalars import read_flag, read_mode, read_port
 
 ENTRIES = bound(WORKLOAD_ENTRIES_MAX)
 Flag = Annotated[bool, PlainValidator(read_flag)]

@@ -8,8 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from podslice.errors import InputError, Problem, quote, warning
-from podslice.inputs.budget import Budget, BudgetItem
-from podslice.inputs.limits import LISTS_MAX, REPLICAS_MAX, UNKNOWN_FIELDS_MAX
+from podslice.inputs.budget import LISTS_MAX, REPLICAS_MAX, UNKNOWN_FIELDS_MAX, Budget, BudgetItem
 from podslice.inputs.manifest.kinds import (
     API_VERSIONS,
     DATA_KINDS,
@@ -20,14 +19,13 @@ from podslice.inputs.manifest.kinds import (
     is_foreign,
 )
 from podslice.inputs.manifest.names import check_subdomain, keep
+from podslice.inputs.manifest.parse import Document
 from podslice.inputs.manifest.podspec import Template, read_annotations, read_metadata, read_spec
 from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.manifest.schema import Metadata
 from podslice.inputs.manifest.text_checks import check_texts
 from podslice.inputs.manifest.unknown_fields import check_fields
-from podslice.inputs.manifest.yaml_builder import Document
-from podslice.inputs.readers import nearest, read_int
-from podslice.inputs.scalars import describe, extend_path
+from podslice.inputs.scalars import describe, extend_path, nearest, read_int
 from podslice.model.config import Validate
 from podslice.model.grammar import SUBDOMAIN_MAX
 from podslice.model.naming import is_reserved

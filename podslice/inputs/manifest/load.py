@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from podslice.errors import InputError, Problem, Severity
 from podslice.inputs.budget import Budget, BudgetItem, Exhausted
 from podslice.inputs.manifest.collect import Collector
-from podslice.inputs.manifest.parse import read_documents
-from podslice.inputs.manifest.yaml_builder import Document
+from podslice.inputs.manifest.parse import Document, read_documents
 from podslice.inputs.source import STDIN_NAME, read_sources
 from podslice.model.config import Validate
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume, Pod

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from podslice.errors import InputError, invalid, quote
-from podslice.inputs.budget import Budget, Exhausted
-from podslice.inputs.limits import POD_AMOUNTS_MAX, UNKNOWN_FIELDS_MAX
+from podslice.inputs.budget import POD_AMOUNTS_MAX, UNKNOWN_FIELDS_MAX, Budget, Exhausted
 from podslice.inputs.manifest.kinds import PRIORITY_CLASSES
 from podslice.inputs.manifest.names import check_label, check_uid, is_resource_name, keep
 from podslice.inputs.manifest.parse import read_json
@@ -28,8 +27,7 @@ from podslice.inputs.manifest.unknown_fields import (
     RESOURCE_REQUIREMENTS,
     check_fields,
 )
-from podslice.inputs.readers import is_finer, nearest, read_text
-from podslice.inputs.scalars import describe, extend_path
+from podslice.inputs.scalars import describe, extend_path, is_finer, nearest, read_text
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume
 from podslice.model.properties import ANNOTATIONS, PREFIX, RESOURCES, StatedProperties
 from podslice.model.quantity import format_milli

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from podslice.errors import Problem, Severity, warning
-from podslice.inputs.limits import POD_PROBLEMS_MAX
+from podslice.inputs.budget import POD_PROBLEMS_MAX
 from podslice.model.config import Validate
 
 _REMOVE = "remove it, or ignore it with --validate=warn"

@@ -11,9 +11,15 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
 
 from podslice.errors import InputError, Problem, invalid
-from podslice.inputs.limits import POD_CONTAINERS_MAX, POD_VOLUMES_MAX, RESOURCES_MAX
-from podslice.inputs.readers import read_amount, read_int, read_seconds, read_text
-from podslice.inputs.scalars import describe, extend_path
+from podslice.inputs.budget import POD_CONTAINERS_MAX, POD_VOLUMES_MAX, RESOURCES_MAX
+from podslice.inputs.scalars import (
+    describe,
+    extend_path,
+    read_amount,
+    read_int,
+    read_seconds,
+    read_text,
+)
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from podslice.errors import InputError, quote
-from podslice.inputs.limits import PROBLEMS_MAX, WORKLOAD_ENTRIES_MAX
+from podslice.inputs.budget import PROBLEMS_MAX, WORKLOAD_ENTRIES_MAX
 from podslice.inputs.manifest.problems import Problems
-from podslice.inputs.readers import read_int, read_port, read_text
-from podslice.inputs.scalars import extend_path
+from podslice.inputs.scalars import extend_path, read_int, read_port, read_text
 from podslice.model.grammar import PORT_NAME
 from podslice.model.pod_texts import POD_TEXTS, PodText
 

@@ -8,11 +8,10 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from podslice.errors import quote
-from podslice.inputs.limits import POD_PROBLEMS_MAX, UNKNOWN_FIELDS_MAX
+from podslice.inputs.budget import POD_PROBLEMS_MAX, UNKNOWN_FIELDS_MAX
 from podslice.inputs.manifest.kubernetes_fields import Fields, field_types
 from podslice.inputs.manifest.problems import Problems
-from podslice.inputs.readers import nearest
-from podslice.inputs.scalars import extend_path
+from podslice.inputs.scalars import extend_path, nearest
 from podslice.model.config import Validate
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from podslice.errors import InputError, Problem, invalid, printable, quote
-from podslice.inputs.limits import TOML_BYTES_MAX, TOML_DOTS_MAX
+from podslice.inputs.budget import TOML_BYTES_MAX, TOML_DOTS_MAX
 from podslice.inputs.options.rules import validate_config
 from podslice.inputs.options.table import OPTIONS, ConfigOption
-from podslice.inputs.readers import nearest
-from podslice.inputs.scalars import Number, extend_path
+from podslice.inputs.scalars import Number, extend_path, nearest
 from podslice.inputs.source import read_bytes
 from podslice.model.config import VERSION_RULES, Config, MemoryProtection, Rules
 from podslice.model.resources import CPU

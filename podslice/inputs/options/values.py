@@ -16,8 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from podslice.errors import InputError, Problem, invalid, quote
-from podslice.inputs.readers import nearest, read_amount, read_exact
-from podslice.inputs.scalars import Boolean, Number, Odd, describe
+from podslice.inputs.scalars import Boolean, Number, Odd, describe, nearest, read_amount, read_exact
 from podslice.inputs.source import read_bytes
 from podslice.model.config import TIER_SIGNALS, CpuManagerOption, Enforce, Threshold, Validate
 from podslice.model.node import CPUS_MAX, Cpu, CpuTopology, parse_cpus, regular_topology

@@ -6,11 +6,17 @@ import json
 import pytest
 
 from podslice.errors import InputError
-from podslice.inputs.budget import LIMITS, Budget, BudgetItem, Exhausted
-from podslice.inputs.limits import DIRECTIVES_MAX, TEXT_BYTES_MAX
+from podslice.inputs.budget import (
+    DIRECTIVES_MAX,
+    LIMITS,
+    TEXT_BYTES_MAX,
+    Budget,
+    BudgetItem,
+    Exhausted,
+)
 from podslice.inputs.manifest import parse
 from podslice.inputs.manifest.load import load_pods, load_text
-from podslice.inputs.manifest.yaml_builder import Builder
+from podslice.inputs.manifest.parse import Builder
 
 
 def budget(**most):

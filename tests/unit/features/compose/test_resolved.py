@@ -4,7 +4,7 @@ import pytest
 
 from podslice.errors import InputError
 from podslice.features.compose.tools import parse_resolved
-from podslice.inputs.limits import BYTES_MAX, VALUES_MAX
+from podslice.inputs.budget import BYTES_MAX, VALUES_MAX
 
 
 def test_yaml_and_json_are_the_same():

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from podslice.features.quadlet.workloads import read_workloads
-from podslice.inputs.limits import POD_PROBLEMS_MAX
+from podslice.inputs.budget import POD_PROBLEMS_MAX
 from podslice.inputs.manifest import parse
 from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods

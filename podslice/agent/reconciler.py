@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import NamedTuple
 
 from podslice.agent.context import AgentContext
@@ -49,14 +47,6 @@ class RoundResult(NamedTuple):
     is_settled: bool
     """Whether everything is as desired."""
     acted: bool
-
-
-@dataclass(slots=True, kw_only=True)
-class _Repairs:
-    """What a plan repairs."""
-
-    units: set[UnitName] = field(default_factory=set)
-    was_reloaded: bool = False
 
 
 class Reconciler:
@@ -261,24 +251,25 @@ class Reconciler:
 
     async def _act(self, wanted: WantedPods) -> RoundResult:
         """Apply what is wanted, and assess the result."""
-        context, repairs = self._context, _Repairs()
-
-        def note_repairs(plan: Plan) -> None:
-            repairs.was_reloaded = self._drift.was_reloaded(plan.caps)
-            repairs.units.update(step.name for step in plan.steps if self._drift.is_repair(step))
-
+        context, report = self._context, Report()
+        repaired: set[UnitName] = set()
+        was_reloaded = False
         async with write_lock(context.world.store):
             # the previous holder of the lock may have changed the records, and units
             self._forget_manual_changes()
             wanted = await in_thread(self._reader.read_again, wanted)
             self._context.status.set_problems("pods", wanted.problems)
-            report = await apply(
-                context.world,
-                self._request(wanted),
-                sources=wanted.contents.sources,
-                on_plan=note_repairs,
-                on_result=partial(self._report_step, repairs),
-            )
+            sources = wanted.contents.sources
+            applying = apply(context.world, self._request(wanted), sources=sources)
+            async with aclosing(applying):
+                async for each in applying:
+                    if isinstance(each, Plan):
+                        was_reloaded = self._drift.was_reloaded(each.caps)
+                        repaired = {step.name for step in each.steps if self._drift.is_repair(step)}
+                    elif isinstance(each, StepResult):
+                        self._report_step(each, repaired, was_reloaded=was_reloaded)
+                    elif isinstance(each, Report):
+                        report = each
         self._announcer.report_failures(report)
         self._context.stuck = report.stuck
         assessment = await self._assess(wanted)
@@ -288,12 +279,14 @@ class Reconciler:
         is_settled = self._is_settled(assessment, wanted) and is_done
         return RoundResult(is_settled=is_settled, acted=True)
 
-    def _report_step(self, repairs: _Repairs, result: StepResult) -> None:
+    def _report_step(
+        self, result: StepResult, repaired: Collection[UnitName], *, was_reloaded: bool
+    ) -> None:
         """Report a step at once: later ones may fail."""
         if result.outcome is not Outcome.DONE:
             return
-        is_repair = result.step.name in repairs.units and self._drift.is_repair(result.step)
-        self._announcer.report_step(result, is_repair=is_repair, was_reloaded=repairs.was_reloaded)
+        is_repair = result.step.name in repaired and self._drift.is_repair(result.step)
+        self._announcer.report_step(result, is_repair=is_repair, was_reloaded=was_reloaded)
         if is_repair:
             self._drift.count_repair(result.step.name)
         if isinstance(result.step, StartUnit):

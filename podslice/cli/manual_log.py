@@ -16,11 +16,8 @@ from podslice.plan import Plan, SetProperties, StopUnit
 from podslice.reconcile import manual_changes
 from podslice.reconcile.report import (
     Outcome,
-    Report,
     StepResult,
-    describe_refusal,
     describe_result,
-    describe_stuck,
     describe_wait,
     kind_of,
     pod_of,
@@ -99,13 +96,6 @@ class ManualLog:
             self.report(kind, text, pod=pod, unit=step.name)
         elif isinstance(step, SetProperties) and not step.unit.owned:
             self.report(Kind.RESERVED_SET, text, unit=step.name)
-
-    def finish(self, report: Report) -> None:
-        """Log refused pods, and pods that could not be removed."""
-        for refusal in report.refused:
-            self.report(Kind.POD_REFUSED, describe_refusal(refusal), pod=refusal.pod)
-        for stuck in report.stuck:
-            self.report(Kind.POD_STUCK, describe_stuck(stuck), pod=stuck.pod)
 
     def close(self) -> None:
         """Record that the change is over, and send what is left."""

@@ -6,16 +6,26 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import NamedTuple, assert_never
 
 from podslice.cli import interrupts
+from podslice.cli.manual_log import ManualLog
 from podslice.cli.output import note, redraw, wipe
+from podslice.model.desired import Refusal
+from podslice.model.event import Kind
+from podslice.model.node_state import StuckPod
 from podslice.plan import Plan, StopUnit
-from podslice.reconcile.report import Outcome, StepResult, describe_wait
-
-T = TypeVar("T")
+from podslice.reconcile.converge import Progress
+from podslice.reconcile.report import (
+    Outcome,
+    Report,
+    StepResult,
+    describe_refusal,
+    describe_stuck,
+    describe_wait,
+)
 
 FIRST_SEC = 0.5
 """Shorter work shows no progress."""
@@ -103,14 +113,32 @@ class StepProgress:
             await asyncio.sleep(REDRAW_SEC)
 
 
-def both(first: Callable[[T], None], second: Callable[[T], None]) -> Callable[[T], None]:
-    """Return a callback that calls two others in this order."""
+async def follow(
+    found: AsyncGenerator[Progress, None], log: ManualLog, *, pods: Collection[str] = ()
+) -> Report:
+    """Log and show an apply or a delete, and return its report.
 
-    def call(value: T) -> None:
-        first(value)
-        second(value)
-
-    return call
+    `pods` are further pods that it changes.
+    """
+    shown, report = StepProgress(), Report()
+    async with shown.shown(), aclosing(found):
+        async for each in found:
+            match each:
+                case Plan():
+                    log.start(each, pods)
+                    shown.start(each)
+                case StepResult():
+                    log.step(each)
+                    shown.step(each)
+                case Refusal():
+                    log.report(Kind.POD_REFUSED, describe_refusal(each), pod=each.pod)
+                case StuckPod():
+                    log.report(Kind.POD_STUCK, describe_stuck(each), pod=each.pod)
+                case Report():
+                    report = each
+                case _:
+                    assert_never(each)
+    return report
 
 
 def is_redrawn() -> bool:

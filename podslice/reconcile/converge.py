@@ -1,19 +1,33 @@
-"""Apply and delete: assess, record, act, and assess again."""
+"""Apply and delete: assess, record, act, and assess again.
+
+Both are iterators of what they find and do, in this order: the plan, the results of its steps as they
+are complete, refused pods and pods of which something is left, and at the end the report.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from podslice.kernel.cgroup import limit_hugepages
 from podslice.model.config import Enforce
-from podslice.model.desired import PodDecision
+from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import StuckPod
 from podslice.model.pod import NO_PROGRESS, Pod, Qos
 from podslice.model.unit import control_group_of
-from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
+from podslice.plan import Plan, SetProperties, StartUnit, Step, StopUnit
 from podslice.policy.desire import pending
 from podslice.reconcile.act import Before, OnResult, act, nothing
 from podslice.reconcile.assess import assess
@@ -39,7 +53,8 @@ REMOVAL_PATIENCE_SEC = 2.0
 """How long a control group may outlast its slice."""
 _POLL_SEC = 0.02
 
-OnPlan = Callable[[Plan], None]
+Progress = Plan | StepResult | Refusal | StuckPod | Report
+"""What an apply or a delete yields."""
 SourceOf = Callable[[PodDecision, Assessment], str | None]
 """Returns the manifest file of a pod, None where it is not from a directory."""
 
@@ -48,24 +63,18 @@ Prepare = Callable[[Assessment], Awaitable[bool]]
 """Awaited with the assessment before anything is changed; returns whether it has changed units."""
 
 
-def _ignore(_: object) -> None:
-    """Do nothing with a plan or a result."""
-
-
 async def _prepare_nothing(_: Assessment) -> bool:
     return False
 
 
-async def apply(  # noqa: PLR0913 - a callback for each stage
+def apply(
     world: LiveWorld,
     request: Request,
     *,
     sources: Mapping[str, str] | None = None,
     confirm_sec: int | None = None,
     prepare: Prepare = _prepare_nothing,
-    on_plan: OnPlan = _ignore,
-    on_result: OnResult = _ignore,
-) -> Report:
+) -> AsyncGenerator[Progress, None]:
     """Apply and remove pods as requested. The caller holds the lock.
 
     `sources` are the manifest files of candidates from a directory, by uid. New values of reserved
@@ -76,12 +85,13 @@ async def apply(  # noqa: PLR0913 - a callback for each stage
         HostError: /run can't be written.
     """
     wanted = {candidate.pod.key: candidate.pod for candidate in request.candidates}
-    world.store.expect(candidate.pod for candidate in request.candidates)
 
     def source_of(decision: PodDecision, assessment: Assessment) -> str | None:
         # a candidate that was refused leaves the applied pod of its name in place
         is_applied = wanted.get(decision.pod.key) is decision.pod
         return ((sources or {}) if is_applied else assessment.sources).get(decision.pod.uid)
+
+    world.store.expect(wanted.values())
 
     async def assess_candidates() -> Assessment:
         assessment = await assess(world, request)
@@ -89,15 +99,8 @@ async def apply(  # noqa: PLR0913 - a callback for each stage
             _note_phases(world, assessment, wanted.keys())
         return assessment
 
-    return await _converge(
-        world,
-        request,
-        assess_candidates,
-        source_of,
-        confirm_sec=confirm_sec,
-        prepare=prepare,
-        on_plan=on_plan,
-        on_result=on_result,
+    return _converge(
+        world, request, assess_candidates, source_of, confirm_sec=confirm_sec, prepare=prepare
     )
 
 
@@ -107,9 +110,7 @@ async def delete(
     *,
     grace_sec: int | None = None,
     prepare: Prepare = _prepare_nothing,
-    on_plan: OnPlan = _ignore,
-    on_result: OnResult = _ignore,
-) -> Report:
+) -> AsyncGenerator[Progress, None]:
     """Stop and remove the named pods, with None all; the caller holds the lock.
 
     Where the configuration is only assumed, units are stopped and no value of another unit changes.
@@ -131,19 +132,24 @@ async def delete(
 
     if all(map(is_named, world.store.load().pods)):
         await _release_reserved(world)
-    report = await _converge(
+    found = _converge(
         world,
         request,
         assess_removal,
         lambda decision, assessment: assessment.sources.get(decision.pod.uid),
         prepare=prepare,
-        on_plan=on_plan,
-        on_result=on_result,
     )
-    marks = readmit(world.store, keys)
-    for mark in marks:
-        world.on_note(f"pod {mark.pod} was evicted; its mark is removed, it may be applied again")
-    return replace(report, matched=report.matched.union(mark.pod for mark in marks))
+    async with aclosing(found):
+        async for each in found:
+            if isinstance(each, Report):
+                marks = readmit(world.store, keys)
+                for mark in marks:
+                    world.on_note(
+                        f"pod {mark.pod} was evicted; its mark is removed, it may be applied again"
+                    )
+                yield replace(each, matched=each.matched.union(mark.pod for mark in marks))
+            else:
+                yield each
 
 
 def _without_values(assessment: Assessment) -> Assessment:
@@ -191,17 +197,15 @@ def _of_pod(assessment: Assessment, key: str) -> Plan:
     return assessment.plan.only({unit.name for unit in assessment.desired.units if unit.pod == key})
 
 
-async def _converge(  # noqa: PLR0913 - a callback for each stage
+async def _converge(
     world: LiveWorld,
     request: Request,
     assess_again: Callable[[], Awaitable[Assessment]],
     source_of: SourceOf,
     *,
     prepare: Prepare,
-    on_plan: OnPlan,
-    on_result: OnResult,
     confirm_sec: int | None = None,
-) -> Report:
+) -> AsyncGenerator[Progress, None]:
     """Apply or delete; assess again after complete success, and take what drop-ins made necessary."""
     assessment = await assess_again()
     refuse(assessment.foreign)
@@ -209,34 +213,82 @@ async def _converge(  # noqa: PLR0913 - a callback for each stage
         assessment = await assess_again()
     if await prepare(assessment):
         assessment = await assess_again()
-    on_plan(assessment.plan)
-    async with recording(
-        world,
-        assessment,
-        source_of=lambda decision: source_of(decision, assessment),
-        in_progress=request.terminating.in_progress,
-    ) as before:
-        note(world, assessment.held, assessment.plan)
-        take = partial(_act, world, on_result=on_result, before=before)
-        if confirm_sec is None:
-            results = await take(assessment.plan)
-        else:
-            results = await on_trial(world, assessment.plan, confirm_sec, take, on_result)
+    plan = assessment.plan
+    yield plan
+
+    async def change(on_result: OnResult) -> None:
+        async with recording(
+            world,
+            assessment,
+            source_of=lambda decision: source_of(decision, assessment),
+            in_progress=request.terminating.in_progress,
+        ) as before:
+            note(world, assessment.held, plan)
+            take = partial(_act, world, on_result=on_result, before=before)
+            if confirm_sec is None:
+                await take(plan)
+            else:
+                await on_trial(world, plan, confirm_sec, take, on_result)
+
+    results: list[StepResult] = []
+    async with aclosing(_as_reported(change)) as reported:
+        async for result in reported:
+            results.append(result)
+            yield result
+    # those on reserved slices come last if they are on trial
+    steps = plan.steps if confirm_sec is None else sorted(plan.steps, key=is_reserved)
+    results = _in_order(results, steps)
     settle_values(world, assessment.held, results)
     report = Report(
         results=tuple(results),
-        skipped=assessment.plan.skipped,
-        refused=assessment.plan.refused,
+        skipped=plan.skipped,
+        refused=plan.refused,
         matched=frozenset(pod.key for pod in assessment.current if request.to_remove(pod)),
         stuck=await _forget(world, assessment, results),
     )
-    if report.stuck or not report.is_complete:
-        return report
-    remaining = (await assess_again()).plan
-    if overruled := _overruled(remaining, results):
-        results += await _act(world, overruled, on_result)
+    if not report.stuck and report.is_complete:
         remaining = (await assess_again()).plan
-    return replace(report, results=tuple(results), remaining=remaining)
+        if overruled := _overruled(remaining, results):
+            async with aclosing(_as_reported(partial(_act, world, overruled))) as reported:
+                async for result in reported:
+                    results.append(result)
+                    yield result
+            results = _in_order(results, (*steps, *overruled.steps))
+            remaining = (await assess_again()).plan
+        report = replace(report, results=tuple(results), remaining=remaining)
+    further: tuple[Refusal | StuckPod | Report, ...] = (*report.refused, *report.stuck, report)
+    for each in further:
+        yield each
+
+
+async def _as_reported(
+    work: Callable[[OnResult], Coroutine[Any, Any, object]],
+) -> AsyncGenerator[StepResult, None]:
+    """Take steps in a task, and yield each result at once.
+
+    After an error or a cancellation the results until then are yielded before it is raised.
+    """
+    found: asyncio.Queue[StepResult | None] = asyncio.Queue()
+    task = asyncio.create_task(work(found.put_nowait))
+    task.add_done_callback(lambda _: found.put_nowait(None))
+    try:
+        while (result := await found.get()) is not None:
+            yield result
+        await task
+    except asyncio.CancelledError:
+        task.cancel()
+        while (result := await found.get()) is not None:
+            yield result
+        raise
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def _in_order(results: Iterable[StepResult], steps: Iterable[Step]) -> list[StepResult]:
+    """Return results in the order of the steps."""
+    position = {id(step): place for place, step in enumerate(steps)}
+    return sorted(results, key=lambda result: position[id(result.step)])
 
 
 def _overruled(plan: Plan, results: Iterable[StepResult]) -> Plan:
@@ -251,7 +303,7 @@ def _overruled(plan: Plan, results: Iterable[StepResult]) -> Plan:
 
 
 async def _act(
-    world: LiveWorld, plan: Plan, on_result: OnResult = _ignore, before: Before = nothing
+    world: LiveWorld, plan: Plan, on_result: OnResult = lambda _: None, before: Before = nothing
 ) -> list[StepResult]:
     root = control_group_of(world.tree.root)
     limit = partial(limit_hugepages, world.cgroups, root)

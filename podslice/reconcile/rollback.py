@@ -285,7 +285,7 @@ def settle_values(world: World, held: ReservedValues, results: Iterable[StepResu
         world.store.save_reserved(settle_steps(now, held, done, not_tried))
 
 
-async def restore_all(world: LiveWorld, on_result: OnResult = lambda _: None) -> Report:
+async def restore_all(world: LiveWorld) -> Report:
     """Restore every value outside the root, and change nothing else. The caller holds the lock.
 
     Raises:
@@ -303,6 +303,6 @@ async def restore_all(world: LiveWorld, on_result: OnResult = lambda _: None) ->
     returning = restore_values(Desired(root=world.tree.root), observed, values)
     plan = make_plan(returning.desired, observed)
     note(world, returning.held, plan)
-    results = await act(plan, client, on_result)
+    results = await act(plan, client)
     settle_values(world, returning.held, results)
     return Report(results=tuple(results), skipped=(*plan.skipped, *returning.skipped))

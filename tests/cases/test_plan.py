@@ -43,13 +43,13 @@ from podslice.plan import SetProperties, StartUnit, StopUnit
 from podslice.policy.decide import decide
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply
 from podslice.reconcile.guard import Guard
 from podslice.reconcile.world import LiveWorld
 from podslice.store.store import Store
 from tests.cases.rows import to_amounts
 from tests.configuration import load_config
 from tests.fake_systemd import FakeSystemd
+from tests.unit.converged import apply
 
 PLANS = Path(__file__).parent / "plan"
 CASES = sorted(path.name for path in PLANS.iterdir() if path.is_dir())

@@ -10,7 +10,7 @@ from podslice.cli.arguments import FilesOrDefault, Force, Ignore, Namespace, Out
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
-from podslice.cli.progress import StepProgress, both
+from podslice.cli.progress import follow
 from podslice.cli.session import in_world, locked
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import note_start_at_boot, sources_or_default
@@ -73,7 +73,6 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     )
 
     async def work(world: LiveWorld) -> tuple[Report, StartedPods, PodServices]:
-        progress = StepProgress()
         started = StartedPods(world, to_start)
         with locked(world.store), manual_log("apply", world.store, world.manager) as log:
             services = PodServices(world, log)
@@ -83,16 +82,8 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
                 is_stopped = await started.prepare(state)
                 return await services.move() or is_stopped
 
-            async with progress.shown():
-                report = await apply_pods(
-                    world,
-                    request,
-                    confirm_sec=confirm,
-                    prepare=prepare,
-                    on_plan=both(log.start, progress.start),
-                    on_result=both(log.step, progress.step),
-                )
-            log.finish(report)
+            applying = apply_pods(world, request, confirm_sec=confirm, prepare=prepare)
+            report = await follow(applying, log)
             await services.finish()
             await started.write(report)
         await _start(world, started)

@@ -25,7 +25,7 @@ from podslice.cli.manifests import load_manifests
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
-from podslice.cli.progress import StepProgress, both
+from podslice.cli.progress import follow
 from podslice.cli.session import in_world, locked
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import pods_of_manifests
@@ -104,7 +104,6 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     manifests = _check_removal(files, wanted) if forget else []
 
     async def work(world: LiveWorld) -> tuple[Report, StartedPods, PodServices]:
-        progress = StepProgress()
         named = None if every else keys
         started = StartedPods(world, grace_sec=grace_period, named=named)
         with locked(world.store), manual_log("delete", world.store, world.manager) as log:
@@ -118,17 +117,9 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
                 is_stopped = await started.prepare(state)
                 return await services.move() or is_stopped
 
-            async with progress.shown():
-                report = await delete_pods(
-                    world,
-                    named,
-                    grace_sec=grace_period,
-                    prepare=prepare,
-                    on_plan=both(lambda made: log.start(made, marked), progress.start),
-                    on_result=both(log.step, progress.step),
-                )
+            deleting = delete_pods(world, named, grace_sec=grace_period, prepare=prepare)
+            report = await follow(deleting, log, pods=marked)
             await services.finish()
-            log.finish(report)
             for key in sorted(marked):
                 log.report(
                     Kind.POD_READMITTED, f"the eviction mark of pod {key} is removed", pod=key

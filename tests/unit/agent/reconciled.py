@@ -12,12 +12,12 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.model.event import Kind
 from podslice.model.node_state import Eviction
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply
 from podslice.systemd.caching_client import CachingClient
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
 from tests.unit.agent.fakes import make_context
 from tests.unit.builders import decisions
+from tests.unit.converged import apply
 
 WEB = "kubepods-burstable-podweb.slice"
 BATCH = "kubepods-besteffort-podbatch.slice"

@@ -10,13 +10,13 @@ from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import finish, record
 from podslice.store import histories
 from podslice.usage.location import observe_placed
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import Oomd, make_context, reassess, write_group
 from tests.unit.builders import burstable, decisions
+from tests.unit.converged import apply
 
 WEB = "kubepods-burstable-podweb.slice"
 SCOPE = "podslice-podweb-main.scope"

@@ -4,10 +4,10 @@ from podslice.errors import Refused
 from podslice.features.quadlet.keeper import ContainerKeeper
 from podslice.model.config import Containers
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import make_context, reassess
 from tests.unit.builders import burstable, config, decisions
+from tests.unit.converged import apply
 
 NAME = f"podslice-containers-{os.getpid()}-{{}}.service"
 

@@ -14,7 +14,6 @@ from podslice.model.node_state import Condition
 from podslice.model.pod import Qos
 from podslice.policy.eviction import CRITICAL_PRIORITY
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply
 from podslice.reconcile.guard import Guard
 from podslice.store.store import Store
 from tests.fake_systemd import FakeSystemd
@@ -31,6 +30,7 @@ from tests.unit.agent.fakes import (
     write_group,
 )
 from tests.unit.builders import besteffort, burstable, config, decisions, guaranteed, node
+from tests.unit.converged import apply
 from tests.unit.reconcile.test_guard import start_units_of_a_kubelet
 
 MI = 2**20 * 1000

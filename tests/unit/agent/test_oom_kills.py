@@ -8,10 +8,10 @@ from podslice.errors import JobFailed
 from podslice.model.config import OomPolicy
 from podslice.model.event import Kind
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import make_context, reassess, until, write_group
 from tests.unit.builders import burstable, config, decisions
+from tests.unit.converged import apply
 from tests.unit.reconcile.test_guard import start_units_of_a_kubelet
 
 WEB = "kubepods-burstable-podweb.slice"

@@ -9,11 +9,11 @@ import pytest
 from podslice.model.event import Kind
 from podslice.reconcile import manual_changes
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.readmission import readmit
 from podslice.store.store import Store
 from tests.unit.agent.reconciled import POD_STEPS, WEB, Node
 from tests.unit.builders import burstable, decisions
+from tests.unit.converged import apply, delete
 
 BURSTABLE = "kubepods-burstable.slice"
 KINDS = (Kind.DRIFT_REPAIRED, *POD_STEPS, Kind.POD_READMITTED)

@@ -7,7 +7,6 @@ from podslice.errors import JobFailed
 from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply
 from podslice.reconcile.guard import Guard
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import (
@@ -19,6 +18,7 @@ from tests.unit.agent.fakes import (
     write_group,
 )
 from tests.unit.builders import burstable, config, decisions
+from tests.unit.converged import apply
 from tests.unit.reconcile.test_guard import start_units_of_a_kubelet
 
 STRAY = "kubepods-burstable-podstray.slice"

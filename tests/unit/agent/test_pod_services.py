@@ -8,12 +8,12 @@ from podslice.agent.container_ends import ServicesInPods
 from podslice.model.event import Kind
 from podslice.model.unit import Manager, UnitName
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply
 from podslice.store.adopted_services import AdoptedService, remove_drop_in, write_drop_in
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
 from tests.unit.agent.fakes import make_context, reassess, until, write_group
 from tests.unit.builders import burstable, decisions
+from tests.unit.converged import apply
 
 WEB = "kubepods-burstable-podweb.slice"
 DROP_IN = f"[X-Podslice]\nPod=default/web\nContainer=lg\n\n[Service]\nSlice={WEB}\n"

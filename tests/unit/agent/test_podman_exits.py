@@ -9,12 +9,12 @@ from podslice.agent.container_ends import ContainerEnds, PodmanExits
 from podslice.agent.oom_kills import OomdMonitor
 from podslice.model.event import Kind
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import record
 from podslice.usage.runtimes import podman_storage
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import make_context, reassess
 from tests.unit.builders import burstable, decisions, make_files
+from tests.unit.converged import apply
 
 WEB = "kubepods-burstable-podweb.slice"
 ONE, TWO = "a1" * 32, "b2" * 32

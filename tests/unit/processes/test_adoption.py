@@ -23,9 +23,9 @@ from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName, user_manager
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, container, decisions, make_files, world
+from tests.unit.converged import apply
 from tests.unit.processes.invented import DELEGATED, hostile_groups, processes
 
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podweb.slice"

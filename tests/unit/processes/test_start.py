@@ -6,9 +6,9 @@ from podslice.features.run.start import has_arrived
 from podslice.features.run.target import find_place
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, decisions, world
+from tests.unit.converged import apply
 
 UNIT = (
     "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podweb.slice/podslice-podweb-main"

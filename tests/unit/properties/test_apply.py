@@ -19,11 +19,11 @@ from podslice.model.naming import scope_name
 from podslice.model.unit import TransientUnit
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.world import LiveWorld
 from podslice.store.store import Records, Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import USER
+from tests.unit.converged import apply, delete
 from tests.unit.properties.strategies import COMPUTE, configs, decisions, few, nodes, worlds
 
 small_worlds = worlds(names=COMPUTE, max_pods=3, max_containers=2)

@@ -1,5 +1,7 @@
 """Apply: what is created, changed, refused and kept."""
 
+import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
@@ -8,8 +10,10 @@ from podslice.errors import ForeignRoot, InputError
 from podslice.model.unit import SYSTEM, TransientUnit
 from podslice.plan import Skipped, StopUnit
 from podslice.plan.make import CLASS_CHANGED
+from podslice.reconcile import converge
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
+from podslice.reconcile.report import StepResult
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
     USER,
@@ -66,6 +70,37 @@ async def test_the_plan_and_the_results_are_reported(here):
     report = await put(here, *THREE, on_plan=plans.append, on_result=results.append)
     assert results == list(report.results)
     assert [result.step for result in results] == list(plans[0].steps)
+
+
+async def test_what_was_done_is_reported_after_a_cancellation(here, memory, monkeypatch):
+    """As by a signal: what is done while other calls are under way is not lost."""
+    results, begun = [], asyncio.Event()
+
+    async def hang(*_):
+        begun.set()
+        await asyncio.Event().wait()
+
+    await put(here, *THREE)
+    monkeypatch.setattr(memory, "start", hang)
+    running = asyncio.create_task(
+        put(here, burstable("web"), guaranteed("other"), prune=True, on_result=results.append)
+    )
+    await begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [result.step.action for result in results] == ["stop", "stop"]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_an_early_end_leaves_nothing_running(here):
+    candidates = decisions(*THREE, on=here.node, by=here.config)
+    async with aclosing(converge.apply(here, Request(candidates=candidates))) as found:
+        async for each in found:
+            if isinstance(each, StepResult):
+                break
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert recorded(here).keys() == {pod.name for pod in THREE}
 
 
 async def test_applied_pods_are_kept(here, memory):

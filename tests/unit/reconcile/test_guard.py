@@ -19,7 +19,7 @@ from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply, delete, settle
+from podslice.reconcile.converge import settle
 from podslice.reconcile.guard import Guard
 from podslice.store.store import Store
 from podslice.systemd.client import Client
@@ -33,6 +33,7 @@ from tests.unit.builders import (
     run_process,
     world,
 )
+from tests.unit.converged import apply, delete
 
 RECORDED = json.loads((Path(__file__).parents[2] / "kubelet_units.json").read_text())["units"]
 WRITES = {"start", "start_batch", "start_timer", "set_properties", "attach", "stop", "stop_batch"}

@@ -12,7 +12,6 @@ from podslice.policy.desire import desire
 from podslice.reconcile import rollback
 from podslice.reconcile.assess import assess, list_cpus
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import describe_skipped, describe_step
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
@@ -28,6 +27,7 @@ from tests.unit.builders import (
     slice_unit,
     world,
 )
+from tests.unit.converged import apply, delete
 
 SYSTEM, USER = "system.slice", "user.slice"
 FOUR = regular_topology(sockets=1, numa=1, cores=4, threads=1)

@@ -13,7 +13,6 @@ from podslice.plan import Change, SetProperties
 from podslice.plan.restore import fail_trial, record_steps, restore_values, settle_steps, try_steps
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import describe_skipped, describe_step
 from podslice.reconcile.rollback import restore_all
 from podslice.store.store import Store
@@ -30,6 +29,7 @@ from tests.unit.builders import (
     slice_unit,
     world,
 )
+from tests.unit.converged import apply, delete
 
 SYSTEM = "system.slice"
 RUNTIME = "podruntime.slice"

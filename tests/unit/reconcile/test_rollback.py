@@ -11,11 +11,11 @@ from podslice.model.unit import INFINITY, ListedUnit
 from podslice.reconcile import rollback
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import Outcome
 from podslice.reconcile.rollback import confirm, pending
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import amounts, burstable, config, decisions, world
+from tests.unit.converged import apply, delete
 
 SLICE = "podruntime.slice"
 TIMER = "podslice-rollback.timer"

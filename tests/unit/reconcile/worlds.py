@@ -3,13 +3,13 @@
 from podslice.model.pod import MemoryVolume
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply, delete
 from tests.unit.builders import (
     besteffort,
     burstable,
     decisions,
     guaranteed,
 )
+from tests.unit.converged import apply, delete
 
 WEB = "kubepods-burstable-podweb.slice"
 BATCH = "kubepods-besteffort-podbatch.slice"

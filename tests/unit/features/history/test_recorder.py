@@ -15,11 +15,11 @@ from podslice.model.event import Kind
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import TransientUnit, UnitName, control_group_of
 from podslice.reconcile.assessment import Request
-from podslice.reconcile.converge import apply
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
 from tests.unit.agent.fakes import end, make_context, reassess, until
 from tests.unit.builders import burstable, config, decisions, make_files
+from tests.unit.converged import apply
 
 MI = 2**20
 START_SEC = 1_700_006_400

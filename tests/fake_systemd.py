@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from types import TracebackType
 from typing import Self, assert_never
 
 from podslice.errors import (
@@ -38,33 +37,18 @@ from podslice.model.unit import (
     UnitKind,
     UnitName,
     Value,
+    kind_of,
     parent_slice,
 )
-from podslice.systemd.call_checks import (
-    check_name,
-    check_properties,
-    check_timer,
-    check_unit,
-    is_changeable,
-    kind_of,
-)
 from podslice.systemd.client import (
-    Attach,
     Change,
     Client,
-    Kill,
     OnChange,
     OnExit,
-    Reload,
-    ResetFailed,
-    Restart,
-    SetValues,
-    Start,
-    StartBatch,
-    StartExisting,
-    StartTimer,
-    Stop,
-    StopBatch,
+    Verb,
+    check_change,
+    check_name,
+    is_changeable,
 )
 from tests.fake_unit import (
     ROOT,
@@ -133,13 +117,7 @@ class FakeSystemd(Client):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         pass
 
     async def caps(self) -> Caps:
@@ -195,44 +173,45 @@ class FakeSystemd(Client):
 
     async def submit(self, change: Change) -> None:
         """Make a change by the method of its name, which tests replace."""
-        match change:
-            case Start(unit=unit):
-                await self.start(unit)
-            case StartBatch(units=units):
+        names, units, timeout_sec = change.names, change.units, change.timeout_sec
+        match change.verb:
+            case Verb.START:
+                await self.start(*units)
+            case Verb.START_BATCH:
                 await self.start_batch(units)
-            case StartTimer(timer=timer, service=service):
-                await self.start_timer(timer, service)
-            case StartExisting(name=name, timeout_sec=timeout_sec):
-                await self.start_existing(name, timeout_sec=timeout_sec)
-            case Restart(name=name):
-                await self.restart(name)
-            case Reload():
+            case Verb.START_TIMER:
+                await self.start_timer(*units)
+            case Verb.START_EXISTING:
+                await self.start_existing(*names, timeout_sec=timeout_sec)
+            case Verb.RESTART:
+                await self.restart(*names)
+            case Verb.RELOAD:
                 await self.reload()
-            case SetValues(name=name, properties=properties):
-                await self.set_properties(name, properties)
-            case Attach(name=name, pids=pids):
-                await self.attach(name, pids)
-            case Stop(name=name, timeout_sec=timeout_sec):
-                await self.stop(name, timeout_sec=timeout_sec)
-            case StopBatch(names=names):
+            case Verb.SET_PROPERTIES:
+                await self.set_properties(*names, change.properties)
+            case Verb.ATTACH:
+                await self.attach(*names, change.pids)
+            case Verb.STOP:
+                await self.stop(*names, timeout_sec=timeout_sec)
+            case Verb.STOP_BATCH:
                 await self.stop_batch(names)
-            case Kill(name=name, signal_number=number):
-                await self.kill(name, number)
-            case ResetFailed(name=name):
-                await self.reset_failed(name)
+            case Verb.KILL:
+                await self.kill(*names, change.signal_number)
+            case Verb.RESET_FAILED:
+                await self.reset_failed(*names)
             case _:
-                assert_never(change)
+                assert_never(change.verb)
 
     async def start(self, unit: TransientUnit) -> None:
-        check_unit(unit)
+        check_change(Change(Verb.START, (unit.name,), (unit,)))
         await self._begin("start", unit.name)
         self._check(unit)
         self._add(unit)
 
     async def start_batch(self, units: Sequence[TransientUnit]) -> None:
-        for unit in units:
-            check_unit(unit)
-        await self._begin("start_batch", *(unit.name for unit in units))
+        names = tuple(unit.name for unit in units)
+        check_change(Change(Verb.START_BATCH, names, tuple(units)))
+        await self._begin("start_batch", *names)
         for unit in units:
             if unit.name in self._units and self._units[unit.name].failed:
                 raise UnitExists(f"{unit.name}: a unit of that name failed and is still loaded")
@@ -241,8 +220,9 @@ class FakeSystemd(Client):
             self._add(unit)
 
     async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
-        check_timer(timer, service)
-        await self._begin("start_timer", timer.name, service.name)
+        names = (timer.name, service.name)
+        check_change(Change(Verb.START_TIMER, names, (timer, service)))
+        await self._begin("start_timer", *names)
         for unit in (timer, service):
             if unit.name in self._units:
                 raise UnitExists(f"{timer.name}: Unit {unit.name} was already loaded")
@@ -284,8 +264,7 @@ class FakeSystemd(Client):
         self.reload_externally()
 
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
-        check_name(name)
-        check_properties(name, properties)
+        check_change(Change(Verb.SET_PROPERTIES, (name,), properties=properties))
         await self._begin("set_properties", name)
         unit = self._units.get(name)
         if unit is None:

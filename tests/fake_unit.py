@@ -17,9 +17,9 @@ from podslice.model.unit import (
     UnitName,
     Value,
     control_group_of,
+    kind_of,
     parent_slice,
 )
-from podslice.systemd.call_checks import kind_of
 
 ROOT = UnitName("-.slice")
 

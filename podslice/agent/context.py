@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from podslice.errors import HostError, Problem
 from podslice.kernel.proc import read_process
@@ -18,7 +19,7 @@ from podslice.model.unit import UnitName
 from podslice.reconcile.assessment import Assessment, OngoingTerminations
 from podslice.reconcile.world import LiveWorld
 from podslice.store.store import Store
-from podslice.systemd.client import Operation
+from podslice.systemd.client import Change, Client, ClientAround, Verb
 from podslice.systemd.journal import Journal
 
 
@@ -227,6 +228,26 @@ REACTION_BUCKETS_SEC = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5)
 RECONCILE_BUCKETS_SEC = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
+class Operation(StrEnum):
+    """An operation on a control group, named as in the kubelet's metrics.
+
+    Source: Kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go, CgroupManagerDuration.
+    """
+
+    CREATE = "create"
+    UPDATE = "update"
+    DESTROY = "destroy"
+
+
+_OPERATIONS = {
+    Verb.START: Operation.CREATE,
+    Verb.START_BATCH: Operation.CREATE,
+    Verb.SET_PROPERTIES: Operation.UPDATE,
+    Verb.STOP: Operation.DESTROY,
+    Verb.STOP_BATCH: Operation.DESTROY,
+}
+
+
 class Histogram:
     """Counts durations by range."""
 
@@ -280,3 +301,22 @@ class Counters:
         """Count a round."""
         self.reconciles.observe(seconds)
         self.reconcile_errors += failed
+
+
+class TimedClient(ClientAround):
+    """Measures how long another client takes to create, change or remove each unit.
+
+    The units of a batch are started together, so that each takes as long as the batch.
+    """
+
+    def __init__(self, client: Client, counters: Counters) -> None:
+        super().__init__(client)
+        self._counters = counters
+
+    async def submit(self, change: Change) -> None:
+        now = asyncio.get_running_loop().time
+        begun = now()
+        await self._client.submit(change)
+        if operation := _OPERATIONS.get(change.verb):
+            for _ in change.names:
+                self._counters.operation(operation, now() - begun)

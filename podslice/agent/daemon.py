@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podslice.agent.container_ends import ContainerEnds, PodmanExits, ServicesInPods
-from podslice.agent.context import AgentContext, Counters, MakePart
+from podslice.agent.context import AgentContext, Counters, MakePart, TimedClient
 from podslice.agent.endpoints.http import Server
 from podslice.agent.endpoints.metrics import routes
 from podslice.agent.endpoints.snapshot import Snapshot, capture
@@ -38,7 +38,7 @@ from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.guard import Guard, Guarded
 from podslice.reconcile.world import LiveWorld, World
 from podslice.systemd.caching_client import CachingClient
-from podslice.systemd.client import Client, OnChange, OnExit, TimedClient
+from podslice.systemd.client import Client, OnChange, OnExit
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier
 
@@ -77,7 +77,7 @@ class Daemon:
         self._setup = setup
         world = setup.load()
         counters = Counters()
-        timed = TimedClient(setup.connect(self._on_bus_signal, self._on_exit), counters.operation)
+        timed = TimedClient(setup.connect(self._on_bus_signal, self._on_exit), counters)
         self._bus = Guarded(timed, self._claim)
         self._client = CachingClient(self._bus, world.cgroups)
         self._context = AgentContext(world.with_client(self._client), setup.journal, counters)

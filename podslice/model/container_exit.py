@@ -108,6 +108,14 @@ class ContainerHistory:
         return ContainerExit(result=UNKNOWN, started_usec=self.started_usec)
 
 
+def signal_name(number: int) -> str:
+    """Return the name of a signal: `SIGTERM`, `SIGRTMIN+3`."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
 _STOPPED_CODES = frozenset(
     (0, *(128 + each for each in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM)))
 )

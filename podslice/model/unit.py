@@ -167,6 +167,11 @@ class UnitKind(StrEnum):
     """Starts a service later, independently of the process that created it."""
 
 
+def kind_of(name: UnitName) -> UnitKind:
+    """Return the kind of a unit from its name."""
+    return UnitKind(name.rpartition(".")[2])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropertyValue:
     """The value of one property of a unit, with the field and formula that determine it."""

@@ -28,8 +28,7 @@ from podslice.plan import (
     transient_unit,
 )
 from podslice.reconcile.report import Outcome, StepResult
-from podslice.systemd.client import Client
-from podslice.systemd.tasks import run_concurrently
+from podslice.systemd.client import Client, run_concurrently
 
 BATCH_MIN = 4
 """Below it one call per unit is as fast as a batch."""

@@ -1,31 +1,27 @@
-"""The client of systemd over D-Bus.
-
-It implements `client.Client` with the calls of `manager_calls`, over a connection of `dbus`; `signals`
-waits for their results.
-"""
+"""The client of systemd over D-Bus: what `client.Client` describes, as calls of `manager`."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import os
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from types import TracebackType
-from typing import Self, TypeVar, assert_never
+from operator import attrgetter
+from typing import Self, assert_never
 
-from podslice.errors import (
-    BadProperty,
-    BusUnavailable,
-    CallTimeout,
-    NoSuchUnit,
-    Refused,
-    SystemdError,
-    UnitExists,
-)
+from podslice.errors import BadMessage, NoSuchUnit, UnitExists
 from podslice.kernel.host import read_possible
-from podslice.model.properties import MANAGED, PROPERTIES
+from podslice.model.properties import (
+    FURTHER_SETTINGS,
+    MANAGED,
+    NEWER,
+    OBSERVED,
+    PROPERTIES,
+    TASKS_MAX,
+)
 from podslice.model.unit import (
+    INFINITY,
     Caps,
     InspectedUnit,
     ListedUnit,
@@ -36,57 +32,53 @@ from podslice.model.unit import (
     UnitKind,
     UnitName,
     Value,
+    kind_of,
 )
-from podslice.systemd.call_checks import check_change, check_name, is_changeable, kind_of
 from podslice.systemd.client import (
-    Attach,
     Change,
     Client,
-    Kill,
     OnChange,
     OnExit,
-    Reload,
-    ResetFailed,
-    Restart,
-    SetValues,
-    Start,
-    StartBatch,
-    StartExisting,
-    StartTimer,
-    Stop,
-    StopBatch,
+    Verb,
+    check_change,
+    check_name,
+    is_changeable,
+    run_concurrently,
 )
-from podslice.systemd.dbus.connection import Connection, ConnectionLost, Peer
-from podslice.systemd.dbus.wire import Received
-from podslice.systemd.manager_calls import ManagerCalls, exists, is_as_requested, is_implied
-from podslice.systemd.observe_units import (
-    inspect_unit,
-    observe_units,
-    read_definition,
-    read_predecessors,
-)
-from podslice.systemd.signals import MATCH, MATCHES, ChangeSignals, Jobs
+from podslice.systemd.dbus.wire import Wire
+from podslice.systemd.manager import Systemd, twice
 from podslice.systemd.slice_files import SliceFiles
-from podslice.systemd.tasks import run_concurrently
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-_JOB_TIMEOUTS = 4
-"""The limit of a job in limits of a reply: stopping a unit takes up to TimeoutStopSec=, 90 s."""
+from podslice.systemd.values import (
+    ALWAYS,
+    EXIT_TYPES,
+    STARTED,
+    USAGE,
+    decode_all,
+    encode,
+    exists,
+    is_as_requested,
+    is_implied,
+    main_exit,
+)
 
 _RELOAD_COUNT_SINCE = 261
-_SYSTEM_HINT = "is systemd running, and is /run/dbus accessible?"
-_USER_HINT = "is a user manager running (loginctl enable-linger), and XDG_RUNTIME_DIR set?"
+_RELOAD_TIMEOUT_SEC = 180.0
+"""Source: systemd, src/basic/constants.h, DAEMON_RELOAD_TIMEOUT_SEC."""
+# With "fail", a stop that is still queued for the unit or its parent makes the call fail with
+# TransactionIsDestructive; "replace" cancels the stop. The latest call wins, as with systemctl.
+_MODE = "replace"
+_SUFFIXES = tuple(f".{kind}" for kind in UnitKind)
+_STATE = USAGE | EXIT_TYPES.keys() | ALWAYS | {STARTED}
+_NO_GROUP: Mapping[str, Wire] = {
+    "ControlGroup": "",
+    "MemoryCurrent": INFINITY,
+    "TasksCurrent": INFINITY,
+}
+"""The values of a unit whose kind has no control group."""
 
 
 class Bus(Client):
-    """A client of a service manager over D-Bus.
-
-    A call that is interrupted before the reply (daemon-reexec, a restarted bus) is repeated once;
-    repeating is harmless for each of them.
-    """
+    """A client of a service manager over D-Bus."""
 
     def __init__(
         self,
@@ -109,311 +101,398 @@ class Bus(Client):
             files: the files of slices that are as they were started. Not together with `on_change`:
                 a file exists for some moments before it is in force.
         """
-        self._caps_of = partial(_caps, manager)
-        self._peer = Peer(
-            address=manager.bus_address,
-            service="org.freedesktop.systemd1",
-            title="systemd",
-            error_of=error_of,
-            matches=(MATCH, *MATCHES) if on_change else (MATCH,),
-            hint=_USER_HINT if manager.is_user else _SYSTEM_HINT,
+        self._manager = manager
+        self._files = files
+        self.systemd = Systemd(
+            manager,
             timeout_sec=timeout_sec,
             in_flight=in_flight,
+            on_change=on_change,
+            on_exit=on_exit,
         )
-        self._files = files
-        self.jobs = Jobs(timeout_sec=timeout_sec * _JOB_TIMEOUTS)
-        """The jobs that calls wait for."""
-        self._changes = ChangeSignals(on_change, on_exit) if on_change else None
-        self._connecting = asyncio.Lock()
-        self.connection: Connection | None = None
-        """The current connection, which may be lost."""
-        self._closed = True
 
     async def __aenter__(self) -> Self:
-        self._closed = False
-        await self.calls()
+        await self.systemd.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None:
-        self._closed = True
-        if self._changes is not None:
-            self._changes.end()
-        if self.connection is not None:
-            await self.connection.close()
+    async def __aexit__(self, *_error: object) -> None:
+        await self.systemd.close()
+
+    # Reading
 
     async def caps(self) -> Caps:
-        return await self._insist(self._caps_of)
-
-    async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
-        if not patterns:
-            return ()  # systemd takes no pattern for all units
-        return await self._insist(partial(observe_units, patterns, self._files))
+        text = await self.systemd.own_property("Version")
+        digits = re.search(r"\d+", text)  # `252.39-1~deb12u1`, `v245.4`
+        version = int(digits[0]) if digits else 0
+        takes_descriptors = (await self.systemd.connected()).takes_descriptors
+        has_count = version >= _RELOAD_COUNT_SINCE
+        return Caps(
+            systemd_version=version,
+            manager=self._manager,
+            pidfds=version >= PROPERTIES["PIDFDs"].since and takes_descriptors,
+            reload_count=await self.systemd.own_property("ReloadCount") if has_count else None,
+        )
 
     async def default_tasks_max(self) -> int:
         """Return the limit of tasks of a service or scope that states none."""
-        return int(await self._insist(lambda calls: calls.own_property("DefaultTasksMax")))
+        return int(await self.systemd.own_property("DefaultTasksMax"))
 
     async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
         if not patterns:
-            return ()
-        return await self._insist(lambda calls: calls.list_units(patterns))
+            return ()  # systemd takes no pattern for all units
+        about = " ".join(patterns)
+        reply = await self.systemd.call(
+            "ListUnitsByPatterns", "asas", [], list(patterns), about=about
+        )
+        (rows,) = reply.body("a(ssssssouso)")
+        units = [
+            ListedUnit(
+                name=name,
+                description=words,
+                load_state=sys.intern(load_state),
+                active_state=sys.intern(state),
+            )
+            for name, words, load_state, state, *_ in rows
+            if name.endswith(_SUFFIXES) and load_state != "not-found"
+        ]
+        return tuple(sorted(units, key=attrgetter("name")))
+
+    async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
+        listed = await self.list_units(patterns)
+        read: Mapping[UnitName, ObservedUnit] = {}
+        if self._files and listed:
+            names = ("UnitPath", "ControlGroup")
+            directories, top = await run_concurrently(map(self.systemd.own_property, names))
+            read = self._files.observe(listed, directories, top)
+        left = [unit for unit in listed if unit.name not in read]
+        observed = await run_concurrently(map(self._observe, left))
+        found = {unit.name: unit for unit in (*read.values(), *observed) if unit is not None}
+        return tuple(found[unit.name] for unit in listed if unit.name in found)
+
+    async def _observe(self, unit: ListedUnit) -> ObservedUnit | None:
+        """Return a unit; None if it was unloaded since it was listed, or is only referenced.
+
+        Most units are transient, which one more cheap call confirms. That call is the second: then
+        the reply to the first was about the transient unit.
+        """
+        name, kind = unit.name, kind_of(unit.name)
+        reply = await self.systemd.all_properties(name, kind.capitalize())
+        exits = EXIT_TYPES.keys() if kind is UnitKind.SERVICE else set()
+        found = decode_all(reply.properties(OBSERVED[kind] | USAGE | exits))
+        transient = bool(await self.systemd.unit_property(name, "Transient"))
+        if not transient:
+            found = await self.properties(name)
+            if not exists(found):
+                return None
+        elif kind is UnitKind.SLICE:
+            found[STARTED] = await self.systemd.unit_property(name, STARTED)
+        found = {**_NO_GROUP, **found}
+        shown = {key: _shared(value) for key, value in found.items() if key in OBSERVED[kind]}
+        return ObservedUnit(
+            name=name,
+            description=unit.description,
+            load_state=unit.load_state,
+            active_state=unit.active_state,
+            properties={**NEWER[kind], **shown},
+            control_group=found["ControlGroup"],
+            transient=transient,
+            # that of a transient unit is systemd's own
+            fragment_path="" if transient else found["FragmentPath"],
+            started_usec=int(found.get(STARTED, 0)),
+            tasks=await self._count_tasks(name, found),
+            main_exit=main_exit(found),
+            restarts=int(found.get("NRestarts", 0)),
+            memory_bytes=None if found["MemoryCurrent"] == INFINITY else found["MemoryCurrent"],
+        )
+
+    async def _count_tasks(self, name: UnitName, found: Mapping[str, Wire]) -> int:
+        if found["TasksCurrent"] != INFINITY:
+            return int(found["TasksCurrent"])
+        # no accounting: no control group, no pids controller, or switched off
+        with suppress(NoSuchUnit):
+            if found["ControlGroup"]:
+                reply = await self.systemd.call("GetUnitProcesses", "s", name, about=name)
+                (processes,) = reply.body("a(sus)")
+                return len(processes)
+        return 0
+
+    async def properties(self, name: UnitName, further: Collection[str] = ()) -> dict[str, Wire]:
+        """Return all properties that podslice reads, also of a unit that does not `exist`.
+
+        With the `further` ones, whose types are not checked.
+        """
+        reply = await self.systemd.all_properties(name, "")
+        found = decode_all(reply.properties(_STATE.union(PROPERTIES, further)))
+        if missing := ALWAYS - found.keys():
+            raise BadMessage(f"{name}: systemd's reply lacks {', '.join(sorted(missing))}")
+        return found
 
     async def inspect(self, name: UnitName) -> InspectedUnit | None:
         check_name(name)
-        return await self._insist(partial(inspect_unit, name))
+        kind = kind_of(name)
+        found = await self.properties(name, FURTHER_SETTINGS[kind])
+        is_loaded = found["LoadState"] == "loaded"
+        if found["LoadState"] == "not-found" or (is_loaded and not exists(found)):
+            return None
+        shown = {key: value for key, value in found.items() if key in OBSERVED[kind]}
+        observed = ObservedUnit(
+            name=name,
+            description=found.get("Description", ""),
+            load_state=found["LoadState"],
+            active_state=found["ActiveState"],
+            properties={**NEWER[kind], **shown} if is_loaded else {},
+            control_group=found.get("ControlGroup", ""),
+            transient=found["Transient"],
+            fragment_path="" if found["Transient"] else found["FragmentPath"],
+            started_usec=int(found.get(STARTED, 0)),
+        )
+        # a slice has no default
+        unset = INFINITY if kind is UnitKind.SLICE else await self.default_tasks_max()
+        further = dict(_further(kind, found, unset)) if is_loaded else {}
+        return InspectedUnit(observed=observed, further=further)
 
     async def read_definition(self, name: UnitName) -> UnitDefinition:
         check_name(name)
-        return await self._insist(partial(read_definition, name))
+        found = await self.properties(name, ("Id", "DropInPaths", "Triggers"))
+        return UnitDefinition(
+            name=UnitName(found["Id"]),
+            load_state=found["LoadState"],
+            active_state=found["ActiveState"],
+            transient=found["Transient"],
+            fragment_path=found["FragmentPath"],
+            drop_ins=tuple(found.get("DropInPaths", ())),
+            slice=found.get("Slice", ""),
+            control_group=found.get("ControlGroup", ""),
+            triggers=tuple(found.get("Triggers", ())),
+        )
 
     async def read_predecessors(self, name: UnitName) -> frozenset[UnitName]:
         check_name(name)
-        return await self._insist(partial(read_predecessors, name))
+        found: set[UnitName] = set()
+        todo = {name}
+        while todo:
+            after = await run_concurrently(
+                self.systemd.unit_property(each, "After") for each in todo
+            )
+            todo = {UnitName(each) for names in after for each in names} - found
+            found |= todo
+        return frozenset(found)
 
-    async def submit(self, change: Change) -> None:  # noqa: C901, PLR0912 - a case for each kind
+    # Changes
+
+    async def submit(self, change: Change) -> None:  # noqa: C901, PLR0912 - a case for each verb
         check_change(change)
-        match change:
-            case Start(unit=unit):
-                await self._insist(partial(_start, unit), again=partial(_start_again, unit))
-            case StartBatch(units=units):
+        systemd, names, units = self.systemd, change.names, change.units
+        match change.verb:
+            case Verb.START:
+                await twice(lambda: self._start(units[0]), lambda: self._start_again(units[0]))
+            case Verb.START_BATCH:
                 if units:
-                    again = partial(_start_all_again, units)
-                    await self._insist(partial(_start_all, units), again=again)
-            case StartTimer(timer=timer, service=service):
-                await self._insist(
-                    lambda calls: calls.start_transient(timer, service),
-                    again=partial(_start_timer_again, timer, service),
+                    await self._start_batch(units)
+            case Verb.START_TIMER:
+                timer, service = units
+                await twice(
+                    lambda: self.start_transient(timer, service),
+                    lambda: self._start_timer_again(timer, service),
                 )
-            case StartExisting(name=name, timeout_sec=timeout_sec):
-                await self._insist(lambda calls: calls.start_loaded(name, timeout_sec))
-            case Restart(name=name):
-                await self._insist(lambda calls: calls.restart(name))
-            case Reload():
-                await self._insist(lambda calls: calls.reload())
-            case SetValues(name=name, properties=properties):
-                await self._insist(partial(_set_properties, name, properties))
-            case Attach(name=name, pids=pids):
-                await self._insist(lambda calls: calls.attach(name, pids))
-            case Stop(name=name, timeout_sec=timeout_sec):
-                await self._insist(partial(_stop, name, timeout_sec))
-            case StopBatch(names=names):
+            case Verb.START_EXISTING:
+                await self._run("StartUnit", names[0], change.timeout_sec)
+            case Verb.RESTART:
+                await self._run("RestartUnit", names[0])
+            case Verb.RELOAD:
+                # systemd replies when the generators have run and all files are read
+                about = "systemd's reload"
+                await systemd.call("Reload", about=about, timeout_sec=_RELOAD_TIMEOUT_SEC)
+            case Verb.SET_PROPERTIES:
+                await twice(lambda: self._set_properties(names[0], change.properties))
+            case Verb.ATTACH:
+                processes = list(change.pids)
+                await systemd.call(
+                    "AttachProcessesToUnit", "ssau", *names, "", processes, about=names[0]
+                )
+            case Verb.STOP:
+                with suppress(NoSuchUnit):
+                    await self._run("StopUnit", names[0], change.timeout_sec)
+                    await self._reset_if_failed(names[0])
+            case Verb.STOP_BATCH:
                 if names:
-                    await self._insist(partial(_stop_all, names))
-            case Kill(name=name, signal_number=number):
-                await self._insist(lambda calls: calls.kill(name, number))
-            case ResetFailed(name=name):
-                await self._insist(lambda calls: calls.reset_failed(name))
+                    await twice(lambda: self._wait({"Conflicts": names, "After": names}, names))
+                    await run_concurrently(map(self._reset_if_failed, names))
+            case Verb.KILL:
+                # the processes in the unit's control group and below
+                with suppress(NoSuchUnit):
+                    number = change.signal_number
+                    await systemd.call("KillUnit", "ssi", *names, "all", number, about=names[0])
+            case Verb.RESET_FAILED:
+                await self._reset_failed(names[0])
             case _:
-                assert_never(change)
+                assert_never(change.verb)
 
-    async def calls(self) -> ManagerCalls:
-        """Return the calls of the current connection; connect if there is none."""
-        async with self._connecting:
-            if self._closed:
-                raise BusUnavailable("the client is closed")  # also for calls in flight
-            if self.connection is None or self.connection.lost:
-                return await self._connect()
-            if self._changes is not None and not self._changes.is_active:
-                # systemd left the bus and may have returned: whether it kept the subscription is
-                # not known, and a new connection is sure to have one
-                await self.connection.close()
-                return await self._connect()
-            return ManagerCalls(self.connection, self.jobs)
+    async def start_transient(
+        self, unit: TransientUnit, *beside: TransientUnit, about: str = ""
+    ) -> None:
+        """Start a transient unit, or turn an implied slice into one.
 
-    async def _connect(self) -> ManagerCalls:
-        listeners = [self.jobs] if self._changes is None else [self.jobs, self._changes]
-        self.connection = await Connection.open(self._peer, *listeners)
-        calls = ManagerCalls(self.connection, self.jobs)
-        if self._changes is not None:
-            await calls.subscribe()
-            self._changes.begin()
-        return calls
+        The units `beside` it are loaded, not started; `about` is the subject of errors, if not the unit.
+        """
+        descriptors: list[int] = []
+        encoded = encode(unit.properties, descriptors)
+        auxiliary = [[each.name, encode(each.properties, descriptors)] for each in beside]
+        await self.systemd.run_once(
+            "StartTransientUnit",
+            "ssa(sv)a(sa(sv))",
+            *(unit.name, _MODE, encoded, auxiliary),
+            about=about or unit.name,
+            descriptors=descriptors,
+        )
 
-    async def _insist(
-        self,
-        work: Callable[[ManagerCalls], Awaitable[T]],
-        *,
-        again: Callable[[ManagerCalls], Awaitable[T]] | None = None,
-    ) -> T:
-        """Run a call; if it is interrupted, run it once more, or `again` in its place."""
+    async def _run(self, member: str, name: UnitName, timeout_sec: float | None = None) -> None:
+        """Wait for a job of a loaded unit; a job that is queued already is merged with it."""
+        await self.systemd.run(member, "ss", name, _MODE, about=name, timeout_sec=timeout_sec)
+
+    async def _start(self, unit: TransientUnit) -> None:
         try:
-            return await work(await self.calls())
-        except ConnectionLost as error:
-            log.debug("%s; trying again", error)
-        return await (again or work)(await self.calls())
-
-
-# Each of the calls above, on one connection, once.
-
-
-async def _caps(manager: Manager, calls: ManagerCalls) -> Caps:
-    version = await calls.version()
-    pidfds = version >= PROPERTIES["PIDFDs"].since and calls.connection.takes_descriptors
-    has_count = version >= _RELOAD_COUNT_SINCE
-    reload_count = int(await calls.own_property("ReloadCount")) if has_count else None
-    return Caps(systemd_version=version, manager=manager, pidfds=pidfds, reload_count=reload_count)
-
-
-async def _start(unit: TransientUnit, calls: ManagerCalls) -> None:
-    try:
-        await calls.start_transient(unit)
-    except UnitExists:
-        state = await calls.unit_property(unit.name, "ActiveState")
-        if state == "failed":
-            # once reset, systemd unloads it, and the name is free
-            await calls.reset_failed(unit.name)
-            await calls.start_transient(unit)
-        elif state == "inactive" and kind_of(unit.name) is UnitKind.MOUNT:
-            # it was unmounted externally, while a container ordered after it keeps it loaded
-            await calls.start_loaded(unit.name)
-        elif state == "inactive" and await calls.unit_property(unit.name, "Transient"):
-            await _start_down(unit, calls)
-        else:
-            raise
-
-
-async def _start_down(unit: TransientUnit, calls: ManagerCalls) -> None:
-    """Start an inactive unit that a failed unit in it keeps loaded.
-
-    Properties that it had before, and that are not requested now, are unset, except those that are
-    managed on the units of pods only.
-    """
-    found = await calls.properties(unit.name)
-    managed = {name: PROPERTIES[name] for name in MANAGED[kind_of(unit.name)] if name in found}
-    unset = {
-        name: row.unset
-        for name, row in managed.items()
-        if row.unset is not None and found[name] != row.unset and not row.of_pods
-    }
-    requested = {name: value for name, value in unit.properties.items() if is_changeable(name)}
-    await calls.set_properties(unit.name, {**unset, **requested})
-    await calls.start_loaded(unit.name)
-
-
-async def _start_again(unit: TransientUnit, calls: ManagerCalls) -> None:
-    """Start a unit after a call without a reply, which may have started it already."""
-    try:
-        await _start(unit, calls)
-    except UnitExists:
-        if not is_as_requested(unit, await calls.properties(unit.name)):
-            raise
-        await calls.start_loaded(unit.name)
-
-
-async def _start_all(units: Sequence[TransientUnit], calls: ManagerCalls) -> None:
-    names = tuple(unit.name for unit in units)
-    # Requires, not Wants: a unit that does not come up fails the job
-    await calls.run_waiter(names, {"Requires": names, "After": names}, units)
-
-
-async def _start_all_again(units: Sequence[TransientUnit], calls: ManagerCalls) -> None:
-    try:
-        await _start_all(units, calls)
-    except UnitExists:
-        await run_concurrently(_start_again(unit, calls) for unit in units)
-
-
-async def _start_timer_again(
-    timer: TransientUnit, service: TransientUnit, calls: ManagerCalls
-) -> None:
-    try:
-        await calls.start_transient(timer, service)
-    except UnitExists:
-        for unit in (timer, service):
-            if not is_as_requested(unit, await calls.properties(unit.name)):
+            await self.start_transient(unit)
+        except UnitExists:
+            state = await self.systemd.unit_property(unit.name, "ActiveState")
+            if state == "failed":
+                # once reset, systemd unloads it, and the name is free
+                await self._reset_failed(unit.name)
+                await self.start_transient(unit)
+            elif state == "inactive" and kind_of(unit.name) is UnitKind.MOUNT:
+                # it was unmounted externally, while a container ordered after it keeps it loaded
+                await self._run("StartUnit", unit.name)
+            elif state == "inactive" and await self.systemd.unit_property(unit.name, "Transient"):
+                await self._start_down(unit)
+            else:
                 raise
-        await calls.start_loaded(timer.name)
+
+    async def _start_down(self, unit: TransientUnit) -> None:
+        """Start an inactive unit that a failed unit in it keeps loaded.
+
+        Properties that it had before, and that are not requested now, are unset, except those that
+        are managed on the units of pods only.
+        """
+        found = await self.properties(unit.name)
+        managed = {name: PROPERTIES[name] for name in MANAGED[kind_of(unit.name)] if name in found}
+        unset = {
+            name: row.unset
+            for name, row in managed.items()
+            if row.unset is not None and found[name] != row.unset and not row.of_pods
+        }
+        requested = {name: value for name, value in unit.properties.items() if is_changeable(name)}
+        await self._write_properties(unit.name, {**unset, **requested})
+        await self._run("StartUnit", unit.name)
+
+    async def _start_again(self, unit: TransientUnit) -> None:
+        """Start a unit after a call without a reply, which may have started it already."""
+        try:
+            await self._start(unit)
+        except UnitExists:
+            if not is_as_requested(unit, await self.properties(unit.name)):
+                raise
+            await self._run("StartUnit", unit.name)
+
+    async def _start_timer_again(self, timer: TransientUnit, service: TransientUnit) -> None:
+        try:
+            await self.start_transient(timer, service)
+        except UnitExists:
+            for unit in (timer, service):
+                if not is_as_requested(unit, await self.properties(unit.name)):
+                    raise
+            await self._run("StartUnit", timer.name)
+
+    async def _start_batch(self, units: Sequence[TransientUnit]) -> None:
+        names = tuple(unit.name for unit in units)
+
+        async def start() -> None:
+            # Requires, not Wants: a unit that does not come up fails the job
+            await self._wait({"Requires": names, "After": names}, names, units)
+
+        async def start_again() -> None:
+            try:
+                await start()
+            except UnitExists:
+                await run_concurrently(map(self._start_again, units))
+
+        await twice(start, start_again)
+
+    async def _wait(
+        self,
+        relations: Mapping[str, Value],
+        names: Sequence[UnitName],
+        units: Sequence[TransientUnit] = (),
+    ) -> None:
+        """Start a temporary slice whose job finishes after those of the units it names.
+
+        systemd stops an unneeded slice by itself, so it is removed even if this process is killed.
+        Stopping it here unloads the units that it names sooner.
+        """
+        # unique, and without dashes, which would create parents that remain
+        name = UnitName(f"podslicebatch{os.urandom(8).hex()}.slice")
+        about = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        properties: dict[str, Value] = {
+            "Description": f"podslice waiting for {about}",
+            "DefaultDependencies": False,
+            "StopWhenUnneeded": True,
+            "CollectMode": "inactive-or-failed",
+            **relations,
+        }
+        waiter = TransientUnit(name=name, properties=properties)
+        await self.start_transient(waiter, *units, about=about)
+        await self._run("StopUnit", name)
+
+    async def _set_properties(self, name: UnitName, values: Mapping[str, Value]) -> None:
+        # systemd also accepts properties of a unit that does not exist, and keeps them in a drop-in;
+        # most calls would load the unit, GetUnit does not
+        await self.systemd.call("GetUnit", "s", name, about=name)
+        if not await self.systemd.unit_property(name, "Transient"):
+            found = await self.properties(name)
+            if not exists(found):
+                raise NoSuchUnit(f"{name}: not loaded, only referenced by other units")
+            if is_implied(found):
+                # A drop-in of a unit that is not transient outlives it, and overrides the properties
+                # of a later unit of that name. Those of a transient unit are removed with it.
+                await self.start_transient(TransientUnit(name=name, properties=values))
+                return
+        # The kernel refuses an empty list of CPUs or NUMA nodes for a control group with processes,
+        # which would keep its limit: it becomes all possible ones first.
+        # Source: Linux, kernel/cgroup/cpuset.c, validate_change.
+        possible = {key: read_possible(key) for key, value in values.items() if value == ""}
+        if any(possible.values()):
+            before = {key: possible.get(key) or value for key, value in values.items()}
+            await self._write_properties(name, before)
+        await self._write_properties(name, values)
+
+    async def _write_properties(self, name: UnitName, values: Mapping[str, Value]) -> None:
+        """Set properties until the next boot, also of a unit that is not loaded."""
+        # true: in /run, not in /etc
+        arguments = (name, True, encode(values, []))
+        await self.systemd.call("SetUnitProperties", "sba(sv)", *arguments, about=name)
+
+    async def _reset_failed(self, name: UnitName) -> None:
+        with suppress(NoSuchUnit):
+            await self.systemd.call("ResetFailedUnit", "s", name, about=name)
+
+    async def _reset_if_failed(self, name: UnitName) -> None:
+        """Reset a unit that can be in the state "failed", which slices cannot."""
+        if kind_of(name) is not UnitKind.SLICE:
+            await self._reset_failed(name)
 
 
-async def _set_properties(name: UnitName, values: Mapping[str, Value], calls: ManagerCalls) -> None:
-    # systemd also accepts properties of a unit that does not exist, and keeps them in a drop-in
-    await calls.check_loaded(name)
-    if await calls.unit_property(name, "Transient"):
-        return await _change(name, values, calls)
-    found = await calls.properties(name)
-    if not exists(found):
-        raise NoSuchUnit(f"{name}: not loaded, only referenced by other units")
-    if is_implied(found):
-        # A drop-in of a unit that is not transient outlives it, and overrides the properties of a
-        # later unit of that name. Those of a transient unit are removed with it.
-        return await calls.start_transient(TransientUnit(name=name, properties=values))
-    return await _change(name, values, calls)
+def _further(
+    kind: UnitKind, found: Mapping[str, Wire], unset_tasks: int
+) -> Iterator[tuple[str, str]]:
+    """Yield the settings that are set and that podslice does not manage: key → value."""
+    for name, row in FURTHER_SETTINGS[kind].items():
+        if name in found and found[name] not in (row.unset, ()):
+            yield row.key, row.format(found[name])
+    if found.get(TASKS_MAX, unset_tasks) != unset_tasks:
+        yield TASKS_MAX, PROPERTIES[TASKS_MAX].format(found[TASKS_MAX])
 
 
-async def _change(name: UnitName, values: Mapping[str, Value], calls: ManagerCalls) -> None:
-    """Set properties; CPUs and NUMA nodes that are unset become all possible ones before.
-
-    The kernel refuses an empty list for a control group with processes, which would keep its limit.
-
-    Source: Linux, kernel/cgroup/cpuset.c, validate_change.
-    """
-    possible = {key: read_possible(key) for key, value in values.items() if value == ""}
-    if any(possible.values()):
-        before = {key: possible.get(key) or value for key, value in values.items()}
-        await calls.set_properties(name, before)
-    await calls.set_properties(name, values)
-
-
-async def _stop(name: UnitName, timeout_sec: float | None, calls: ManagerCalls) -> None:
-    with suppress(NoSuchUnit):
-        await calls.stop(name, timeout_sec)
-        if _can_fail(name):
-            await calls.reset_failed(name)
-
-
-async def _stop_all(names: tuple[UnitName, ...], calls: ManagerCalls) -> None:
-    await calls.run_waiter(names, {"Conflicts": names, "After": names}, ())
-    await run_concurrently(calls.reset_failed(name) for name in names if _can_fail(name))
-
-
-def _can_fail(name: UnitName) -> bool:
-    """Return whether a unit can be in the state "failed", which slices cannot."""
-    return not name.endswith(".slice")
-
-
-_BUS = "org.freedesktop.DBus.Error."
-_SYSTEMD = "org.freedesktop.systemd1."
-
-_ERRORS: dict[str, type[SystemdError]] = {
-    _SYSTEMD + "UnitExists": UnitExists,
-    _SYSTEMD + "NoSuchUnit": NoSuchUnit,
-    _SYSTEMD + "BadUnitSetting": BadProperty,  # a required property is missing
-    _BUS + "InvalidArgs": BadProperty,
-    _BUS + "PropertyReadOnly": BadProperty,  # systemd replies so to an unknown property, too
-    _BUS + "UnknownProperty": BadProperty,
-    _BUS + "FileNotFound": BadProperty,  # a scope without processes
-    _BUS + "UnixProcessIdUnknown": BadProperty,  # a process that has exited
-    "System.Error.ENXIO": BadProperty,  # a value of the wrong type
-    "System.Error.ESRCH": BadProperty,  # as UnixProcessIdUnknown, from 255 on
-    _BUS + "AccessDenied": Refused,
-    _BUS + "AuthFailed": Refused,
-    _BUS + "InteractiveAuthorizationRequired": Refused,
-    "System.Error.EACCES": Refused,
-    "System.Error.EPERM": Refused,
-    _BUS + "Timeout": CallTimeout,
-    _BUS + "TimedOut": CallTimeout,
-    _BUS + "LimitsExceeded": BusUnavailable,
-}
-"""By name; every other error is a SystemdError whose message has the name."""
-
-_PROCESS_EXITED = {_BUS + "UnixProcessIdUnknown", "System.Error.ESRCH"}
-_AS_ROOT = "run as root, or use --user"
-
-
-def error_of(reply: Received, about: str) -> SystemdError:
-    """Return the error for an error reply; `about` is the unit, or another subject of the call."""
-    reason = reply.reason
-    if reply.error_name in _PROCESS_EXITED:
-        reason = f"a process has exited ({reason})"
-    kind = _ERRORS.get(reply.error_name, SystemdError)
-    if kind is Refused:
-        return Refused(f"{about}: access denied ({reason}); {_AS_ROOT}")
-    if kind is SystemdError:
-        return SystemdError(f"{about}: {reason} ({reply.error_name})")
-    return kind(f"{about}: {reason}")
+def _shared(value: Wire) -> Wire:
+    """Return one object for equal values that many units have, and that a cache may keep."""
+    if isinstance(value, str):
+        return sys.intern(value)
+    return INFINITY if value == INFINITY else value

@@ -17,7 +17,7 @@ from podslice.model.unit import (
     control_group_of,
     is_unit_name,
 )
-from podslice.systemd.client import Change, Client, ClientAround, Reload
+from podslice.systemd.client import Change, Client, ClientAround, Verb
 
 # above this number it is cheaper to read all units than to name each
 _MANY = 64
@@ -194,7 +194,7 @@ class CachingClient(ClientAround):
             for name in change.names:
                 self.forget(name)
                 self._before.pop(name, None)  # the change was not external
-            if isinstance(change, Reload):
+            if change.verb is Verb.RELOAD:
                 self.forget(None)
 
     # Internals

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from types import TracebackType
-from typing import ClassVar, Self
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any, NamedTuple, Self, TypeVar
 
+from podslice.errors import BadProperty
 from podslice.model.container_exit import ContainerExit
+from podslice.model.properties import PROPERTIES
 from podslice.model.unit import (
     Caps,
     InspectedUnit,
@@ -21,9 +21,15 @@ from podslice.model.unit import (
     ObservedUnit,
     TransientUnit,
     UnitDefinition,
+    UnitKind,
     UnitName,
     Value,
+    is_unit_name,
+    kind_of,
 )
+from podslice.systemd.dbus.wire import split_types
+
+T = TypeVar("T")
 
 OnChange = Callable[[UnitName | None], None]
 """Called when a unit may have changed; with None, when any unit may have.
@@ -51,129 +57,34 @@ Source: dbus, NEWS of 1.8.8 (CVE-2014-3636), max_message_unix_fds.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """Start a transient unit."""
+class Verb(Enum):
+    """What a change does: the method of `Client` of the same name, which describes it."""
 
-    unit: TransientUnit
-
-    @property
-    def names(self) -> tuple[UnitName, ...]:
-        """The units that it concerns."""
-        return (self.unit.name,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartBatch:
-    """Start many transient units, all of them or none."""
-
-    units: tuple[TransientUnit, ...]
-
-    @property
-    def names(self) -> tuple[UnitName, ...]:
-        """The units that it concerns."""
-        return tuple(unit.name for unit in self.units)
+    START = auto()
+    START_BATCH = auto()
+    START_TIMER = auto()
+    START_EXISTING = auto()
+    RESTART = auto()
+    RELOAD = auto()
+    SET_PROPERTIES = auto()
+    ATTACH = auto()
+    STOP = auto()
+    STOP_BATCH = auto()
+    KILL = auto()
+    RESET_FAILED = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartTimer:
-    """Start a transient timer with its service."""
+class Change(NamedTuple):
+    """A change of units, with the arguments that its verb has."""
 
-    timer: TransientUnit
-    service: TransientUnit
-
-    @property
-    def names(self) -> tuple[UnitName, ...]:
-        """The units that it concerns."""
-        return self.timer.name, self.service.name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reload:
-    """Have systemd read all unit files again."""
-
-    names: ClassVar[tuple[UnitName, ...]] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopBatch:
-    """Stop many units."""
-
-    names: tuple[UnitName, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OneUnit:
-    """A change of one unit."""
-
-    name: UnitName
-
-    @property
-    def names(self) -> tuple[UnitName, ...]:
-        """The units that it concerns."""
-        return (self.name,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartExisting(_OneUnit):
-    """Start a unit that has a file."""
-
-    timeout_sec: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restart(_OneUnit):
-    """Restart a unit that has a file."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetValues(_OneUnit):
-    """Change properties of a loaded unit."""
-
-    properties: Mapping[str, Value]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attach(_OneUnit):
-    """Move processes into a scope or service."""
-
-    pids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop(_OneUnit):
-    """Stop a unit with all units below it."""
-
-    timeout_sec: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kill(_OneUnit):
-    """Send a signal to the processes of a unit and of the units below it."""
-
-    signal_number: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResetFailed(_OneUnit):
-    """Reset the failed state of a unit."""
-
-
-Change = (
-    Start
-    | StartBatch
-    | StartTimer
-    | StartExisting
-    | Restart
-    | Reload
-    | SetValues
-    | Attach
-    | Stop
-    | StopBatch
-    | Kill
-    | ResetFailed
-)
-"""A change of units; the methods of `Client` describe each."""
+    verb: Verb
+    names: tuple[UnitName, ...] = ()
+    """The units that it concerns; none for a reload, which concerns all."""
+    units: tuple[TransientUnit, ...] = ()
+    properties: Mapping[str, Value] = {}
+    pids: tuple[int, ...] = ()
+    signal_number: int = 0
+    timeout_sec: float | None = None
 
 
 class Client(ABC):
@@ -189,13 +100,7 @@ class Client(ABC):
         """Connect."""
 
     @abstractmethod
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         """Close the connection."""
 
     @abstractmethod
@@ -264,7 +169,7 @@ class Client(ABC):
                 has exited; nothing changed.
             JobFailed: the result of the start job is not "done".
         """
-        await self.submit(Start(unit=unit))
+        await self.submit(_start(Verb.START, unit))
 
     async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
         """Move running processes into a scope or service that is up and has `Delegate`.
@@ -274,7 +179,7 @@ class Client(ABC):
             BadProperty: one of the processes has exited or is a kernel thread, or the unit does
                 not take processes; some of them may have been moved.
         """
-        await self.submit(Attach(name=name, pids=tuple(pids)))
+        await self.submit(Change(Verb.ATTACH, (name,), pids=tuple(pids)))
 
     async def start_batch(self, units: Sequence[TransientUnit]) -> None:
         """Start many units with one call and one job, all of them or none.
@@ -287,7 +192,7 @@ class Client(ABC):
                 that were implied may have their new properties. The error does not name the unit
                 that caused it.
         """
-        await self.submit(StartBatch(units=tuple(units)))
+        await self.submit(_start(Verb.START_BATCH, *units))
 
     async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
         """Start a transient timer; the service of the same name is loaded with it, not started.
@@ -302,7 +207,7 @@ class Client(ABC):
                 match; nothing changed.
             JobFailed: the result of the timer's start job is not "done".
         """
-        await self.submit(StartTimer(timer=timer, service=service))
+        await self.submit(_start(Verb.START_TIMER, timer, service))
 
     async def start_existing(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
         """Start a unit that has a file and wait until it is up; one that is up stays as it is.
@@ -315,7 +220,7 @@ class Client(ABC):
             CallTimeout: the limit is exceeded; the job stays queued.
             JobFailed: the result of the start job is not "done".
         """
-        await self.submit(StartExisting(name=name, timeout_sec=timeout_sec))
+        await self.submit(Change(Verb.START_EXISTING, (name,), timeout_sec=timeout_sec))
 
     async def restart(self, name: UnitName) -> None:
         """Restart a unit that has a file and wait until it is up; one that is down is started.
@@ -323,11 +228,11 @@ class Client(ABC):
         Raises:
             NoSuchUnit, BadProperty, CallTimeout, JobFailed: as `start_existing`.
         """
-        await self.submit(Restart(name=name))
+        await self.submit(Change(Verb.RESTART, (name,)))
 
     async def reload(self) -> None:
         """Let systemd run its generators, and read all unit files again; no unit starts or stops."""
-        await self.submit(Reload())
+        await self.submit(Change(Verb.RELOAD))
 
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         """Change properties of a loaded unit until the next boot; in force on return.
@@ -339,7 +244,7 @@ class Client(ABC):
                 drop-in that applies to a later unit of that name).
             BadProperty: systemd rejects a property or a value; nothing changed.
         """
-        await self.submit(SetValues(name=name, properties=properties))
+        await self.submit(Change(Verb.SET_PROPERTIES, (name,), properties=properties))
 
     async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
         """Stop a unit with all units below it and wait; a unit that is not loaded is not an error.
@@ -351,7 +256,7 @@ class Client(ABC):
             CallTimeout: the limit is exceeded; the job stays queued.
             JobFailed: the result of the stop job is not "done".
         """
-        await self.submit(Stop(name=name, timeout_sec=timeout_sec))
+        await self.submit(Change(Verb.STOP, (name,), timeout_sec=timeout_sec))
 
     async def stop_batch(self, names: Sequence[UnitName]) -> None:
         """Stop many units with one job; units that are not loaded are not an error.
@@ -359,18 +264,18 @@ class Client(ABC):
         Raises:
             JobFailed: the result of the job is not "done"; some units may be stopped.
         """
-        await self.submit(StopBatch(names=tuple(names)))
+        await self.submit(Change(Verb.STOP_BATCH, tuple(names)))
 
     async def kill(self, name: UnitName, signal_number: int) -> None:
         """Send a signal to every process of a unit and of the units below it.
 
         A unit that is not loaded, or without processes, is not an error.
         """
-        await self.submit(Kill(name=name, signal_number=signal_number))
+        await self.submit(Change(Verb.KILL, (name,), signal_number=signal_number))
 
     async def reset_failed(self, name: UnitName) -> None:
         """Reset the failed state of a unit; a unit that is not loaded is not an error."""
-        await self.submit(ResetFailed(name=name))
+        await self.submit(Change(Verb.RESET_FAILED, (name,)))
 
 
 class ClientAround(Client):
@@ -383,14 +288,8 @@ class ClientAround(Client):
         await self._client.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None:
-        await self._client.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_error: object) -> None:
+        await self._client.__aexit__(None, None, None)
 
     async def caps(self) -> Caps:
         return await self._client.caps()
@@ -414,45 +313,101 @@ class ClientAround(Client):
         await self._client.submit(change)
 
 
-class Operation(StrEnum):
-    """An operation on a control group, named as in the kubelet's metrics.
+def _start(verb: Verb, *units: TransientUnit) -> Change:
+    return Change(verb, tuple(unit.name for unit in units), units)
 
-    Source: Kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go, CgroupManagerDuration.
+
+async def run_concurrently(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of all, in order; the first error cancels the others and is raised.
+
+    `asyncio.gather` would leave the others running, and a task group raises a group.
     """
-
-    CREATE = "create"
-    UPDATE = "update"
-    DESTROY = "destroy"
-
-
-OnOperation = Callable[[Operation, float], None]
-
-
-_OPERATIONS = {
-    Start: Operation.CREATE,
-    StartBatch: Operation.CREATE,
-    SetValues: Operation.UPDATE,
-    Stop: Operation.DESTROY,
-    StopBatch: Operation.DESTROY,
-}
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in coroutines]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
-class TimedClient(ClientAround):
-    """Measures how long another client takes to create, change or remove each unit.
+# Checks before a call is sent, which the fake has in common with the client: both reject the same.
 
-    The units of a batch are started together, so that each takes as long as the batch.
+
+def is_changeable(name: str) -> bool:
+    """Return whether a property can change while a unit is loaded."""
+    if name == "Description" or name.endswith("Accounting"):
+        return True
+    return name in PROPERTIES and bool(PROPERTIES[name].managed)
+
+
+def check_name(name: UnitName) -> None:
+    """Check the name of a unit.
+
+    Raises:
+        BadProperty: systemd rejects it, at once or with a misleading error later.
     """
+    if not is_unit_name(name):
+        raise BadProperty(f"{name!r}: not the name of a slice, scope, service, mount or timer")
 
-    def __init__(self, client: Client, on_operation: OnOperation) -> None:
-        """Call `on_operation` with each operation that succeeds and its duration in seconds."""
-        super().__init__(client)
-        self._on_operation = on_operation
 
-    async def submit(self, change: Change) -> None:
-        now = asyncio.get_running_loop().time
-        begun = now()
-        await self._client.submit(change)
-        operation = _OPERATIONS.get(type(change))
-        if operation is not None:
-            for _ in change.names:
-                self._on_operation(operation, now() - begun)
+def check_change(change: Change) -> None:
+    """Check a change before it is sent.
+
+    Raises:
+        BadProperty: no version of systemd accepts a name, a property or a value, or a timer does
+            not belong to its service.
+        TypeError: a value has the wrong type, which is an internal error.
+    """
+    for name in change.names:
+        check_name(name)
+    for unit in change.units:
+        _check_properties(unit.name, unit.properties)
+    for name in change.names if change.properties else ():
+        _check_properties(name, change.properties)
+    if change.verb is Verb.START_TIMER:
+        timer, service = change.units
+        stem = timer.name.removesuffix(f".{UnitKind.TIMER}")
+        if stem == timer.name or service.name != f"{stem}.{UnitKind.SERVICE}":
+            raise BadProperty(f"{timer.name}: not a timer of {service.name}")
+        if not service.properties.get("ExecStart"):
+            # systemd accepts it, and then fails to start the timer
+            raise BadProperty(f"{service.name}: ExecStart is required")
+
+
+def _check_properties(name: UnitName, properties: Mapping[str, Value]) -> None:
+    """Check properties to set on a unit.
+
+    Raises:
+        BadProperty: the unit has no such property, or a value is out of range.
+        TypeError: a value has the wrong type.
+    """
+    for key, value in properties.items():
+        row = PROPERTIES.get(key)
+        if row is None or kind_of(name) not in row.kinds:
+            raise BadProperty(f"{name}: {key}: unknown property")
+        if not _has_type(value, "s" if row.is_text else row.signature):
+            raise TypeError(f"{name}: {key}: {value!r} is not of type {row.signature!r}")
+        if row.is_text and row.parse(str(value)) != value:
+            raise BadProperty(f"{name}: {key}: {value!r:.80} is not a value in its shortest form")
+        if not row.takes(value):
+            raise BadProperty(
+                f"{name}: {key}: {value} is out of range; must be {row.minimum} to {row.maximum}"
+            )
+        if key == "PIDFDs" and isinstance(value, tuple) and len(value) > PIDFDS_MAX:
+            raise BadProperty(
+                f"{name}: {key}: a call carries at most {PIDFDS_MAX} descriptors, not {len(value)}"
+            )
+
+
+_TYPES = {"s": str, "b": bool, "t": int, "u": int, "i": int, "h": int}
+
+
+def _has_type(value: object, signature: str) -> bool:
+    if type_ := _TYPES.get(signature):
+        return type(value) is type_ or (type_ is str and isinstance(value, str))
+    if not isinstance(value, tuple):
+        return False
+    if signature[0] == "a":
+        return all(_has_type(one, signature[1:]) for one in value)
+    members = split_types(signature[1:-1])
+    return len(value) == len(members) and all(map(_has_type, value, members))

@@ -83,8 +83,16 @@ class SliceFiles(NamedTuple):
     root: Path
     cgroups: CgroupFs
 
-    def begin(self, unit_path: Iterable[str]) -> Reading:
-        """List the directories that systemd loads units from."""
+    def observe(
+        self, listed: Sequence[ListedUnit], unit_path: Iterable[str], top: str
+    ) -> dict[UnitName, ObservedUnit]:
+        """Return the listed slices whose properties follow from their files.
+
+        Args:
+            listed: the units as systemd lists them.
+            unit_path: the directories that systemd loads units from.
+            top: the control group of the manager, `/` for the system's.
+        """
         others: set[str] = set()
         transient, names = "", frozenset[str]()
         for directory in unit_path:
@@ -93,68 +101,41 @@ class SliceFiles(NamedTuple):
                 transient, names = path, _names_in(path)
             else:
                 others |= _names_in(path)
+        if _OF_ALL in others | names:
+            return {}
+        # slices with further files or drop-ins; a drop-in for `user-` concerns all below `user.slice`
         drop_ins = [name for name in (*others, *names) if name.endswith(_DROP_INS)]
-        return Reading(
-            directory=transient,
-            names=frozenset() if _OF_ALL in others | names else names,
-            not_plain=others | {name.removesuffix(".d") for name in drop_ins},
-            prefixes=tuple(
-                stem for name in drop_ins if (stem := name.removesuffix(_DROP_INS)).endswith("-")
-            ),
-            counts=self.cgroups.counts(),
-        )
-
-
-class Reading(NamedTuple):
-    """The contents of the directories at one moment."""
-
-    directory: str
-    """The directory of transient units."""
-    names: frozenset[str]
-    """The files in it; empty if a drop-in applies to all slices."""
-    not_plain: set[str]
-    """The slices that have further files or drop-ins."""
-    prefixes: tuple[str, ...]
-    """The prefixes of slice names that a drop-in applies to: `user-`."""
-    counts: Counts
-
-    def observe(self, listed: Sequence[ListedUnit], top: str) -> dict[UnitName, ObservedUnit]:
-        """Return the listed slices whose properties follow from their files.
-
-        Args:
-            listed: the units as systemd lists them.
-            top: the control group of the manager, `/` for the system's.
-        """
+        left_out = others | {name.removesuffix(".d") for name in drop_ins}
+        stems = (name.removesuffix(_DROP_INS) for name in drop_ins)
+        prefixes = tuple(stem for stem in stems if stem.endswith("-"))
+        counts = self.cgroups.counts()
         found = {}
         for unit in listed:
-            is_alone = unit.name in self.names and unit.name not in self.not_plain
-            if not is_alone or unit.name.startswith(self.prefixes):
-                continue
-            if (observed := self._observe(unit, top)) is not None:
-                found[unit.name] = observed
+            is_alone = unit.name in names and unit.name not in left_out
+            if is_alone and unit.active_state == "active" and not unit.name.startswith(prefixes):
+                observed = _observe(unit, f"{transient}/{unit.name}", top, counts)
+                if observed is not None:
+                    found[unit.name] = observed
         return found
 
-    def _observe(self, unit: ListedUnit, top: str) -> ObservedUnit | None:
-        if unit.active_state != "active" or not unit.name.endswith(_SLICE):
-            return None
-        try:
-            properties = parse_slice(read_small(f"{self.directory}/{unit.name}"))
-        except (OSError, ValueError):
-            return None  # it was removed since it was listed, or cannot be read
-        if properties is None:
-            return None
-        group = f"{top.rstrip('/')}{control_group_of(unit.name)}"
-        memory_bytes, tasks = self.counts(group)
-        if tasks is None or memory_bytes is None:
-            return None
-        return ObservedUnit(
-            name=unit.name,
-            description=unit.description,
-            properties={**properties, "Slice": parent_slice(unit.name)},
-            control_group=group,
-            tasks=tasks,
-            memory_bytes=memory_bytes,
-        )
+
+def _observe(unit: ListedUnit, path: str, top: str, counts: Counts) -> ObservedUnit | None:
+    try:
+        properties = parse_slice(read_small(path))
+    except (OSError, ValueError):
+        return None  # it was removed since it was listed, or cannot be read
+    group = f"{top.rstrip('/')}{control_group_of(unit.name)}"
+    memory_bytes, tasks = counts(group)
+    if properties is None or tasks is None or memory_bytes is None:
+        return None
+    return ObservedUnit(
+        name=unit.name,
+        description=unit.description,
+        properties={**properties, "Slice": parent_slice(unit.name)},
+        control_group=group,
+        tasks=tasks,
+        memory_bytes=memory_bytes,
+    )
 
 
 def _names_in(directory: str) -> frozenset[str]:

@@ -12,7 +12,7 @@ from podslice.systemd.dbus.library.signature import Variant
 from podslice.model.unit import Manager, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.dbus import wire
-from podslice.systemd.signals import path_of
+from podslice.systemd.manager import path_of
 
 T = TypeVar("T")
 

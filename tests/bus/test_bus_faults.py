@@ -25,9 +25,10 @@ from podslice.errors import (
 )
 from podslice.model.container_exit import ContainerExit
 from podslice.model.unit import Manager, TransientUnit, UnitName
-from podslice.systemd.bus import Bus, error_of
+from podslice.systemd.bus import Bus
 from podslice.systemd.dbus import connection, wire
 from podslice.systemd.dbus.connection import Connection, Peer
+from podslice.systemd.manager import error_of
 from tests.bus.scripted_bus import (
     BUS,
     JOB,
@@ -295,7 +296,7 @@ async def test_result_before_the_reply(bus: ScriptedBus) -> None:
         with pytest.raises(JobFailed, match=f"{NAME}.*'dependency'") as caught:
             await client.start(UNIT)
         assert caught.value.result == "dependency"
-        assert client.jobs.early == {}
+        assert client.systemd.jobs.early == {}
 
 
 async def test_results_of_other_jobs_are_not_kept(bus: ScriptedBus) -> None:
@@ -308,7 +309,7 @@ async def test_results_of_other_jobs_are_not_kept(bus: ScriptedBus) -> None:
     bus.script = script
     async with bus.client() as client:
         await client.start(UNIT)
-        assert (client.jobs.early, client.jobs.waiting) == ({}, {})
+        assert (client.systemd.jobs.early, client.systemd.jobs.waiting) == ({}, {})
 
 
 async def test_calls_that_share_a_job(bus: ScriptedBus) -> None:
@@ -330,7 +331,7 @@ async def test_job_that_does_not_end(bus: ScriptedBus) -> None:
     async with bus.client() as client:
         with pytest.raises(CallTimeout, match=f"{NAME}: no reply within 20 s"):
             await bus.settle(client.start(UNIT))
-        assert client.jobs.waiting == {}
+        assert client.systemd.jobs.waiting == {}
 
 
 # answers
@@ -348,8 +349,8 @@ async def test_call_without_an_answer(bus: ScriptedBus) -> None:
         with pytest.raises(CallTimeout, match="systemd's Version"):
             await client.caps()
         assert (await client.caps()).systemd_version == 252
-        assert client.connection
-        assert client.connection.replies == {}
+        assert client.systemd.connection
+        assert client.systemd.connection.replies == {}
     assert bus.clients == 1
 
 
@@ -413,9 +414,9 @@ async def test_canceled_calls_leave_nothing(bus: ScriptedBus) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert client.connection
-        assert client.connection.replies == {}
-        assert client.jobs.waiting == {}
+        assert client.systemd.connection
+        assert client.systemd.connection.replies == {}
+        assert client.systemd.jobs.waiting == {}
 
 
 async def test_calls_in_flight_are_bounded(bus: ScriptedBus) -> None:

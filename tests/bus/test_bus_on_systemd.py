@@ -19,7 +19,7 @@ from podslice.model.properties import PROPERTIES, Property
 from podslice.model.unit import Manager, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.dbus import wire
-from podslice.systemd.manager_calls import is_as_requested
+from podslice.systemd.values import is_as_requested
 from tests.bus.scripted_bus import (
     NAME,
     SCOPE,
@@ -104,11 +104,10 @@ async def test_a_repeated_start_recognizes_its_unit(either_machine: Machine) -> 
     async with Bus(Manager(bus_address=machine.bus_address)) as client:
         for unit in units:
             await client.start(unit)
-        manager = await client.calls()
         for unit in units:
-            assert is_as_requested(unit, await manager.properties(unit.name))
+            assert is_as_requested(unit, await client.properties(unit.name))
             other = TransientUnit(name=unit.name, properties={**unit.properties, "Description": ""})
-            assert not is_as_requested(other, await manager.properties(unit.name))
+            assert not is_as_requested(other, await client.properties(unit.name))
         mounts = machine.get("/proc/self/mountinfo").decode()
         assert "/run/podslicetest " in mounts
         await client.stop(NAME)
@@ -190,9 +189,13 @@ async def test_systemd_restarts_in_the_middle(client: Bus, *, in_batches: bool) 
         await (client.stop_batch(names) if in_batches else client.stop(names[0]))
 
     async def restart() -> None:
-        manager = await client.calls()
+        connection = await client.systemd.connected()
+        where = {
+            "path": "/org/freedesktop/systemd1",
+            "interface": "org.freedesktop.systemd1.Manager",
+        }
         with pytest.raises(BusUnavailable):  # it can't answer this one
-            await manager.call("Reexecute", "", about="systemd")
+            await connection.call("Reexecute", **where, about="systemd")
 
     for work, expected in ((start, 200), (stop, 0)):
         works = [work(batch) for batch in batches]
@@ -213,8 +216,8 @@ async def test_reload_in_the_middle(client: Bus, machine: Machine) -> None:
 async def test_connection_cut_in_the_middle(client: Bus) -> None:
     tasks = [asyncio.create_task(client.start(unit)) for unit in slices(100)]
     await until(lambda: any(task.done() for task in tasks))
-    assert client.connection
-    client.connection.abort()
+    assert client.systemd.connection
+    client.systemd.connection.abort()
     await asyncio.gather(*tasks)
     assert await count(client) == 100
 
@@ -233,8 +236,8 @@ async def test_changes_are_reported_after_an_interruption(
             if how == "reexec":
                 await asyncio.to_thread(either_machine.run, "systemctl", "daemon-reexec")
             else:
-                assert client.connection
-                client.connection.abort()
+                assert client.systemd.connection
+                client.systemd.connection.abort()
             await until(lambda: changes.count(None) == 2)
             await client.caps()
             assert changes.count(None) == 3
@@ -251,10 +254,9 @@ async def test_a_repeated_start_recognizes_its_timer(either_machine: Machine) ->
     when = TransientUnit(name=when.name, properties={**delays, **more})
     async with Bus(Manager(bus_address=either_machine.bus_address)) as client:
         await client.start_timer(when, what)
-        manager = await client.calls()
-        found = await manager.properties(when.name)
+        found = await client.properties(when.name)
         assert is_as_requested(when, found)
-        assert is_as_requested(what, await manager.properties(what.name))
+        assert is_as_requested(what, await client.properties(what.name))
         for key, value in (("TimersMonotonic", (("OnActiveSec", 1),)), ("AccuracyUSec", 1)):
             other = TransientUnit(name=when.name, properties={**when.properties, key: value})
             assert not is_as_requested(other, found)
@@ -411,23 +413,21 @@ RANGES = [row for row in PROPERTIES.values() if row.unset is not None and row.mi
 @pytest.mark.parametrize("row", RANGES, ids=lambda row: row.name)
 async def test_ranges_are_those_of_systemd(client: Bus, row: Property) -> None:
     """Values that the checks in front refuse are refused by systemd itself; but see the period."""
-    manager = await client.calls()
     unit = TransientUnit(name=NAME, properties={row.name: row.minimum - 1})
     if row.name == "CPUQuotaPeriodUSec":
-        await manager.start_transient(unit)  # taken, and clamped when it is written to the kernel
+        await client.start_transient(unit)  # taken, and clamped when it is written to the kernel
     else:
         with pytest.raises(BadProperty):
-            await manager.start_transient(unit)
+            await client.start_transient(unit)
 
 
 async def test_decoder_agrees_with_dbus_next_on_every_unit(client: Bus) -> None:
-    manager = await client.calls()
-    reply = await manager.call("ListUnits", "", about="units")
+    reply = await client.systemd.call("ListUnits", about="units")
     (rows,) = reply.body()
     assert reply.body() == decode_with_dbus_next(reply)
     assert len(rows) > 50
     for row in rows:
-        reply = await manager.read("GetAll", "s", row[0], "")
+        reply = await client.systemd.all_properties(row[0], "")
         (expected,) = decode_with_dbus_next(reply)
         assert reply.body() == (expected,)
         assert reply.properties(expected) == expected

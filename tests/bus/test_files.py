@@ -45,12 +45,8 @@ class Counted:
         self._files = files_of(lab)
         self.found = set()
 
-    def begin(self, unit_path):
-        self._reading = self._files.begin(unit_path)
-        return self
-
-    def observe(self, listed, top):
-        found = self._reading.observe(listed, top)
+    def observe(self, listed, unit_path, top):
+        found = self._files.observe(listed, unit_path, top)
         self.found |= found.keys()
         return found
 

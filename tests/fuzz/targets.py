@@ -59,10 +59,9 @@ from podslice.model.unit import is_unit_name
 from podslice.policy.decide import decide
 from podslice.store.store import Store
 from podslice.systemd import journalctl
-from podslice.systemd.bus import error_of
 from podslice.systemd.dbus import connection, wire
 from podslice.systemd.dbus.connection import Connection, Peer
-from podslice.systemd.signals import ChangeSignals, Jobs
+from podslice.systemd.manager import ChangeSignals, Jobs, error_of
 from tests.configuration import load_config
 
 HERE = Path(__file__).resolve().parent

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from podslice.agent.context import Counters, EventLog, NodeStatus
+from podslice.agent.context import Counters, EventLog, NodeStatus, TimedClient
 from podslice.agent.endpoints.http import Server
 from podslice.agent.service_process import Scheduler, ServiceProcess
 from podslice.errors import HostError
@@ -26,7 +26,7 @@ from podslice.model.config import Config
 from podslice.model.event import Kind
 from podslice.model.unit import UnitName
 from podslice.store.files import release_lock, try_lock
-from podslice.systemd.client import Client, OnChange, TimedClient
+from podslice.systemd.client import Client, OnChange
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier
 
@@ -70,7 +70,7 @@ class KubeletDaemon:
         self._events = EventLog(setup.journal)
         self._status = NodeStatus(self._events, lambda: None)
         self._scheduler = Scheduler(lambda: setup.config.sync_period_usec / 1e6)
-        self._client = TimedClient(setup.connect(self._on_signal), self._counters.operation)
+        self._client = TimedClient(setup.connect(self._on_signal), self._counters)
         self._levels = PodLevels(
             LevelSlices(self._client, setup.cgroups),
             setup.read,

@@ -41,9 +41,8 @@ from podslice.features.quadlet.transition import (
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.unit import ListedUnit, Manager, UnitName
 from podslice.reconcile.report import Outcome
-from podslice.systemd.client import Client
+from podslice.systemd.client import Client, run_concurrently
 from podslice.systemd.journalctl import has_access
-from podslice.systemd.tasks import run_concurrently
 from podslice.usage.runtimes import communicate, run, run_patiently
 
 ListUnits = Callable[[Sequence[str]], Awaitable[Sequence[ListedUnit]]]

@@ -15,8 +15,14 @@ from typing import NamedTuple, NoReturn
 from podslice.features.run.target import Place
 from podslice.kernel.cgroup import CgroupFs, OpenGroup
 from podslice.kernel.proc import read_process
-from podslice.model.container_exit import ATTENDED, OOM_KILL, OOMD_KILL, SIGNAL, SUCCESS
-from podslice.systemd.service_exits import signal_name
+from podslice.model.container_exit import (
+    ATTENDED,
+    OOM_KILL,
+    OOMD_KILL,
+    SIGNAL,
+    SUCCESS,
+    signal_name,
+)
 
 _TO_END = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
 _TO_STOP = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}

@@ -1,7 +1,6 @@
 import pytest
 
-from podslice.agent.context import Counters, Histogram
-from podslice.systemd.client import Operation
+from podslice.agent.context import Counters, Histogram, Operation
 
 
 @pytest.mark.parametrize(

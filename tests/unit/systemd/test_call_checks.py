@@ -2,15 +2,23 @@ import pytest
 
 from podslice.errors import BadProperty
 from podslice.model.properties import PROPERTIES
-from podslice.model.unit import INFINITY, TransientUnit, UnitKind, UnitName, Value
-from podslice.systemd.call_checks import check_name, check_properties, check_unit, kind_of
-from podslice.systemd.client import PIDFDS_MAX
+from podslice.model.unit import INFINITY, TransientUnit, UnitKind, UnitName, Value, kind_of
+from podslice.systemd.client import PIDFDS_MAX, Change, Verb, check_change, check_name
 
 SLICE = UnitName("a-b.slice")
 SCOPE = UnitName("a.scope")
 SERVICE = UnitName("a.service")
 MOUNT = UnitName("a.mount")
 TIMER = UnitName("a.timer")
+
+
+def start(name: UnitName, properties: dict[str, Value]) -> Change:
+    unit = TransientUnit(name=name, properties=properties)
+    return Change(Verb.START, (name,), (unit,))
+
+
+def set_(name: UnitName, properties: dict[str, Value]) -> Change:
+    return Change(Verb.SET_PROPERTIES, (name,), properties=properties)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +43,7 @@ def test_every_property_has_a_type_that_is_checked(row: object) -> None:
     assert isinstance(row, type(PROPERTIES["CPUWeight"]))
     name = UnitName(f"a.{min(row.kinds)}")
     with pytest.raises(TypeError, match=row.name):
-        check_properties(name, {row.name: 0.5})  # type: ignore[dict-item]
+        check_change(set_(name, {row.name: 0.5}))  # type: ignore[dict-item]
 
 
 GOOD: list[tuple[UnitName, str, Value]] = [
@@ -67,7 +75,7 @@ GOOD: list[tuple[UnitName, str, Value]] = [
 
 @pytest.mark.parametrize(("name", "key", "value"), GOOD)
 def test_good_values(name: UnitName, key: str, value: Value) -> None:
-    check_unit(TransientUnit(name=name, properties={key: value}))
+    check_change(start(name, {key: value}))
 
 
 BAD: list[tuple[UnitName, str, Value]] = [
@@ -100,7 +108,7 @@ BAD: list[tuple[UnitName, str, Value]] = [
 @pytest.mark.parametrize(("name", "key", "value"), BAD)
 def test_bad_values(name: UnitName, key: str, value: Value) -> None:
     with pytest.raises(BadProperty, match=f"^{name}: {key}: "):
-        check_unit(TransientUnit(name=name, properties={key: value}))
+        check_change(start(name, {key: value}))
 
 
 WRONG: list[tuple[UnitName, str, object]] = [
@@ -124,7 +132,7 @@ WRONG: list[tuple[UnitName, str, object]] = [
 @pytest.mark.parametrize(("name", "key", "value"), WRONG)
 def test_wrong_types(name: UnitName, key: str, value: Value) -> None:
     with pytest.raises(TypeError, match=key):
-        check_properties(name, {key: value})
+        check_change(set_(name, {key: value}))
 
 
 def test_the_kind_of_a_unit_is_its_suffix() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from podslice.model.container_exit import ContainerExit
-from podslice.systemd.service_exits import main_exit
+from podslice.systemd.values import main_exit
 
 TIMES = {"ExecMainStartTimestamp": 1_000, "ExecMainExitTimestamp": 3_000, "NRestarts": 2}
 

@@ -4,12 +4,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from podslice import __version__
-from podslice.agent.context import Counters
+from podslice.agent.context import Counters, Operation
 from podslice.agent.endpoints.metrics import CONTENT_TYPE, collect, expose
 from podslice.kernel.cgroup import Sample
 from podslice.model.config import SwapBehavior
 from podslice.model.pod import Qos
-from podslice.systemd.client import Operation
 from podslice.usage.stats import ContainerStats
 from tests.unit import builders
 from tests.unit.agent import sample_node

@@ -2,14 +2,14 @@ import pytest
 
 from podslice.errors import BadMessage
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.systemd.manager_calls import (
+from podslice.systemd.manager import path_of
+from podslice.systemd.values import (
     encode,
     exists,
     is_as_requested,
     is_implied,
     unpack,
 )
-from podslice.systemd.signals import path_of
 
 FRESH = {"LoadState": "loaded", "ActiveState": "active", "FragmentPath": ""}
 FRESH |= {"Transient": True, "Perpetual": False}

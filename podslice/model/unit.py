@@ -217,6 +217,27 @@ class DesiredUnit:
         return {property_.name: property_.value for property_ in self.properties}
 
 
+def slice_unit(
+    name: UnitName,
+    description: str,
+    properties: tuple[PropertyValue, ...] = (),
+    *,
+    owned: bool = False,
+    is_tier: bool = False,
+) -> DesiredUnit:
+    """Return a slice outside of pods."""
+    return DesiredUnit(
+        name=name,
+        kind=UnitKind.SLICE,
+        parent=parent_slice(name),
+        control_group=control_group_of(name),
+        description=description,
+        properties=properties,
+        owned=owned,
+        is_tier=is_tier,
+    )
+
+
 class ListedUnit(NamedTuple):
     """A unit in systemd's list of units."""
 

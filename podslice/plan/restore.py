@@ -16,11 +16,9 @@ from podslice.model.unit import (
     DesiredUnit,
     Observed,
     PropertyValue,
-    UnitKind,
     UnitName,
     Value,
-    control_group_of,
-    parent_slice,
+    slice_unit,
 )
 from podslice.plan import Change, SetProperties, Skipped
 from podslice.plan.changes import is_up
@@ -47,7 +45,7 @@ def restore_values(desired: Desired, observed: Observed, recorded: ReservedValue
     held: dict[UnitName, Mapping[str, ReservedValue]] = {}
     extra: dict[UnitName, DesiredUnit] = {}
     for name, values in sorted(recorded.units.items()):
-        unit = wanted.get(name) or _unit(name)
+        unit = wanted.get(name) or slice_unit(name, "")
         idle = {key: each for key, each in values.items() if key not in unit.values}
         there = observed.units.get(name)
         kept = {key: each for key, each in values.items() if key not in idle}
@@ -71,19 +69,6 @@ def restore_values(desired: Desired, observed: Observed, recorded: ReservedValue
         ),
         skipped=tuple(skipped),
         held=replace(recorded, units=held),
-    )
-
-
-def _unit(name: UnitName) -> DesiredUnit:
-    """Return a slice outside the root without stated properties."""
-    return DesiredUnit(
-        name=name,
-        kind=UnitKind.SLICE,
-        parent=parent_slice(name),
-        control_group=control_group_of(name),
-        description="",
-        properties=(),
-        owned=False,
     )
 
 

@@ -26,25 +26,18 @@ from podslice.model.resources import (
 from podslice.model.unit import PropertyValue
 
 
-class Term(NamedTuple):
-    """The amount that one container states."""
-
-    position: int
-    """The container's index in the pod."""
-    amount: int
-
-
 class ContainerSum(NamedTuple):
     """The sum that a pod's containers count as for one resource."""
 
-    terms: tuple[Term, ...]
+    terms: tuple[tuple[int, int], ...]
+    """The index of each container that counts, and its amount."""
     init: Container | None = None
     """The init container whose turn needs the most; None if the containers together do."""
 
     @property
     def amount(self) -> int:
         """Return the sum of the terms."""
-        return sum(term.amount for term in self.terms)
+        return sum(amount for _, amount in self.terms)
 
 
 def aggregate(pod: Pod) -> Resources:
@@ -56,27 +49,27 @@ def aggregate(pod: Pod) -> Resources:
     Source: KEP-753, "Resources calculation for scheduling and pod admission"; Kubernetes,
     component-helpers/resource/helpers.go, aggregateContainerResourcesByFn.
     """
-    if len(pod.containers) == 1:
-        return pod.containers[0].resources
-    return Resources(requests=_aggregate(pod, "requests"), limits=_aggregate(pod, "limits"))
+    stated = [each.resources for each in pod.containers]
+    if len(stated) == 1:
+        return stated[0]
+
+    def sums(part: str) -> dict[str, int]:
+        names = dict.fromkeys(name for each in stated for name in amounts_of(each, part))
+        return {name: sum_of(pod, part, name).amount for name in names}
+
+    return Resources(requests=sums("requests"), limits=sums("limits"))
 
 
 def sum_of(pod: Pod, part: str, resource: str) -> ContainerSum:
-    """Return the aggregate of one resource with its terms.
-
-    Args:
-        pod: the pod.
-        part: `requests` or `limits`.
-        resource: its name.
-    """
-    together: list[Term] = []
-    sidecars: list[Term] = []
+    """Return the aggregate of the `requests` or `limits` of one resource with its terms."""
+    together: list[tuple[int, int]] = []
+    sidecars: list[tuple[int, int]] = []
     turns: list[ContainerSum] = []
-    for position, container in enumerate(pod.containers):
+    for index, container in enumerate(pod.containers):
         amount = amounts_of(container.resources, part).get(resource)
         if amount is None:
             continue
-        term = Term(position=position, amount=amount)
+        term = index, amount
         if container.kind is ContainerKind.INIT:
             turns.append(ContainerSum(terms=(term, *sidecars), init=container))
             continue
@@ -130,12 +123,6 @@ def _pod_level(amounts: Amounts) -> dict[str, int]:
     return {name: milli for name, milli in amounts.items() if is_pod_level_resource(name)}
 
 
-def _aggregate(pod: Pod, part: str) -> dict[str, int]:
-    resources = [each.resources for each in pod.containers]
-    names = dict.fromkeys(name for each in resources for name in amounts_of(each, part))
-    return {name: sum_of(pod, part, name).amount for name in names}
-
-
 def lacking_limit(pod: Pod, resource: str, rules: Rules) -> tuple[Container, ...]:
     """Return the containers, of every kind, without a limit above zero for a resource.
 
@@ -160,9 +147,7 @@ def lacking_limit(pod: Pod, resource: str, rules: Rules) -> tuple[Container, ...
 def default_pod(pod: Pod, *, with_limits: bool = False) -> Pod:
     """Return the pod with the requests that its limits imply, of containers and the pod level.
 
-    Args:
-        pod: the pod.
-        with_limits: whether the pod level has limits by default; see `defaults_limits`.
+    `with_limits`: the pod level has default limits, too; see `defaults_limits`.
 
     Source: Pod-Level Resource Limits, "Proposal" ("setting a limit without a request causes
     Kubernetes to use the limit as a request"); Kubernetes, pkg/apis/core/v1/defaults.go,
@@ -229,8 +214,6 @@ def _default_pod_level(pod: Pod) -> Resources:
 
 HugePages = dict[int, int]
 """Size of a page in bytes → limit in bytes."""
-
-_RAISED = (MEMORY_MAX, *PROTECTIONS)
 
 
 def pod_hugepages(counted: Resources, known: Iterable[int] = ()) -> HugePages:
@@ -299,16 +282,15 @@ def with_hugepages(
     """
     if not hugepages_bytes:
         return properties
-    found = []
     plus = f"{format_bytes(hugepages_bytes)} of huge pages, which count as memory here"
-    for each in properties:
-        if each.name not in _RAISED:
-            found.append(each)
-            continue
+
+    def raised(each: PropertyValue) -> PropertyValue:
+        if each.name not in (MEMORY_MAX, *PROTECTIONS):
+            return each
         value = int(each.value) + hugepages_bytes
-        why = f"{each.why} + {plus} = {format_bytes(value)}"
-        found.append(replace(each, value=value, why=why))
-    return tuple(found)
+        return replace(each, value=value, why=f"{each.why} + {plus} = {format_bytes(value)}")
+
+    return tuple(map(raised, properties))
 
 
 def page_size_bytes(resource: str) -> int | None:
@@ -337,11 +319,6 @@ def classify(
     version: KubernetesVersion = KubernetesVersion.V1_36,
 ) -> Qos:
     """Return the class of a pod with its defaults; only cpu and memory above zero count.
-
-    Args:
-        pod: the pod.
-        rules: the rules that decide.
-        version: the version of Kubernetes whose rules they are.
 
     Source: `proposal`: Pod-Level Resource Limits, "Proposal" (Guaranteed if all containers are, or
     the pod level is). `kubernetes`: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS
@@ -391,21 +368,19 @@ def why_qos(pod: Pod, qos: Qos, rules: Rules) -> str:
             return "at the pod level cpu and memory have request = limit"
         return "in every container cpu and memory have request = limit"
     if decides:
-        return f"{decides}: {_shortfall(pod.resources)}"
-    reasons = [f"at the pod level {_shortfall(pod.resources)}"] if has_level else []
+        return f"{decides}: {next(_shortfalls(pod.resources))}"
+    reasons = [f"at the pod level {next(_shortfalls(pod.resources))}"] if has_level else []
     for container in pod.containers:
         if not _is_guaranteed(container.resources):
-            reasons.append(f"in container {container.name} {_shortfall(container.resources)}")
+            reasons.append(
+                f"in container {container.name} {next(_shortfalls(container.resources))}"
+            )
             break
     return ", and ".join(reasons)
 
 
-def _shortfall(stated: Resources) -> str:
-    """Return the first reason why a level is not Guaranteed."""
-    return next(_shortfalls(stated))
-
-
 def _shortfalls(stated: Resources) -> Iterator[str]:
+    """Yield the reasons why a level is not Guaranteed."""
     for name in _COUNTED:
         if not stated.limits.get(name):
             yield f"{name} has no limit"

@@ -99,10 +99,11 @@ def validate_node(node: Node, config: Config) -> list[Problem]:
     capacity = {**node.capacity, **config.capacity}
     reserved = total((config.kube_reserved, reserved_for_system(config)))
     reserved = total((reserved, hard_eviction(capacity, config)))
+    # a policy for another machine may be one that this host cannot apply
     is_own = config.cpu_topology is None and CPU not in config.capacity
+    needs_cpuset = is_own and config.cpu_manager_policy is not CpuManagerPolicy.NONE
     return [
-        # a policy for another machine may be one that this host cannot apply
-        *(_check_cpuset(node, config) if is_own else ()),
+        *check_controller("cpuset" if needs_cpuset else "", node, "cpu-manager-policy"),
         *_missing(config.reserved_cpus, node_cpus(node, config)),
         *_check_numa_nodes(config.cpu_topology or node.topology, config),
         *_above(capacity, reserved),
@@ -121,7 +122,7 @@ def check_host(node: Node, config: Config) -> Iterator[Problem]:
     if config.cpu_manager_policy is CpuManagerPolicy.NONE:
         return
     if CPU in config.capacity:
-        yield from _check_cpuset(node, config)
+        yield from check_controller("cpuset", node, "cpu-manager-policy")
     cpus = node_cpus(node, config)
     if cpus is not None and node.cpus is not None and (missing := cpus - node.cpus):
         yield Problem(
@@ -132,13 +133,12 @@ def check_host(node: Node, config: Config) -> Iterator[Problem]:
         )
 
 
-def _check_cpuset(node: Node, config: Config) -> Iterator[Problem]:
-    """Yield the error of a policy that this host cannot apply."""
-    is_used = config.cpu_manager_policy is not CpuManagerPolicy.NONE
-    if is_used and node.controllers is not None and "cpuset" not in node.controllers:
+def check_controller(controller: str, node: Node, where: str) -> Iterator[Problem]:
+    """Yield the error of a controller that is needed and not available; empty: none is needed."""
+    if controller and node.controllers is not None and controller not in node.controllers:
         yield Problem(
-            where="cpu-manager-policy",
-            message="the cpuset controller is not available",
+            where=where,
+            message=f"the {controller} controller is not available",
             hint="use cgroup v2 with this controller, and delegate it to a user manager (Delegate=)",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from podslice.errors import Problem
@@ -20,7 +21,7 @@ from podslice.model.naming import (
     volume_path,
 )
 from podslice.model.node import Node
-from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, Qos
+from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.properties import CPU_QUOTA, CPU_QUOTA_PERIOD, MEMORY_MAX
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, memory_bytes
@@ -53,10 +54,7 @@ from podslice.policy.aggregate import (
 from podslice.policy.allocatable import allocate, node_cpus
 from podslice.policy.exclusive import CpuClaim, exclusive, with_quota
 from podslice.policy.unit_properties import (
-    check_possible,
-    check_stated,
-    check_unmanaged,
-    check_within,
+    check_annotations,
     container_properties,
     describe_stall,
     init_properties,
@@ -94,6 +92,10 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
     properties = pod_properties(defaulted, pod, qos, counted, by)
     in_memory = sum(hugepages.values()) if counts_as_memory(node, config) else 0
     before = init_properties(defaulted, pod, qos, by)
+
+    def complete(of_slice: tuple[PropertyValue, ...]) -> tuple[PropertyValue, ...]:
+        return with_stated(with_hugepages(of_slice, in_memory), pod.properties)
+
     decision = PodDecision(
         pod=pod,
         qos=qos,
@@ -101,14 +103,14 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
         limits=counted.limits,
         slice=slice_,
         control_group=control_group_of(slice_),
-        properties=_of_slice(properties, pod, in_memory),
+        properties=complete(properties),
         containers=tuple(
             _decide_container(defaulted, container, qos, node, config, claim)
             for container in defaulted.containers
         ),
         overhead=_decide_overhead(defaulted, qos, node, config) if pod.overhead else None,
         volumes=tuple(_decide_volumes(pod, properties, node, config)),
-        init_properties=None if before is None else _of_slice(before, pod, in_memory),
+        init_properties=None if before is None else complete(before),
         hugepages=hugepages,
         hugepages_in_memory_bytes=in_memory,
         notes=tuple(_notes(defaulted, qos, hugepages, config)),
@@ -116,17 +118,11 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
         has_own_cpus=bool(claim),
         elsewhere=tree.elsewhere(pod.uid, qos),
     )
-    judged = _judge_stated(decision, capacity, node, config)
+    judged = _judge_annotations(decision, capacity, node, config)
     return replace(judged, units=tuple(units_of(judged)))
 
 
-def _of_slice(
-    properties: tuple[PropertyValue, ...], pod: Pod, hugepages_bytes: int
-) -> tuple[PropertyValue, ...]:
-    return with_stated(with_hugepages(properties, hugepages_bytes), pod.properties)
-
-
-def _judge_stated(
+def _judge_annotations(
     decision: PodDecision, capacity: Amounts, node: Node, config: Config
 ) -> PodDecision:
     """Return the decision with the effect of the annotations, and the problems with them."""
@@ -135,19 +131,17 @@ def _judge_stated(
         return decision
     stall = describe_stall(decision.properties, pod.properties, capacity)
     where = f"{pod.spec_where.removesuffix('spec')}metadata.annotations"
-    at = f"{pod.where}: {where}" if pod.where else where
-    cpus = node_cpus(node, config)
-    found = [
-        *check_possible(pod.properties, node, cpus, at),
-        *check_unmanaged(pod.properties, config, at),
-        *check_stated(decision.properties, pod.properties, at),
-    ]
+    check = partial(
+        check_annotations,
+        of_pod=pod.properties,
+        node=node,
+        cpus=node_cpus(node, config),
+        config=config,
+        where=f"{pod.where}: {where}" if pod.where else where,
+    )
+    found = [*check(pod.properties, decision.properties)]
     for container, decided in zip(pod.containers, decision.containers, strict=True):
-        stated = container.properties
-        found += check_possible(stated, node, cpus, at, container.name)
-        found += check_unmanaged(stated, config, at, container.name)
-        found += check_stated(decided.properties, stated, at, container.name)
-        found += check_within(stated, pod.properties, at, container.name)
+        found += check(container.properties, decided.properties, container=container.name)
     return replace(
         decision,
         notes=(*decision.notes, stall) if stall else decision.notes,
@@ -242,11 +236,34 @@ def _decide_overhead(pod: Pod, qos: Qos, node: Node, config: Config) -> Containe
 def _decide_volumes(
     pod: Pod, properties: tuple[PropertyValue, ...], node: Node, config: Config
 ) -> Iterator[VolumeDecision]:
-    if pod.volumes:
-        allocatable = memory_bytes(allocate(node, config).allocatable)
-        for volume in pod.volumes:
-            with suppress(ValueError):  # see _validate_names
-                yield decide_volume(pod, volume, properties, allocatable)
+    """Yield the pod's volumes; `properties` are those of its slice.
+
+    The size of a volume is the least of its own limit, the pod's memory limit and the node's
+    allocatable memory; zero counts as not stated. One whose unit would have an invalid name is left
+    out, see `_validate_names`.
+
+    Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, calculateEmptyDirMemorySize.
+    """
+    allocatable_bytes = memory_bytes(allocate(node, config).allocatable) if pod.volumes else None
+    for volume in pod.volumes:
+        bounds = {
+            "sizeLimit": volume.size_bytes,
+            "the pod's memory limit": limit_of(properties, MEMORY_MAX),
+            "allocatable memory": allocatable_bytes,
+        }
+        stated = {name: size for name, size in bounds.items() if size}
+        *others, why = [f"{name} {format_bytes(size)}" for name, size in stated.items()] or [
+            "the kernel's default: half of the memory"
+        ]
+        path = volume_path(pod.uid, volume.name)
+        with suppress(ValueError):
+            yield VolumeDecision(
+                name=volume.name,
+                unit=mount_name(path),
+                path=path,
+                size_bytes=min(stated.values(), default=None),
+                why=f"the least of {', '.join(others)} and {why}" if others else why,
+            )
 
 
 def _notes(pod: Pod, qos: Qos, hugepages: HugePages, config: Config) -> Iterator[str]:
@@ -338,47 +355,6 @@ def _renamed(template: PodDecision, pod: Pod, config: Config) -> PodDecision:
         elsewhere=tree.elsewhere(pod.uid, template.qos),
     )
     return replace(decision, units=tuple(units_of(decision)))
-
-
-def decide_volume(
-    pod: Pod,
-    volume: MemoryVolume,
-    properties: tuple[PropertyValue, ...],
-    allocatable_bytes: int | None,
-) -> VolumeDecision:
-    """Decide one volume; `properties` are those of the pod's slice.
-
-    Its size is the least of its own limit, the pod's memory limit and the node's allocatable
-    memory; zero counts as not stated.
-
-    Raises:
-        ValueError: the name of its unit would be invalid.
-
-    Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, calculateEmptyDirMemorySize.
-    """
-    path = volume_path(pod.uid, volume.name)
-    limit = limit_of(properties, MEMORY_MAX)
-    bounds = {
-        "sizeLimit": volume.size_bytes,
-        "the pod's memory limit": limit,
-        "allocatable memory": allocatable_bytes,
-    }
-    stated = {name: size for name, size in bounds.items() if size}
-    return VolumeDecision(
-        name=volume.name,
-        unit=mount_name(path),
-        path=path,
-        size_bytes=min(stated.values(), default=None),
-        why=_why(stated),
-    )
-
-
-def _why(stated: dict[str, int]) -> str:
-    """Describe the size: `the least of sizeLimit 64Mi and allocatable memory 8Gi`."""
-    *others, last = [f"{name} {format_bytes(size)}" for name, size in stated.items()] or [
-        "the kernel's default: half of the memory"
-    ]
-    return f"the least of {', '.join(others)} and {last}" if others else last
 
 
 def unmounted(volume: VolumeDecision) -> VolumeDecision:

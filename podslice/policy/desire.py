@@ -31,8 +31,7 @@ from podslice.model.unit import (
     PropertyValue,
     UnitKind,
     UnitName,
-    control_group_of,
-    parent_slice,
+    slice_unit,
 )
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate, threshold_amount
@@ -77,26 +76,24 @@ def desire(  # noqa: PLR0913 (the whole input; arguments with a default are keyw
         assigned = stage(in_force, accepted, node, config, cpus or {})
         without = {each.pod for each in assigned.refused}
         accepted = [pod for pod in accepted if pod.pod.key not in without]
-    pods = tuple(map(assigned.place, _join(in_force, accepted)))
+    by_key = {pod.pod.key: pod for pod in (*in_force, *accepted)}
+    pods = tuple([assigned.place(by_key[key]) for key in sorted(by_key)])
     of_uid = progress or {}
     initializing = frozenset(
         pod.pod.key
         for pod in pods
         if is_initializing(pod.pod, of_uid.get(pod.pod.uid, NO_PROGRESS), config.rules)
     )
+    # the sums of the tiers and the root are those of the properties that are in force
     in_phase = tuple(_in_phase(pod, initializing) for pod in pods) if initializing else pods
-    of_node = _node_units(in_phase, allocation, node, config, used_bytes or {})
-    units = [*assigned.limit(of_node)]
+    units = [*assigned.limit(_node_units(in_phase, allocation, node, config, used_bytes or {}))]
     units += (
         unit for pod in in_phase for unit in pod.units if mounts or unit.kind is not UnitKind.MOUNT
     )
     return Desired(
         root=tree.root,
         units=tuple(units),
-        unwanted={
-            **dict(_unwanted(tree, pods, leaving)),
-            **dict(_unwanted_volumes(pods, in_force)),
-        },
+        unwanted=dict(_unwanted(tree, pods, in_force, leaving)),
         pods=pods,
         refused=(*refused, *assigned.refused),
         own_cpus=assigned.own,
@@ -108,6 +105,12 @@ def desire(  # noqa: PLR0913 (the whole input; arguments with a default are keyw
     )
 
 
+def _known(pod: Pod, before: Mapping[str, PodDecision]) -> PodDecision | None:
+    decision = before.get(pod.uid)
+    is_same = decision is not None and (decision.pod is pod or decision.pod == pod)
+    return decision if is_same else None
+
+
 def _admitting(
     wanted: list[PodDecision],
     in_force: list[PodDecision],
@@ -115,56 +118,40 @@ def _admitting(
     config: Config,
 ) -> tuple[list[PodDecision], tuple[Refusal, ...]]:
     """Return the candidates that are admitted, and the refusals; the same requests fit already."""
+    if not config.admission:
+        return wanted, ()
     before = {pod.pod.key: pod.requests for pod in in_force}
     unchanged = [pod for pod in wanted if before.get(pod.pod.key) == pod.requests]
     changed = [pod for pod in wanted if before.get(pod.pod.key) != pod.requests]
-    accepted: Iterable[PodDecision] = changed
-    refused: tuple[Refusal, ...] = ()
-    if config.admission:
-        accepted, refused = admit(changed, in_force, allocation.allocatable)
+    accepted, refused = admit(changed, in_force, allocation.allocatable)
     return [*unchanged, *accepted], refused
 
 
-def _known(pod: Pod, before: Mapping[str, PodDecision]) -> PodDecision | None:
-    decision = before.get(pod.uid)
-    is_same = decision is not None and (decision.pod is pod or decision.pod == pod)
-    return decision if is_same else None
-
-
-def _join(in_force: list[PodDecision], accepted: list[PodDecision]) -> tuple[PodDecision, ...]:
-    by_key = {pod.pod.key: pod for pod in (*in_force, *accepted)}
-    return tuple(by_key[key] for key in sorted(by_key))
-
-
 def _unwanted(
-    tree: Tree, pods: tuple[PodDecision, ...], terminating: tuple[Pod, ...]
+    tree: Tree, pods: tuple[PodDecision, ...], before: list[PodDecision], leaving: tuple[Pod, ...]
 ) -> Iterator[tuple[UnitName, str]]:
-    """Yield slices of pods that are removed or of another class; without pods the whole tree."""
+    """Yield slices of pods that are removed or of another class; without pods the whole tree.
+
+    And mounts of volumes that a pod has had before and has no longer; removed pods are stopped as a
+    whole.
+    """
     present = {pod.slice for pod in pods}
     for pod in pods:
         why = f"pod {pod.pod.key} is now {pod.qos}"
         for name in pod.elsewhere:
             yield name, why
-    for removed in terminating:
+    for removed in leaving:
         for name in {tree.pod(removed.uid, qos) for qos in Qos} - present:
             yield name, f"pod {removed.key} is removed"
     if not pods:
         for qos in Qos:
             yield tree.tier(qos), "no pods remain"
-
-
-def _unwanted_volumes(
-    pods: tuple[PodDecision, ...], in_force: list[PodDecision]
-) -> Iterator[tuple[UnitName, str]]:
-    """Yield mounts of volumes that a pod no longer has; removed pods are stopped as a whole."""
-    before = {volume.unit: (pod, volume) for pod in in_force for volume in pod.volumes}
-    if not before:
-        return
-    present = {volume.unit for pod in pods for volume in pod.volumes}
     staying = {pod.pod.key for pod in pods}
-    for unit, (pod, volume) in before.items():
-        if unit not in present and pod.pod.key in staying:
-            yield unit, f"pod {pod.pod.key} no longer has volume {volume.name}"
+    mounted = {volume.unit for pod in pods for volume in pod.volumes}
+    had = [(pod.pod.key, volume) for pod in before for volume in pod.volumes]
+    for key, volume in had:
+        if key in staying and volume.unit not in mounted:
+            yield volume.unit, f"pod {key} no longer has volume {volume.name}"
 
 
 def _node_units(
@@ -174,23 +161,19 @@ def _node_units(
     config: Config,
     used_bytes: Mapping[UnitName, int],
 ) -> Iterator[DesiredUnit]:
-    """Return the units outside of pods, parents before children."""
-    tree = Tree(cgroup_root=config.cgroup_root)
+    """Yield the units outside of pods, parents before children."""
+    tree, page_size = Tree(cgroup_root=config.cgroup_root), node.page_size_bytes
     yield from _reserved_units(allocation, config)
-    root = _root_properties(allocation, pods, config, page_size=node.page_size_bytes)
-    yield _slice(tree.root, "Pods on this node", root, owned=True)
+    root = _root_properties(allocation, pods, config, page_size=page_size)
+    yield slice_unit(tree.root, "Pods on this node", root, owned=True)
     available_bytes = memory_bytes(allocation.enforced) or 0
     for qos in TIERS:
         name = tree.tier(qos)
+        used = used_bytes.get(name)
         properties = tier_properties(
-            qos,
-            pods,
-            available_bytes,
-            config,
-            page_size=node.page_size_bytes,
-            used_bytes=used_bytes.get(name),
+            qos, pods, available_bytes, config, page_size=page_size, used_bytes=used
         )
-        yield replace(_slice(name, f"{qos} pods", properties, owned=True), is_tier=True)
+        yield slice_unit(name, f"{qos} pods", properties, owned=True, is_tier=True)
 
 
 def _in_phase(pod: PodDecision, initializing: frozenset[str]) -> PodDecision:
@@ -199,20 +182,6 @@ def _in_phase(pod: PodDecision, initializing: frozenset[str]) -> PodDecision:
         return pod
     slice_ = replace(pod.units[0], properties=pod.init_properties)
     return replace(pod, properties=pod.init_properties, units=(slice_, *pod.units[1:]))
-
-
-def _slice(
-    name: UnitName, description: str, properties: tuple[PropertyValue, ...], *, owned: bool
-) -> DesiredUnit:
-    return DesiredUnit(
-        name=name,
-        kind=UnitKind.SLICE,
-        parent=parent_slice(name),
-        control_group=control_group_of(name),
-        description=description,
-        properties=properties,
-        owned=owned,
-    )
 
 
 def _root_properties(
@@ -282,8 +251,7 @@ def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredU
             if config.memory_protection is MemoryProtection.TIERED:
                 properties += memory_request(stated, f"{full} memory", Qos.GUARANTEED, config)
             properties += _at_least(1, TASKS_MAX, stated, PIDS, f"{full} pid")
-        name = slice_of_cgroup(cgroup)
-        yield _slice(name, f"{full.value} daemons", settle(properties), owned=False)
+        yield slice_unit(slice_of_cgroup(cgroup), f"{full.value} daemons", settle(properties))
 
 
 def is_initializing(pod: Pod, progress: InitProgress, rules: Rules) -> bool:
@@ -298,13 +266,8 @@ def is_initializing(pod: Pod, progress: InitProgress, rules: Rules) -> bool:
 
 def pending(pod: Pod, progress: InitProgress) -> tuple[str, ...]:
     """Return the init containers that have not exited with 0, in the order in which they run."""
-    return tuple(
-        [
-            each.name
-            for each in pod.containers
-            if each.kind is ContainerKind.INIT and each.name not in progress.done
-        ]
-    )
+    inits = pod.of_kind(ContainerKind.INIT)
+    return tuple([each.name for each in inits if each.name not in progress.done])
 
 
 def finish(pod: Pod, progress: InitProgress, container: str) -> InitProgress:
@@ -318,11 +281,6 @@ def finish(pod: Pod, progress: InitProgress, container: str) -> InitProgress:
 
 _CAP_STEP_BYTES = 2**20
 """A limit at the current usage is rounded up to this, so that it does not change with a page."""
-
-
-def requested(pods: Iterable[PodDecision], resource: str, *classes: Qos) -> int:
-    """Return the sum of the effective requests of the pods of some classes, in thousandths."""
-    return sum(pod.requests.get(resource, 0) for pod in pods if pod.qos in classes)
 
 
 def requested_bytes(pods: Iterable[PodDecision], qos: Qos) -> int:
@@ -402,8 +360,8 @@ def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> Pro
     if qos is Qos.BESTEFFORT:
         found = weight(MIN_SHARES, f"the BestEffort tier → {MIN_SHARES} shares", config)
     else:
-        others = (pod for pod in pods if pod.pod.key not in stated)
-        cpu_milli = requested(others, CPU, qos)
+        others = (pod for pod in pods if pod.qos is qos and pod.pod.key not in stated)
+        cpu_milli = sum(pod.requests.get(CPU, 0) for pod in others)
         shares = shares_from_milli(cpu_milli)
         shown = format_amount(CPU, cpu_milli)
         why = f"requests.cpu of Burstable pods {shown} → {shares} shares"

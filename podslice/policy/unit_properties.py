@@ -56,7 +56,7 @@ from podslice.policy.aggregate import (
     lacking_limit,
     sum_of,
 )
-from podslice.policy.allocatable import allocate
+from podslice.policy.allocatable import allocate, check_controller
 from podslice.policy.convert import (
     MAX_WEIGHT,
     MIN_SHARES,
@@ -65,18 +65,8 @@ from podslice.policy.convert import (
     quota_from_milli,
     shares_from_milli,
     unbounded_weight,
-    weight_from_shares,
 )
 from podslice.policy.eviction import is_critical
-
-_PIDS_LEAST, _PIDS_MOST = 128, 16_384
-"""The range of the limit in Kubernetes.
-
-Source: KEP-6063, "Valid Values", with the minimum of kubernetes/enhancements#6217.
-"""
-
-_PIDS_LIMIT = f"spec.resources.limits.{PIDS}"
-_PIDS_OPTION = "pod-max-pids"
 
 
 def tasks_limit(pod: Pod, config: Config) -> Iterator[PropertyValue]:
@@ -86,43 +76,15 @@ def tasks_limit(pod: Pod, config: Config) -> Iterator[PropertyValue]:
     Kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go, EnsureExists.
     """
     own, most = whole(pod.resources.limits, PIDS), config.pod_max_pids
+    why = f"spec.resources.limits.{PIDS} {own}"
     if own is not None and (most is None or own <= most):
-        yield PropertyValue(name=TASKS_MAX, value=own, why=f"{_PIDS_LIMIT} {own}")
+        yield PropertyValue(name=TASKS_MAX, value=own, why=why)
     elif most is not None:
-        why = _PIDS_OPTION if own is None else f"{_PIDS_LIMIT} {own}, limited to {_PIDS_OPTION}"
+        why = "pod-max-pids" if own is None else f"{why}, limited to pod-max-pids"
         yield PropertyValue(name=TASKS_MAX, value=most, why=why)
 
 
-def check_process_ids(pod: Pod, config: Config, where: str) -> Iterator[Problem]:
-    """Return the problems of the pod's own limit; `where` is the address of the pod level.
-
-    Source: KEP-6063, "Valid Values" and "Kubelet Implementation" (PIDLimitCapped).
-    """
-    milli = pod.resources.limits.get(PIDS)
-    if milli is None:
-        return
-    at, shown = f"{where}.limits[{PIDS}]", format_amount(PIDS, milli)
-    if milli % 1000 or milli == 0:
-        hint = f"write {_PIDS_LEAST} to {_PIDS_MOST}"
-        yield Problem(where=at, message=f"{shown} is not a whole number above 0", hint=hint)
-        return
-    if not _PIDS_LEAST * 1000 <= milli <= _PIDS_MOST * 1000:
-        message = f"{shown} is outside of Kubernetes' range, {_PIDS_LEAST} to {_PIDS_MOST}"
-        if config.rules is Rules.KUBERNETES:
-            yield Problem(where=at, message=message)
-        else:
-            yield warning(at, message, "Kubernetes would refuse the pod")
-    most = config.pod_max_pids
-    if most is not None and milli > most * 1000:
-        yield warning(at, f"{shown} is more than {_PIDS_OPTION}", f"{most} applies")
-
-
-_REMEMBERED = 256
-
-_PROTECTION = {MemoryProtection.LOW: MEMORY_LOW, MemoryProtection.MIN: MEMORY_MIN}
-
-
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=256)
 def _property_value(*, name: str, value: int, why: str) -> PropertyValue:
     """Return a value that all pods with it share, since replicas are alike."""
     return PropertyValue(name=name, value=value, why=why)
@@ -201,26 +163,20 @@ def container_properties(
     if qos is Qos.BESTEFFORT:
         return (_weight_of_none(config, container=True),)
     requests, limits = container.resources.requests, container.resources.limits
-    properties = [_container_weight(pod, container, config)]
+    at_pod, is_kubernetes = pod.resources.limits, config.rules is Rules.KUBERNETES
+    weighs, why = requests, _own("requests", CPU, requests)
+    if is_kubernetes and CPU not in requests and at_pod.get(CPU):
+        weighs, why = at_pod, f"the pod's {_own('limits', CPU, at_pod)}"
+    properties = [cpu_weight(weighs, why, config, container=True)]
     properties += memory_request(requests, _own("requests", MEMORY, requests), qos, config)
     for resource in (CPU, MEMORY):
         applies, whose = limits, ""
-        if not limits.get(resource) and config.rules is Rules.KUBERNETES:
-            applies, whose = pod.resources.limits, "the pod's "
+        if is_kubernetes and not limits.get(resource):
+            applies, whose = at_pod, "the pod's "
         why = f"{whose}{_own('limits', resource, applies)}"
         is_cpu = resource == CPU
         properties += cpu_limit(applies, why, config) if is_cpu else memory_limit(applies, why)
     return settle(properties)
-
-
-def _container_weight(pod: Pod, container: Container, config: Config) -> PropertyValue:
-    """Return the weight of a container's request, or of the limit that the kubelet uses instead."""
-    requests, at_pod = container.resources.requests, pod.resources.limits
-    if config.rules is Rules.KUBERNETES and CPU not in requests and at_pod.get(CPU):
-        return cpu_weight(
-            at_pod, f"the pod's {_own('limits', CPU, at_pod)}", config, container=True
-        )
-    return cpu_weight(requests, _own("requests", CPU, requests), config, container=True)
 
 
 def overhead_properties(pod: Pod, qos: Qos, config: Config) -> tuple[PropertyValue, ...]:
@@ -259,10 +215,9 @@ def _weight_of_none(config: Config, *, container: bool = False) -> PropertyValue
 
 def weight(shares: int, why: str, config: Config, *, container: bool = False) -> PropertyValue:
     """Return CPUWeight for CPU shares, of a slice or of a container's scope."""
-    mapping = config.cpu_weight_mapping
-    curve = curve_of(mapping, container=container)
-    value = weight_from_shares(shares, mapping, container=container)
+    curve = curve_of(config.cpu_weight_mapping, container=container)
     before = unbounded_weight(shares, curve)
+    value = min(max(before, MIN_WEIGHT), MAX_WEIGHT)
     text = f"{why} → {curve}"
     if value != before:
         text += f" = {before}, clamped to {value}: systemd accepts {MIN_WEIGHT} to {MAX_WEIGHT}"
@@ -285,7 +240,8 @@ def protection_property(qos: Qos, config: Config) -> str | None:
     """
     if config.memory_protection is MemoryProtection.TIERED:
         return MEMORY_MIN if qos is Qos.GUARANTEED else MEMORY_LOW
-    return _PROTECTION.get(config.memory_protection)
+    kinds = {MemoryProtection.LOW: MEMORY_LOW, MemoryProtection.MIN: MEMORY_MIN}
+    return kinds.get(config.memory_protection)
 
 
 def memory_request(
@@ -354,9 +310,9 @@ def _describe_sum(
 ) -> str:
     """Describe a sum with its terms, each marked where it is a limit that counts as the request."""
     terms = []
-    for term in of_containers.terms:
-        is_stated = resource in amounts_of(stated.containers[term.position].resources, part)
-        text = format_amount(resource, term.amount)
+    for index, term in of_containers.terms:
+        is_stated = resource in amounts_of(stated.containers[index].resources, part)
+        text = format_amount(resource, term)
         terms.append(text if is_stated else f"{text} (limit)")
     text = " + ".join(terms) or "none"
     if len(terms) > 1:
@@ -398,9 +354,6 @@ def memory_high(
         yield PropertyValue(name=MEMORY_HIGH, value=value, why=why)
 
 
-_SWAP_OPTION = "memory-swap-behavior"
-
-
 def swap_behavior(config: Config) -> SwapBehavior:
     """Return the behavior that applies: the stated one, else the default of the rules.
 
@@ -434,7 +387,7 @@ def swap_limit(
     behavior = swap_behavior(config)
     if behavior is SwapBehavior.UNLIMITED:
         return
-    why = f"{_SWAP_OPTION} {behavior}"
+    why = f"memory-swap-behavior {behavior}"
     if behavior is SwapBehavior.NO_SWAP:
         if config.memory_swap_behavior is None:
             why += ", the default of these rules"
@@ -518,8 +471,6 @@ def kills_whole_container(config: Config) -> bool:
 
 Properties = tuple[PropertyValue, ...]
 
-_NO_CONTROLLER = "use cgroup v2 with this controller, and delegate it to a user manager (Delegate=)"
-
 
 def with_period(config: Config, *stated: StatedProperties) -> Config:
     """Return the configuration with the period of CPU quotas that the first of them states."""
@@ -573,84 +524,66 @@ def describe_stall(properties: Properties, stated: StatedProperties, capacity: A
     )
 
 
-def check_stated(
-    properties: Properties, stated: StatedProperties, where: str, container: str = ""
-) -> Iterator[Problem]:
-    """Warn of stated properties without an effect on a unit with these properties.
-
-    Args:
-        properties: of the unit, with the stated ones.
-        stated: of the pod or the container.
-        where: the address of the annotations.
-        container: the name of the container; empty for the pod.
-    """
-    by_name = {each.name: each for each in properties}
-    if CPU_QUOTA_PERIOD in stated and CPU_QUOTA not in by_name:
-        at = f"{where}[{annotation_key(CPU_QUOTA_PERIOD, container)}]"
-        yield warning(at, "there is no CPU quota", "it has no effect without a CPU limit")
-    limit, high = by_name.get(MEMORY_MAX), stated.get(MEMORY_HIGH)
-    if high is not None and limit is not None and int(high) >= int(limit.value):
-        at = f"{where}[{annotation_key(MEMORY_HIGH, container)}]"
-        text = f"{format_bytes(int(high))} is not less than the memory limit"
-        yield warning(at, text, "it has no effect")
-
-
-def check_unmanaged(
-    stated: StatedProperties, config: Config, where: str, container: str = ""
-) -> Iterator[Problem]:
-    """Yield the error of CPUs that are stated while the CPU manager assigns them."""
-    if ALLOWED_CPUS in stated and config.cpu_manager_policy is not CpuManagerPolicy.NONE:
-        yield Problem(
-            where=f"{where}[{annotation_key(ALLOWED_CPUS, container)}]",
-            message=f"cpu-manager-policy {config.cpu_manager_policy} assigns the CPUs of pods",
-            hint="leave it out, or set cpu-manager-policy to none",
-        )
-
-
-def check_possible(
+def check_annotations(  # noqa: PLR0913
     stated: StatedProperties,
+    properties: Properties,
+    *,
+    of_pod: StatedProperties,
     node: Node,
     cpus: frozenset[int] | None,
+    config: Config,
     where: str,
     container: str = "",
 ) -> Iterator[Problem]:
-    """Yield the errors of stated properties that the node cannot apply.
+    """Yield the problems of the annotations of a pod, or of one of its containers.
+
+    Errors: the node cannot apply a property, or the CPU manager assigns it. Warnings: a property has
+    no effect, or a container has CPUs that its pod does not have.
 
     Args:
-        stated: of the pod or the container.
+        stated: the properties that they state.
+        properties: of the unit, with the stated ones.
+        of_pod: the properties that the annotations of the pod state.
         node: its controllers.
         cpus: of the node; None if they are not known.
+        config: the node's configuration.
         where: the address of the annotations.
         container: the name of the container; empty for the pod.
-    """
-    for name in stated:
-        row = PROPERTIES[name]
-        at = f"{where}[{annotation_key(name, container)}]"
-        if not row.controller:
-            continue
-        if node.controllers is not None and row.controller not in node.controllers:
-            text = f"the {row.controller} controller is not available"
-            yield Problem(where=at, message=text, hint=_NO_CONTROLLER)
-        elif name == ALLOWED_CPUS and cpus is not None and (missing := _cpus(stated) - cpus):
-            text = f"the node does not have {_describe_cpus(missing)}"
-            yield Problem(where=at, message=text, hint=f"it has {_describe_cpus(cpus)}")
-
-
-def check_within(
-    stated: StatedProperties, of_pod: StatedProperties, where: str, container: str
-) -> Iterator[Problem]:
-    """Warn of CPUs of a container that its pod does not have.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus: it is limited by that of
     the parent, whose CPUs apply if none is left.
     """
-    if ALLOWED_CPUS not in stated or ALLOWED_CPUS not in of_pod:
-        return
-    of_both = _cpus(stated) & _cpus(of_pod)
-    if missing := _cpus(stated) - of_both:
-        at = f"{where}[{annotation_key(ALLOWED_CPUS, container)}]"
-        text = f"the pod is not allowed {_describe_cpus(missing)}"
-        yield warning(at, text, f"the container runs on {_describe_cpus(of_both or _cpus(of_pod))}")
+
+    def at(name: str) -> str:
+        return f"{where}[{annotation_key(name, container)}]"
+
+    for name in stated:
+        lacking = [*check_controller(PROPERTIES[name].controller, node, at(name))]
+        yield from lacking
+        if lacking:
+            continue
+        if name == ALLOWED_CPUS and cpus is not None and (missing := _cpus(stated) - cpus):
+            text = f"the node does not have {_describe_cpus(missing)}"
+            yield Problem(where=at(name), message=text, hint=f"it has {_describe_cpus(cpus)}")
+    if ALLOWED_CPUS in stated and config.cpu_manager_policy is not CpuManagerPolicy.NONE:
+        yield Problem(
+            where=at(ALLOWED_CPUS),
+            message=f"cpu-manager-policy {config.cpu_manager_policy} assigns the CPUs of pods",
+            hint="leave it out, or set cpu-manager-policy to none",
+        )
+    if CPU_QUOTA_PERIOD in stated and limit_of(properties, CPU_QUOTA) is None:
+        hint = "it has no effect without a CPU limit"
+        yield warning(at(CPU_QUOTA_PERIOD), "there is no CPU quota", hint)
+    limit, high = limit_of(properties, MEMORY_MAX), stated.get(MEMORY_HIGH)
+    if high is not None and limit is not None and int(high) >= limit:
+        text = f"{format_bytes(int(high))} is not less than the memory limit"
+        yield warning(at(MEMORY_HIGH), text, "it has no effect")
+    if ALLOWED_CPUS in stated and ALLOWED_CPUS in of_pod:
+        of_both = _cpus(stated) & _cpus(of_pod)
+        if missing := _cpus(stated) - of_both:
+            text = f"the pod is not allowed {_describe_cpus(missing)}"
+            hint = f"the container runs on {_describe_cpus(of_both or _cpus(of_pod))}"
+            yield warning(at(ALLOWED_CPUS), text, hint)
 
 
 def _cpus(stated: StatedProperties) -> frozenset[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from types import MappingProxyType
 
 from podslice.errors import Problem, warning
 from podslice.model.config import Config, Rules
@@ -26,20 +25,14 @@ from podslice.model.resources import (
 )
 from podslice.policy.aggregate import aggregate, lacking_limit, page_size_bytes, running
 from podslice.policy.convert import MIN_QUOTA_USEC, quota_from_milli
-from podslice.policy.unit_properties import check_process_ids, with_period
+from podslice.policy.unit_properties import with_period
 
-_NOTHING: Amounts = MappingProxyType({})
 _MANY_CPUS_MILLI = 100_000
 """100 CPUs. From there on, if the node has fewer, thousandths were probably meant."""
 
 
 def validate(
-    pod: Pod,
-    stated: Pod,
-    config: Config,
-    *,
-    page_size: int = 4096,
-    capacity: Amounts = _NOTHING,
+    pod: Pod, stated: Pod, config: Config, *, page_size: int, capacity: Amounts
 ) -> list[Problem]:
     """Return every problem of a pod, errors and warnings.
 
@@ -59,19 +52,62 @@ def validate(
         where = f"{container.where}.resources"
         by = with_period(config, container.properties, pod.properties)
         found += _validate_resources(container.resources, where, by, page_size, capacity)
-    pod_level = _as_stated(pod, stated)
-    if pod_level:
+    # a defaulted request above the pod's limit is the containers' sum, see `compare_levels`
+    requests = {
+        name: milli
+        for name, milli in pod.resources.requests.items()
+        if name in stated.resources.requests or is_hugepages(name)
+    }
+    if pod_level := Resources(requests=requests, limits=pod.resources.limits):
         by = with_period(config, pod.properties)
         found += _validate_resources(pod_level, level(pod), by, page_size, capacity, is_pod=True)
     found += compare_levels(pod, stated, config.rules)
-    found += check_process_ids(pod, config, level(pod))
+    found += _validate_process_ids(pod, config)
     overhead = f"{pod.spec_where}.overhead"
     found += _validate_memory(pod.overhead, overhead, page_size)
     found += _validate_fraction(pod.overhead, EPHEMERAL_STORAGE, overhead)
-    found += _validate_parts(pod, page_size)
+    for container in pod.containers if pod.overhead else ():
+        if container.name == OVERHEAD:
+            message = f"in a pod with an overhead {OVERHEAD!r} is the scope of the pod's helpers"
+            hint = "give the container another name"
+            found.append(Problem(where=f"{container.where}.name", message=message, hint=hint))
+    for volume in pod.volumes:
+        if volume.size_bytes and volume.size_bytes < page_size:
+            where = f"{volume.where}.emptyDir.sizeLimit"
+            message = f"{volume.size_bytes} bytes are less than a page of memory"
+            hint = f"write {volume.size_bytes}Mi if that is meant"
+            found.append(Problem(where=where, message=message, hint=hint))
     if pod.where:
         found = [replace(each, where=f"{pod.where}: {each.where}") for each in found]
     return found
+
+
+_PIDS_LEAST, _PIDS_MOST = 128, 16_384
+"""The range of a limit of process ids in Kubernetes.
+
+Source: KEP-6063, "Valid Values", with the minimum of kubernetes/enhancements#6217.
+"""
+
+
+def _validate_process_ids(pod: Pod, config: Config) -> Iterator[Problem]:
+    """Return the problems of the pod's own limit of process ids.
+
+    Source: KEP-6063, "Valid Values" and "Kubelet Implementation" (PIDLimitCapped).
+    """
+    milli = pod.resources.limits.get(PIDS)
+    if milli is None:
+        return
+    at, shown = f"{level(pod)}.limits[{PIDS}]", format_amount(PIDS, milli)
+    if milli % 1000 or milli == 0:
+        hint = f"write {_PIDS_LEAST} to {_PIDS_MOST}"
+        yield Problem(where=at, message=f"{shown} is not a whole number above 0", hint=hint)
+        return
+    if not _PIDS_LEAST * 1000 <= milli <= _PIDS_MOST * 1000:
+        message = f"{shown} is outside of Kubernetes' range, {_PIDS_LEAST} to {_PIDS_MOST}"
+        yield _stricter(at, message, config.rules)
+    most = config.pod_max_pids
+    if most is not None and milli > most * 1000:
+        yield warning(at, f"{shown} is more than pod-max-pids", f"{most} applies")
 
 
 def _validate_resources(
@@ -98,38 +134,6 @@ def _validate_resources(
         yield from _validate_extended(stated, where)
     yield from _validate_kernel(stated, where, config, page_size)
     yield from _validate_typos(stated, where, page_size, capacity)
-
-
-def _validate_parts(pod: Pod, page_size: int) -> Iterator[Problem]:
-    """Return the problems of a container in the scope of the pod's helpers, and of small volumes."""
-    for container in pod.containers:
-        if pod.overhead and container.name == OVERHEAD:
-            yield Problem(
-                where=f"{container.where}.name",
-                message=f"in a pod with an overhead {OVERHEAD!r} is the scope of the pod's helpers",
-                hint="give the container another name",
-            )
-
-    for volume in pod.volumes:
-        if volume.size_bytes and volume.size_bytes < page_size:
-            yield Problem(
-                where=f"{volume.where}.emptyDir.sizeLimit",
-                message=f"{volume.size_bytes} bytes are less than a page of memory",
-                hint=f"write {volume.size_bytes}Mi if that is meant",
-            )
-
-
-def _as_stated(pod: Pod, stated: Pod) -> Resources:
-    """Return the pod level without defaulted requests for cpu and memory.
-
-    A defaulted one above the pod's limit is the containers' sum, which `compare_levels` reports.
-    """
-    requests = {
-        name: milli
-        for name, milli in pod.resources.requests.items()
-        if name in stated.resources.requests or is_hugepages(name)
-    }
-    return Resources(requests=requests, limits=pod.resources.limits)
 
 
 def _validate_extended(stated: Resources, where: str) -> Iterator[Problem]:
@@ -252,9 +256,6 @@ def _validate_fraction(amounts: Amounts, name: str, where: str) -> Iterator[Prob
         )
 
 
-_ONLY_KUBERNETES = "Kubernetes would refuse the pod"
-
-
 def compare_levels(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
     """Return the contradictions between the pod level and the containers.
 
@@ -266,76 +267,59 @@ def compare_levels(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
     Source: Pod-Level Resource Limits, "Proposal" and "Init Containers"; Kubernetes,
     pkg/apis/core/validation/validation.go, validatePodResourceConsistency.
     """
-    for name in pod.resources.limits:
-        if is_pod_level_resource(name):
-            # under the proposal the limit applies once the init containers have finished, and limits
-            # of huge pages from the start
-            from_the_start = rules is Rules.KUBERNETES or is_hugepages(name)
-            yield from _check_limit(pod, name, aggregate(pod) if from_the_start else running(pod))
-    yield from _check_strictly(pod, stated, rules)
+    for name, limit in pod.resources.limits.items():
+        if not is_pod_level_resource(name):
+            continue
+        # under the proposal the limit applies once the init containers have finished, and limits
+        # of huge pages from the start
+        from_the_start = rules is Rules.KUBERNETES or is_hugepages(name)
+        sums = aggregate(pod) if from_the_start else running(pod)
+        where = f"{level(pod)}.limits[{name}]"
+        less = f"{format_amount(name, limit)} is less than the containers'"
+        if limit < sums.requests.get(name, 0):
+            yield Problem(
+                where=where,
+                message=f"{less} requests of {format_amount(name, sums.requests[name])}",
+                hint="raise the pod's limit or lower the containers' requests",
+            )
+        elif name == MEMORY and limit < sums.limits.get(name, 0):
+            message = f"{less} limits of {format_amount(name, sums.limits[name])}"
+            yield warning(where, message, "they can't all reach their limits")
+    for where, message in _only_kubernetes(pod, stated):
+        yield _stricter(where, message, rules)
     yield from _check_effective(pod, stated, rules)
 
 
-def _check_limit(pod: Pod, name: str, sums: Resources) -> Iterator[Problem]:
-    limit = pod.resources.limits[name]
-    where = f"{level(pod)}.limits[{name}]"
-    less = f"{format_amount(name, limit)} is less than the containers'"
-    if limit < sums.requests.get(name, 0):
-        yield Problem(
-            where=where,
-            message=f"{less} requests of {format_amount(name, sums.requests[name])}",
-            hint="raise the pod's limit or lower the containers' requests",
-        )
-    elif name == MEMORY and limit < sums.limits.get(name, 0):
-        message = f"{less} limits of {format_amount(name, sums.limits[name])}"
-        yield warning(where, message, "they can't all reach their limits")
-
-
-def _check_strictly(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
-    """Return problems that only Kubernetes refuses: errors under its rules, else warnings."""
-    for each, where in (
-        *((each.resources, f"{each.where}.resources") for each in pod.containers),
-        (pod.resources, level(pod)),
-    ):
+def _only_kubernetes(pod: Pod, stated: Pod) -> Iterator[tuple[str, str]]:
+    """Yield the addresses and messages of what Kubernetes refuses, and the proposal accepts."""
+    levels = [(each.resources, f"{each.where}.resources") for each in pod.containers]
+    for each, where in (*levels, (pod.resources, level(pod))):
         names = {*each.requests, *each.limits}
         if any(map(is_hugepages, names)) and not names & {CPU, MEMORY}:
-            yield _stricter(where, "huge pages require cpu or memory as well", rules)
-    for name in sorted({*pod.resources.requests, *pod.resources.limits}):
-        if is_pod_level_resource(name):
-            yield from _check_request(pod, stated, name, rules)
-            yield from _check_container_limits(pod, name, rules)
-        elif name == PIDS and name in pod.resources.requests:
-            message = "process ids have a limit and no request"
-            yield _stricter(f"{level(pod)}.requests[{name}]", message, rules)
-        elif name != PIDS:
-            part = "limits" if name in pod.resources.limits else "requests"
+            yield where, "huge pages require cpu or memory as well"
+    limits = pod.resources.limits
+    for name in sorted({*pod.resources.requests, *limits}):
+        where = f"{level(pod)}.requests[{name}]"
+        if name == PIDS:
+            if name in pod.resources.requests:
+                yield where, "process ids have a limit and no request"
+            continue
+        if not is_pod_level_resource(name):
+            part = "limits" if name in limits else "requests"
             message = "the pod level supports cpu, memory, huge pages and limits.pid only"
-            yield _stricter(f"{level(pod)}.{part}[{name}]", message, rules)
-
-
-def _check_request(pod: Pod, stated: Pod, name: str, rules: Rules) -> Iterator[Problem]:
-    request, asked = stated.resources.requests.get(name), aggregate(pod).requests.get(name, 0)
-    if request is not None and request < asked:
-        message = (
-            f"{format_amount(name, request)} is less than the containers' requests of"
-            f" {format_amount(name, asked)}"
-        )
-        yield _stricter(f"{level(pod)}.requests[{name}]", message, rules)
-
-
-def _check_container_limits(pod: Pod, name: str, rules: Rules) -> Iterator[Problem]:
-    """Compare limits as Kubernetes does: of `spec.containers` only, not init containers or sidecars."""
-    if name not in pod.resources.limits:
-        return
-    pod_limit = pod.resources.limits[name]
-    for container in pod.of_kind(ContainerKind.APP):
-        limit = container.resources.limits.get(name, 0)
-        if limit > pod_limit:
-            message = (
-                f"{format_amount(name, limit)} is more than the pod's limit of"
-                f" {format_amount(name, pod_limit)}"
-            )
-            yield _stricter(f"{container.where}.resources.limits[{name}]", message, rules)
+            yield f"{level(pod)}.{part}[{name}]", message
+            continue
+        request, asked = stated.resources.requests.get(name), aggregate(pod).requests.get(name, 0)
+        if request is not None and request < asked:
+            shown = f"{format_amount(name, request)} is less than the containers' requests of"
+            yield where, f"{shown} {format_amount(name, asked)}"
+        # Kubernetes compares the limits of `spec.containers`, not of init containers or sidecars
+        for container in pod.of_kind(ContainerKind.APP):
+            limit = container.resources.limits.get(name, 0)
+            if name in limits and limit > limits[name]:
+                shown = f"{format_amount(name, limit)} is more than the pod's limit of"
+                at = f"{container.where}.resources.limits[{name}]"
+                yield at, f"{shown} {format_amount(name, limits[name])}"
 
 
 def _check_effective(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
@@ -376,6 +360,7 @@ def level(pod: Pod) -> str:
 
 
 def _stricter(where: str, message: str, rules: Rules) -> Problem:
+    """Return what only Kubernetes refuses: an error under its rules, else a warning."""
     if rules is Rules.KUBERNETES:
         return Problem(where=where, message=message)
-    return warning(where, message, _ONLY_KUBERNETES)
+    return warning(where, message, "Kubernetes would refuse the pod")

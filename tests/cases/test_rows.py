@@ -280,7 +280,8 @@ def run_validate(row):
     found, messages = {}, []
     for rules in Rules:
         pod = to_pod(row)
-        problems = validate(default_pod(pod), pod, replace(to_config(row), rules=rules))
+        config = replace(to_config(row), rules=rules)
+        problems = validate(default_pod(pod), pod, config, page_size=4096, capacity={})
         found[rules.value] = sorted(f"{each.severity.value} {each.where}" for each in problems)
         messages += map(str, problems)
     return {**found, "messages": messages}

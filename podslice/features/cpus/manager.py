@@ -41,10 +41,8 @@ from podslice.model.resources import CPU, total
 from podslice.model.unit import (
     DesiredUnit,
     PropertyValue,
-    UnitKind,
     UnitName,
-    control_group_of,
-    parent_slice,
+    slice_unit,
 )
 from podslice.policy.allocatable import reserved_for_system
 from podslice.policy.decide import decide, units_of
@@ -592,15 +590,7 @@ def _limit_host(reserved: Iterable[DesiredUnit], cpus: Cpus) -> Iterable[Desired
     why = "exclusive-for host: the CPUs that no pod has for itself"
     found = {unit.name: unit for unit in reserved}
     for name in HOST_SLICES if cpus else ():
-        unit = found.get(name) or DesiredUnit(
-            name=name,
-            kind=UnitKind.SLICE,
-            parent=parent_slice(name),
-            control_group=control_group_of(name),
-            description="processes of the host",
-            properties=(),
-            owned=False,
-        )
+        unit = found.get(name) or slice_unit(name, "processes of the host")
         found[name] = _with_allowed(unit, AllowedCpus(cpus=cpus, why=why))
     return found.values()
 

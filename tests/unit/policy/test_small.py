@@ -16,7 +16,7 @@ from podslice.model.resources import Resources, total
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate, threshold_amount, unrequested, validate_node
 from podslice.policy.decide import decide
-from podslice.policy.desire import protection, requested, requested_bytes, tier_properties
+from podslice.policy.desire import protection, requested_bytes, tier_properties
 from tests.unit.policy.worlds import container, pod
 
 NODE = Node(capacity={"cpu": 4000, "memory": 4_000_000})
@@ -201,13 +201,7 @@ def test_more_reserved_never_means_a_higher_limit_of_a_tier():
     assert all(burstable >= besteffort >= 4096 for burstable, besteffort in limits)
 
 
-def test_requests_are_summed_by_class():
-    made = decisions([(1, 1, 0), (2, 0, 0), (0, 0, 0)])
-    assert requested(made, "cpu", Qos.BURSTABLE) == 3000
-    assert requested(made, "cpu", Qos.BESTEFFORT, Qos.GUARANTEED) == 0
-    assert requested(made, "cpu", *Qos) == 3000
-    without = decide(pod(container(Resources(requests={"memory": 1000}))), NODE, PLAIN)
-    assert requested([without], "cpu", Qos.BURSTABLE) == 0
+def test_requests_of_a_class_are_summed():
     without = decide(pod(container(Resources(requests={"cpu": 1}))), NODE, PLAIN)
     assert requested_bytes([without], Qos.BURSTABLE) == 0
 

@@ -30,6 +30,7 @@ def small_pods():
 
 
 def validate(stated, config, **more):
+    more = {"page_size": 4096, "capacity": {}, **more}
     return module.validate(default_pod(stated), stated, config, **more)
 
 

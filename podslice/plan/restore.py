@@ -17,11 +17,10 @@ from podslice.model.unit import (
     Observed,
     PropertyValue,
     UnitName,
-    Value,
     slice_unit,
 )
 from podslice.plan import Change, SetProperties, Skipped
-from podslice.plan.changes import is_up
+from podslice.plan.make import is_up
 
 WHY = "not requested by the configuration; the value before podslice set it"
 _NOTHING = ReservedValues()
@@ -43,66 +42,43 @@ def restore_values(desired: Desired, observed: Observed, recorded: ReservedValue
     wanted = {unit.name: unit for unit in desired.units if not unit.owned}
     skipped: list[Skipped] = []
     held: dict[UnitName, Mapping[str, ReservedValue]] = {}
-    extra: dict[UnitName, DesiredUnit] = {}
+    extra: list[DesiredUnit] = []
     for name, values in sorted(recorded.units.items()):
-        unit = wanted.get(name) or slice_unit(name, "")
-        idle = {key: each for key, each in values.items() if key not in unit.values}
-        there = observed.units.get(name)
-        kept = {key: each for key, each in values.items() if key not in idle}
-        if not is_up(there):
-            kept |= idle
-            skipped += [_not_loaded(name, key) for key in sorted(idle)]
-        else:
-            ours = {
-                key: each for key, each in idle.items() if there.properties.get(key) in each.ours
-            }
-            kept |= ours
-            extra[name] = replace(unit, properties=_with_old(unit.properties, ours))
-            skipped += _changed_since(name, idle, there.properties)
+        unit, there = wanted.get(name) or slice_unit(name, ""), observed.units.get(name)
+        kept, old = {}, []
+        for key, each in sorted(values.items()):
+            if key in unit.values:
+                kept[key] = each
+            elif not is_up(there):
+                kept[key] = each
+                why = (
+                    "the slice is not loaded; if it is started again with the value that podslice"
+                    " set, the next apply restores the old one; to restore it now: systemctl revert"
+                    f" {name}"
+                )
+                skipped.append(Skipped(unit=name, name=key, why=why))
+            elif (now := there.properties.get(key)) in each.ours:
+                kept[key] = each
+                old.append(PropertyValue(name=key, value=each.before, why=WHY, is_return=True))
+            elif now not in (each.before, None):
+                text = PROPERTIES[key].format
+                why = (
+                    f"podslice set it to {text(each.ours[-1])}, and it was changed to {text(now)}"
+                    " externally; it is kept and no longer recorded"
+                )
+                skipped.append(Skipped(unit=name, name=key, why=why))
         if kept:
             held[name] = kept
-    units = (*(each for name, each in sorted(extra.items()) if each.properties),)
-    names = {each.name for each in units}
+        properties = tuple(sorted((*unit.properties, *old), key=lambda value: value.name))
+        if is_up(there) and properties:
+            extra.append(replace(unit, properties=properties))
+    names = {each.name for each in extra}
+    others = (each for each in desired.units if each.name not in names)
     return Restoration(
-        desired=replace(
-            desired, units=(*units, *(each for each in desired.units if each.name not in names))
-        ),
+        desired=replace(desired, units=(*extra, *others)),
         skipped=tuple(skipped),
         held=replace(recorded, units=held),
     )
-
-
-def _with_old(
-    properties: tuple[PropertyValue, ...], held: Mapping[str, ReservedValue]
-) -> tuple[PropertyValue, ...]:
-    old = [
-        PropertyValue(name=name, value=each.before, why=WHY, is_return=True)
-        for name, each in held.items()
-    ]
-    return tuple(sorted((*properties, *old), key=lambda each: each.name))
-
-
-def _not_loaded(unit: UnitName, name: str) -> Skipped:
-    why = (
-        "the slice is not loaded; if it is started again with the value that podslice set, the next"
-        f" apply restores the old one; to restore it now: systemctl revert {unit}"
-    )
-    return Skipped(unit=unit, name=name, why=why)
-
-
-def _changed_since(
-    unit: UnitName, values: Mapping[str, ReservedValue], has: Mapping[str, Value]
-) -> Iterable[Skipped]:
-    for name, held in sorted(values.items()):
-        now = has.get(name)
-        if now in (held.before, *held.ours) or now is None:
-            continue
-        text = PROPERTIES[name].format
-        why = (
-            f"podslice set it to {text(held.ours[-1])}, and it was changed to {text(now)} externally;"
-            " it is kept and no longer recorded"
-        )
-        yield Skipped(unit=unit, name=name, why=why)
 
 
 def record_steps(

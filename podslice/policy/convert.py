@@ -20,6 +20,8 @@ QUOTA_STEP_USEC = 10_000
 """systemd's drop-ins store CPUQuota= in whole percents: 10 ms of every second."""
 MIN_WEIGHT = 1
 MAX_WEIGHT = 10_000
+DEFAULT_WEIGHT = 100
+"""Of a unit that states none. Source: systemd.resource-control(5), CPUWeight=."""
 
 
 def shares_from_milli(cpu_milli: int) -> int:

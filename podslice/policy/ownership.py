@@ -41,7 +41,14 @@ from podslice.model.unit import (
     mount_name,
 )
 from podslice.policy.allocatable import allocate
-from podslice.policy.convert import shares_from_milli, weight_from_shares
+from podslice.policy.convert import (
+    DEFAULT_WEIGHT,
+    MAX_WEIGHT,
+    MIN_WEIGHT,
+    requests_of_weight,
+    shares_from_milli,
+    weight_from_shares,
+)
 
 LIBCONTAINER = "libcontainer container "
 """The beginning of the description of every unit that libcontainer starts.
@@ -55,11 +62,8 @@ Source: containerd, internal/cri/server/podsandbox/helpers.go, getCgroupsPath; C
 internal/config/cgmgr/cgmgr.go, CrioPrefix.
 """
 _CRI_PREFIXES = tuple(glob.partition("*")[0] for glob in CRI_SCOPES)
-_SCOPE, _SLICE = f".{UnitKind.SCOPE}", f".{UnitKind.SLICE}"
+_SLICE = f".{UnitKind.SLICE}"
 _DEFAULT_ROOT = "/"
-_KUBELETS = "kubepods.slice"
-_DEFAULT_WEIGHT = 100
-"""Of a slice that states none. Source: systemd.resource-control(5), CPUWeight=."""
 _SHOWN = 3
 
 
@@ -98,12 +102,12 @@ def check_claims(tree: Tree, node: Node, config: Config, neighbour: Neighbour) -
             )
     top, cpu = beside_kubelet(tree), allocation.enforced.get(CPU, 0)
     wanted = weight_from_shares(shares_from_milli(cpu), WeightMapping.KUBELET)
-    if cpu and neighbour.own_weight == _DEFAULT_WEIGHT != wanted:
-        theirs = f" and {_KUBELETS} {neighbour.cpu_weight}" if neighbour.cpu_weight else ""
+    if cpu and neighbour.own_weight == DEFAULT_WEIGHT != wanted:
+        theirs = f" and kubepods.slice {neighbour.cpu_weight}" if neighbour.cpu_weight else ""
         yield warning(
             "",
             f"CPUWeight of {tree.root} has no effect against the kubelet's pods: {top} has"
-            f" {_DEFAULT_WEIGHT}{theirs}",
+            f" {DEFAULT_WEIGHT}{theirs}",
             f"systemctl set-property {top} CPUWeight={wanted}, as a kubelet has for"
             f" {format_amount(CPU, cpu)} CPUs",
         )
@@ -161,7 +165,7 @@ def _slice_by_libcontainer(unit: ObservedUnit) -> str:
     """Return the slice that libcontainer has created, or a container of it is in; or nothing."""
     if unit.name.endswith(_SLICE):
         return unit.name if unit.description == LIBCONTAINER + unit.name else ""
-    is_container = unit.name.startswith(_CRI_PREFIXES) and unit.name.endswith(_SCOPE)
+    is_container = unit.name.startswith(_CRI_PREFIXES) and unit.name.endswith(f".{UnitKind.SCOPE}")
     return str(unit.properties.get("Slice", "")) if is_container else ""
 
 
@@ -233,7 +237,10 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
     is_nodes = unit.properties.get(TASKS_MAX) == config.pod_max_pids
     tasks = {} if is_nodes else _stated(unit, {PIDS: TASKS_MAX})
     # state zeros, else limits would count as requests
-    requests = {CPU: _milli_from_weight(unit, config.cpu_weight_mapping), MEMORY: 0}
+    requests = {CPU: 0, MEMORY: 0}
+    weight = unit.properties.get(CPU_WEIGHT)
+    if isinstance(weight, int) and MIN_WEIGHT < weight <= MAX_WEIGHT:
+        requests[CPU] = requests_of_weight(weight, config.cpu_weight_mapping).least
     requests |= _stated(unit, {MEMORY: MEMORY_MIN}) | _stated(unit, {MEMORY: MEMORY_LOW})
     if qos is Qos.GUARANTEED:
         requests = dict(limits)
@@ -287,18 +294,3 @@ def _stated(unit: ObservedUnit, properties: dict[str, str]) -> dict[str, int]:
         if isinstance(value, int) and 0 < value < INFINITY:
             amounts[resource] = value // 1000 if resource == CPU else value * 1000
     return amounts
-
-
-def _milli_from_weight(unit: ObservedUnit, mapping: WeightMapping) -> int:
-    """Return the least CPU request with the slice's weight."""
-    weight = unit.properties.get(CPU_WEIGHT)
-    if not isinstance(weight, int) or not 1 < weight <= 10_000:
-        return 0
-    low, high = 2, 262_144
-    while low < high:
-        middle = (low + high) // 2
-        if weight_from_shares(middle, mapping) < weight:
-            low = middle + 1
-        else:
-            high = middle
-    return -(-low * 1000 // 1024)

@@ -9,7 +9,7 @@ from podslice.errors import HostError, InputError, Problem
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.naming import describe_container, service_name
 from podslice.model.unit import Observed, ObservedUnit, TransientUnit, UnitName, Value
-from podslice.plan.changes import feasible
+from podslice.plan.make import feasible
 from podslice.reconcile.assessment import Assessment
 
 

@@ -31,24 +31,9 @@ NEEDS = {
     ("compose", "doctor"),
     ("history", "importing"),
     ("history", "node"),
-    ("quadlet", "run"),
-    ("run", "quadlet"),
 }
 """The features that import another one."""
-PENDING = {
-    ("cli/overview.py", "quadlet"),
-    ("cli/overview.py", "run"),
-    ("cli/verbs/apply.py", "quadlet"),
-    ("cli/verbs/apply.py", "run"),
-    ("cli/verbs/delete.py", "quadlet"),
-    ("cli/verbs/delete.py", "run"),
-    ("cli/verbs/plan.py", "quadlet"),
-    ("cli/verbs/plan.py", "run"),
-    ("cli/verbs/render.py", "quadlet"),
-    ("cli/views/changes.py", "quadlet"),
-    ("cli/views/status_view.py", "run"),
-    ("cli/wanted.py", "quadlet"),
-}
+PENDING: set[tuple[str, str]] = set()
 """Modules of the core that still import a feature."""
 OUTERMOST = {"cli", "__main__", "__init__"}
 ONLY_IN = {

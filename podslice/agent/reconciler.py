@@ -33,7 +33,6 @@ from podslice.reconcile.report import (
     describe_skipped,
     describe_stuck,
     kind_of,
-    pod_of,
 )
 from podslice.reconcile.threads import in_thread
 from podslice.store.files import held_for
@@ -453,7 +452,7 @@ class Announcer:
 
         `was_reloaded` states that systemd has read its unit files again before a repair.
         """
-        step, text, pod = result.step, describe_result(result), pod_of(result)
+        step, text, pod = result.step, describe_result(result), result.step.pod
         events = self._context.events
         if is_repair:
             change = "stopped" if isinstance(step, StartUnit) else "changed"
@@ -489,7 +488,7 @@ class Announcer:
     def report_failures(self, report: Report) -> None:
         """Report failed steps, and pods that could not be removed."""
         failed: _Found = {
-            f"{each.step.name} {each.error}": (describe_result(each), pod_of(each), each.step.name)
+            f"{each.step.name} {each.error}": (describe_result(each), each.step.pod, each.step.name)
             for each in report.results
             if each.outcome is Outcome.FAILED
         }

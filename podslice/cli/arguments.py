@@ -112,20 +112,6 @@ def lines_option(what: str) -> object:
     return typer.Option("--lines", metavar="NUMBER", min=0, help=text)
 
 
-Start = Annotated[
-    bool,
-    typer.Option(
-        "--start", help="Run the containers, too: as services of podman, see podslice-quadlet(7)."
-    ),
-]
-Ignore = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FIELD", help="Drop this field, which quadlets cannot keep; may be repeated."
-    ),
-]
-
-
 class Sort(StrEnum):
     """Columns to sort by: names ascending, numbers descending."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 from podslice.cli.views.documents import Document
 from podslice.cli.views.style import Display
@@ -15,7 +16,9 @@ from podslice.model.pod import Pod
 from podslice.model.resources import UsedAmounts
 from podslice.model.unit import Manager
 from podslice.policy.exclusive import CpuStage
-from podslice.reconcile.world import LiveWorld
+from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.extension import Extension, PodRequest
+from podslice.reconcile.world import LiveWorld, World
 
 
 def extended(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -28,6 +31,27 @@ def extended(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         return verb
 
     return extend
+
+
+def extensions(world: World, request: PodRequest) -> tuple[Extension, ...]:
+    """Return what features add to an apply, a delete or a plan."""
+    return tuple(load(feature.changes)(world, request) for feature in FEATURES if feature.changes)
+
+
+def pods_run_by_features(keys: Iterable[str], manager: Manager) -> frozenset[str]:
+    """Return those pods whose containers a feature runs."""
+    keys = frozenset(keys)
+    found = (load(each.run_pods)(keys, manager) for each in FEATURES if each.run_pods)
+    return frozenset(chain.from_iterable(found))
+
+
+async def find_health_facts(world: LiveWorld, assessment: Assessment) -> dict[str, Any]:
+    """Return the parts of `HealthFacts` that features find, by name."""
+    facts: dict[str, Any] = {}
+    for feature in FEATURES:
+        if feature.health:
+            facts |= await load(feature.health)(world, assessment)
+    return facts
 
 
 def recorded_usage(world: LiveWorld) -> Callable[[str], UsedAmounts | None]:

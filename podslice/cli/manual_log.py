@@ -16,11 +16,11 @@ from podslice.plan import Plan, SetProperties, StopUnit
 from podslice.reconcile import manual_changes
 from podslice.reconcile.report import (
     Outcome,
+    PodResult,
     StepResult,
     describe_result,
     describe_wait,
     kind_of,
-    pod_of,
 )
 from podslice.store.store import Store
 from podslice.systemd.journal import Journal
@@ -78,16 +78,21 @@ class ManualLog:
             HostError: /run can't be written.
         """
         steps = made.steps
-        found = {step.pod if isinstance(step, StopUnit) else step.unit.pod for step in steps}
-        named = {*pods, *filter(None, found)}
+        named = {*pods, *filter(None, (step.pod for step in steps))}
         self.announce(pods=sorted(named), units=[step.name for step in steps])
         for step in steps:
             if isinstance(step, StopUnit) and (text := describe_wait(step)):
                 self.report(Kind.POD_TERMINATING, text, pod=step.pod, unit=step.name)
 
+    def pod_step(self, result: PodResult) -> None:
+        """Log a step on a file or a service, if it is an event of its own."""
+        if result.outcome is Outcome.DONE and result.step.event is not None:
+            kind, text = result.step.event
+            self.report(kind, text, pod=result.step.pod, unit=UnitName(result.step.name))
+
     def step(self, result: StepResult) -> None:
         """Log a step, at once: later ones may fail."""
-        step, text, pod = result.step, describe_result(result), pod_of(result)
+        step, text, pod = result.step, describe_result(result), result.step.pod
         if result.outcome is Outcome.FAILED:
             self.report(Kind.STEP_FAILED, text, pod=pod, unit=step.name)
         elif result.outcome is Outcome.NOT_TRIED:

@@ -84,9 +84,13 @@ def agent_options(verb: Callable[..., int]) -> Callable[..., int]:
     return _with_options(verb, OPTIONS)
 
 
+_NOT_OPTIONS = ("planning", "load")
+"""Parameters of verbs that are passed by podslice itself: the common options, and what loads pods."""
+
+
 def _with_options(verb: Callable[..., int], rows: tuple[ConfigOption, ...]) -> Callable[..., int]:
     signature = inspect.signature(verb, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.name != "planning"]
+    own = [each for each in signature.parameters.values() if each.name not in _NOT_OPTIONS]
     parameters = [*own, *_COMMON, *map(_row_parameter, rows)]
 
     def with_options(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from podslice.cli.arguments import PodFilter
-from podslice.cli.extensions import recorded_usage
+from podslice.cli.extensions import find_health_facts, recorded_usage
 from podslice.cli.host import configuration_document
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
@@ -19,27 +19,21 @@ from podslice.cli.views.pod_page import ContainerDetail, PodDetail, pod_document
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.status_view import UnitRow
 from podslice.cli.views.style import Display
-from podslice.cli.wanted import WantedByManifests, is_enabled, may_have_quadlets, read_wanted
+from podslice.cli.wanted import WantedByManifests, is_enabled, read_wanted
 from podslice.errors import PodsliceError, Severity, printable
-from podslice.features.quadlet.container_failures import ContainerFailures
-from podslice.features.run.service_adoption import outdated_services
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.programs import NoAnswerError
-from podslice.model.config import Containers
 from podslice.model.container_exit import ContainerHistory
 from podslice.model.desired import PendingTrial, PodDecision, TrialState
 from podslice.model.naming import podman_service, service_name
-from podslice.model.node_state import ContainerFailure
 from podslice.model.pod import NO_PROGRESS, ContainerKind, Pod
 from podslice.model.unit import UnitName
-from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node
 from podslice.reconcile.assess import assess_findings, read_findings
 from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.report import describe_skipped, describe_step, describe_unconfirmed
 from podslice.reconcile.rollback import pending
 from podslice.reconcile.world import LiveWorld
-from podslice.store.adopted_services import drop_in_path, read_adopted
 from podslice.store.store import Store
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import Entry, LogQuery, Query, reading_command
@@ -311,8 +305,6 @@ async def find_problems(
             foreign=state.foreign,
             agent=state.agent,
             stopped_agent=await _find_stopped_agent(world, state, wanted.directories),
-            containers=await _find_container_failures(world, state),
-            restarting=await _find_restarting_pods(world, state),
             failing=(
                 *await _find_services(world, state, units),
                 *_find_ended(state, placement.ended),
@@ -320,7 +312,6 @@ async def find_problems(
             flag=world.manager.flag,
             sources=wanted.sources,
             started=wanted.started,
-            drop_ins=tuple(_find_outdated_drop_ins(world, state)),
             manifests=tuple(each for each in wanted.problems if each not in of_node),
             pending=wanted.pending,
             unwanted=wanted.unwanted,
@@ -330,7 +321,7 @@ async def find_problems(
             changes=tuple(
                 health.PlannedChange(
                     unit=step.name,
-                    pod=step.pod if isinstance(step, StopUnit) else step.unit.pod,
+                    pod=step.pod,
                     text=describe_step(step),
                 )
                 for step in state.plan.steps
@@ -340,6 +331,7 @@ async def find_problems(
             damaged_records=state.broken_records,
             not_enforced=tuple((each.unit, each.why) for each in state.plan.skipped if each.blocks),
             unconfirmed=describe_unconfirmed(trial) if trial is not None and has_ended else None,
+            **await find_health_facts(world, state),
         )
     )
 
@@ -374,36 +366,6 @@ async def _find_stopped_agent(
     if not directories or (is_applied and not is_enabled(_AGENT, world.manager)):
         return None
     return health.StoppedAgent(directories=directories, hint=start)
-
-
-async def _find_container_failures(
-    world: LiveWorld, state: Assessment
-) -> tuple[ContainerFailure, ...]:
-    """Return why containers do not run that an agent keeps; what has started since is left out."""
-    if state.agent is None or world.config.containers is not Containers.QUADLET:
-        return ()
-    failures = ContainerFailures(world.store.root).load()
-    listed = await world.client.list_units([each.unit for each in failures if each.unit])
-    active = {each.name for each in listed if each.active_state == "active"}
-    return tuple(each for each in failures if each.unit not in active)
-
-
-async def _find_restarting_pods(
-    world: LiveWorld, state: Assessment
-) -> tuple[health.RestartingPod, ...]:
-    """Return the pods of quadlets whose services systemd is about to start again."""
-    if not may_have_quadlets(world.manager):
-        return ()
-    services = {podman_service(pod.key): pod.key for pod in state.current}
-    return tuple(
-        health.RestartingPod(
-            pod=services[each.name],
-            restarts=each.restarts,
-            hint=f"to see why: {reading_command(each.name, world.manager)}",
-        )
-        for each in await world.client.observe(sorted(services))
-        if each.active_state == ACTIVATING
-    )
 
 
 async def _find_services(
@@ -454,17 +416,6 @@ def _find_ended(state: Assessment, ended: Iterable[RuntimeContainer]) -> Iterato
             show=f"{each.runtime} logs {each.name}",
             start=f"{each.runtime} start {each.name}",
         )
-
-
-def _find_outdated_drop_ins(world: LiveWorld, state: Assessment) -> Iterator[health.OutdatedDropIn]:
-    """Yield the drop-ins that an apply would write again."""
-    adopted = read_adopted(world.manager)
-    if not adopted:
-        return
-
-    for each in outdated_services(adopted, state.desired.pods, world.manager):
-        path = str(drop_in_path(each.unit, world.manager))
-        yield health.OutdatedDropIn(pod=each.pod, unit=each.unit, path=path)
 
 
 def container_histories(

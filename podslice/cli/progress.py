@@ -8,18 +8,23 @@ import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 from podslice.cli import interrupts
+from podslice.cli.host import configuration_document
 from podslice.cli.manual_log import ManualLog
-from podslice.cli.output import note, redraw, wipe
+from podslice.cli.output import OutputFormat, emit, note, redraw, wipe
+from podslice.cli.views import changes, documents
+from podslice.model.config import Origin
 from podslice.model.desired import Refusal
 from podslice.model.event import Kind
 from podslice.model.node_state import StuckPod
 from podslice.plan import Plan, StopUnit
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import Progress
 from podslice.reconcile.report import (
     Outcome,
+    PodResult,
     Report,
     StepResult,
     describe_refusal,
@@ -130,14 +135,16 @@ async def follow(
                 case StepResult():
                     log.step(each)
                     shown.step(each)
+                case PodResult():
+                    log.pod_step(each)
                 case Refusal():
                     log.report(Kind.POD_REFUSED, describe_refusal(each), pod=each.pod)
                 case StuckPod():
                     log.report(Kind.POD_STUCK, describe_stuck(each), pod=each.pod)
                 case Report():
                     report = each
-                case _:
-                    assert_never(each)
+                case Assessment():
+                    continue  # nothing was changed yet
     return report
 
 
@@ -187,3 +194,20 @@ def progress_line(
         if width is None or len(line) <= width:
             return line
     return f"{text}{len(parts)} pod{'' if len(parts) == 1 else 's'}"[:width]
+
+
+def emit_report(report: Report, output: OutputFormat, origin: Origin | None = None) -> int:
+    """Print a report with the source of its configuration, and return the exit code."""
+    emit(
+        output,
+        document=lambda: documents.document(
+            **(configuration_document(origin) if origin else {}), **changes.report_document(report)
+        ),
+        lines=lambda display: changes.report_lines(report, display),
+        names=lambda: [
+            *(each.step.name for each in changes.services_first(report.before)),
+            *(each.step.name for each in report.results),
+            *(each.step.name for each in report.after),
+        ],
+    )
+    return report.exit_code

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from podslice.agent.manifests import ManifestDirectories, WantedPodsReader
+from podslice.cli.extensions import pods_run_by_features
+from podslice.cli.manifests import choose_candidates, load_all, require_pods
 from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.errors import HostError, InputError, Problem, Severity, printable
-from podslice.features.quadlet.files import read_owner
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config, Containers
-from podslice.model.naming import DATA, podman_pod
+from podslice.model.desired import PodDecision
 from podslice.model.node_state import PendingPod
 from podslice.model.unit import Manager
 from podslice.reconcile.assess import Findings, assess_findings
@@ -73,6 +74,40 @@ def sources_or_default(planning: Planning, filename: Sequence[str] | None) -> li
     return list(filter(_has_content, directories))
 
 
+class PodsToApply(NamedTuple):
+    """The pods to apply."""
+
+    candidates: tuple[PodDecision, ...]
+    started: object = None
+    """As in `PodRequest`; None: their containers are not run."""
+
+
+def load_to_apply(
+    planning: Planning,
+    filename: Sequence[str] | None,
+    namespace: str | None,
+    *,
+    is_for_host: bool = False,
+) -> PodsToApply:
+    """Return the pods to apply, if the whole input is valid.
+
+    Without files they are those of the manifest directories. With `is_for_host` the configuration must
+    not be that of another machine.
+
+    Raises:
+        InputError: there is an error in the input; it has every problem.
+        PodsliceError: the stated files have nothing that podslice runs.
+    """
+    _, loaded = load_all(planning, sources_or_default(planning, filename), namespace)
+    candidates = choose_candidates(planning, loaded, is_for_host=is_for_host)
+    require_pods(loaded, filename or ())
+    return PodsToApply(candidates)
+
+
+LoadPods = Callable[..., PodsToApply]
+"""As `load_to_apply`; features have others."""
+
+
 def pods_of_manifests(planning: Planning) -> dict[str, set[str]]:
     """Return the pods of each file in the manifest directories that can be read."""
     directories = manifest_directories(planning.config, planning.manager)
@@ -124,7 +159,7 @@ async def read_wanted(world: World, findings: Findings, state: Assessment) -> Wa
 def _started(world: World, state: Assessment, in_directories: Iterable[str]) -> frozenset[str]:
     """Return the pods whose containers `apply --start` runs: those that have quadlets, or are to."""
     keys = frozenset(in_directories)
-    found = pods_with_quadlets({*keys, *(pod.key for pod in state.current)}, world.manager)
+    found = pods_run_by_features({*keys, *(pod.key for pod in state.current)}, world.manager)
     return found | keys if world.config.containers is Containers.QUADLET else found
 
 
@@ -192,33 +227,6 @@ async def _compare(
         ),
         problems=tuple(dict.fromkeys(problems)),
     )
-
-
-def pods_with_quadlets(keys: Iterable[str], manager: Manager) -> frozenset[str]:
-    """Return those pods that run from quadlets, as far as this user may read these."""
-    directory, found = Path(manager.generator_directory), set()
-    files = {path.stem: path for path in directory.glob("*.pod")}
-    if not files:
-        return frozenset()
-
-    for key in keys:
-        path = files.get(podman_pod(key))
-        with suppress(HostError):
-            if path is not None and read_owner(path) == key:
-                found.add(key)
-    return frozenset(found)
-
-
-def may_have_quadlets(manager: Manager) -> bool:
-    """Return whether a pod may have files for podman's generator, or data.
-
-    The services of podslice in a sandbox have access to neither.
-    """
-    if any(Path(manager.generator_directory).glob("*.pod")):
-        return True
-    with suppress(OSError):
-        return any(Path(manager.own_state_directory, DATA).iterdir())
-    return False
 
 
 _STDIN = "-"

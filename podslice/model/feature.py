@@ -53,6 +53,15 @@ class Feature(NamedTuple):
     """Functions that add options to a verb of the core: each takes its function and returns another."""
     agent_parts: Sequence[Reference] = ()
     """Functions that return a part of the agent, `agent.context.MakePart`."""
+    changes: Reference = ""
+    """A class, `reconcile.extension.Extension`, of which an object adds to an apply, a delete or a plan.
+
+    It is made with a world and a `PodRequest`.
+    """
+    run_pods: Reference = ""
+    """A function that returns, of the keys of pods, those whose containers the feature runs."""
+    health: Reference = ""
+    """A coroutine function that finds, in a world with its assessment, parts of `HealthFacts`, by name."""
     recorded_usage: Reference = ""
     """A class of which an object, made with a world, reads the recorded usage of a pod by its key."""
     cpu_stage: Reference = ""

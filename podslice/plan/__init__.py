@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import ClassVar, NamedTuple
 
+from podslice.errors import Problem, Severity
 from podslice.model.desired import Refusal
+from podslice.model.event import Kind
 from podslice.model.unit import (
     NO_OCCUPANTS,
     Caps,
@@ -29,6 +31,9 @@ class Action(StrEnum):
     START = "start"
     SET = "set"
     STOP = "stop"
+    WRITE = "write"
+    REMOVE = "remove"
+    REMOVE_VOLUME = "remove-volume"
 
 
 class Stage(IntEnum):
@@ -71,6 +76,11 @@ class _OnUnit:
     def name(self) -> UnitName:
         """Return the unit's name."""
         return self.unit.name
+
+    @property
+    def pod(self) -> str | None:
+        """Return the pod of the unit, `namespace/name`."""
+        return self.unit.pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +134,76 @@ class StopUnit:
 
 
 Step = StartUnit | SetProperties | SetHugepages | StopUnit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodStep:
+    """A step on a file, a service or a volume of a pod, before or after the steps on slices.
+
+    A feature plans it and takes it, and its class describes it.
+    """
+
+    section: ClassVar[str]
+    """The key of the list in JSON documents that it is in."""
+    is_counted: ClassVar[bool] = True
+    """Whether a summary counts it."""
+    action: Action
+    pod: str
+    """`namespace/name`."""
+    name: str
+    """The service, the file or the volume."""
+    path: str = ""
+    """The absolute path of the file; empty for others."""
+    why: str = ""
+    problem: Problem | None = None
+    """Why it cannot be taken."""
+
+    @property
+    def is_end(self) -> bool:
+        """Whether something ends by it."""
+        return self.action is Action.STOP
+
+    @property
+    def event(self) -> tuple[Kind, str] | None:
+        """The kind and the message of the event that it is logged as once it is taken."""
+        return None
+
+    @property
+    def planned_subject(self) -> str:
+        """What it concerns, before it is taken."""
+        return self.subject
+
+    @property
+    def subject(self) -> str:
+        """What it concerns, and why."""
+        return f"{self.path or self.name} ({self.pod})" + (f": {self.why}" if self.why else "")
+
+    def describe_rest(self, error: str) -> tuple[str, Severity | None]:
+        """Describe what followed it, or is left to do; empty if there is nothing to say.
+
+        `error` is that of its result.
+        """
+        return "", None
+
+    def document(self) -> dict[str, object]:
+        """Return it for programs, before it is taken."""
+        return {
+            "action": self.action.value,
+            "pod": self.pod,
+            "name": self.path or self.name,
+            "why": self.why,
+        }
+
+    def result_document(self, outcome: str, error: str) -> dict[str, object]:
+        """Return it for programs, with its outcome."""
+        return {**self.document(), "outcome": outcome, "error": error}
+
+
+class PodSteps(NamedTuple):
+    """The steps on files and services of pods around the steps on slices."""
+
+    before: tuple[PodStep, ...] = ()
+    after: tuple[PodStep, ...] = ()
 
 
 class Skipped(NamedTuple):

@@ -1,7 +1,9 @@
 """Apply and delete: assess, record, act, and assess again.
 
-Both are iterators of what they find and do, in this order: the plan, the results of its steps as they
-are complete, refused pods and pods of which something is left, and at the end the report.
+Both are iterators of what they find and do, in this order: the assessment, once everything that can be
+refused is checked and before anything is changed; the results of steps on services that come first;
+the plan of units, and the results of its steps as they are complete; refused pods and pods of which
+something is left; the results of steps on files; and the report.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Mapping,
+    Sequence,
 )
 from contextlib import aclosing
 from dataclasses import replace
@@ -27,17 +30,18 @@ from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import StuckPod
 from podslice.model.pod import NO_PROGRESS, Pod, Qos
 from podslice.model.unit import control_group_of
-from podslice.plan import Plan, SetProperties, StartUnit, Step, StopUnit
+from podslice.plan import Action, Plan, PodStep, SetProperties, StartUnit, Step, StopUnit
 from podslice.policy.desire import pending
 from podslice.reconcile.act import Before, OnResult, act, nothing
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment, Request
+from podslice.reconcile.extension import Extension
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.observe import control_group
 from podslice.reconcile.occupants import describe_processes
 from podslice.reconcile.readmission import living_agent, readmit
 from podslice.reconcile.recording import recording
-from podslice.reconcile.report import Outcome, Report, StepResult
+from podslice.reconcile.report import Outcome, PodResult, Report, StepResult
 from podslice.reconcile.rollback import (
     confirm_implicitly,
     end_trial,
@@ -53,18 +57,10 @@ REMOVAL_PATIENCE_SEC = 2.0
 """How long a control group may outlast its slice."""
 _POLL_SEC = 0.02
 
-Progress = Plan | StepResult | Refusal | StuckPod | Report
+Progress = Assessment | PodResult | Plan | StepResult | Refusal | StuckPod | Report
 """What an apply or a delete yields."""
 SourceOf = Callable[[PodDecision, Assessment], str | None]
 """Returns the manifest file of a pod, None where it is not from a directory."""
-
-
-Prepare = Callable[[Assessment], Awaitable[bool]]
-"""Awaited with the assessment before anything is changed; returns whether it has changed units."""
-
-
-async def _prepare_nothing(_: Assessment) -> bool:
-    return False
 
 
 def apply(
@@ -73,7 +69,7 @@ def apply(
     *,
     sources: Mapping[str, str] | None = None,
     confirm_sec: int | None = None,
-    prepare: Prepare = _prepare_nothing,
+    extensions: Sequence[Extension] = (),
 ) -> AsyncGenerator[Progress, None]:
     """Apply and remove pods as requested. The caller holds the lock.
 
@@ -100,7 +96,7 @@ def apply(
         return assessment
 
     return _converge(
-        world, request, assess_candidates, source_of, confirm_sec=confirm_sec, prepare=prepare
+        world, request, assess_candidates, source_of, extensions, confirm_sec=confirm_sec
     )
 
 
@@ -109,7 +105,7 @@ async def delete(
     keys: Collection[str] | None,
     *,
     grace_sec: int | None = None,
-    prepare: Prepare = _prepare_nothing,
+    extensions: Sequence[Extension] = (),
 ) -> AsyncGenerator[Progress, None]:
     """Stop and remove the named pods, with None all; the caller holds the lock.
 
@@ -137,7 +133,7 @@ async def delete(
         request,
         assess_removal,
         lambda decision, assessment: assessment.sources.get(decision.pod.uid),
-        prepare=prepare,
+        extensions,
     )
     async with aclosing(found):
         async for each in found:
@@ -186,7 +182,7 @@ async def settle(world: LiveWorld, key: str) -> Report:
     assessment = await assess(world)
     refuse(assessment.foreign)
     plan = _of_pod(assessment, key)
-    results = await _act(world, plan)
+    results = await _act_on_units(world, plan)
     report = Report(results=tuple(results), skipped=plan.skipped)
     if not report.is_complete:
         return report
@@ -202,17 +198,101 @@ async def _converge(
     request: Request,
     assess_again: Callable[[], Awaitable[Assessment]],
     source_of: SourceOf,
-    *,
-    prepare: Prepare,
+    extensions: Sequence[Extension],
     confirm_sec: int | None = None,
 ) -> AsyncGenerator[Progress, None]:
-    """Apply or delete; assess again after complete success, and take what drop-ins made necessary."""
+    """Apply or delete, with what features do before and after that.
+
+    Services of removed pods stop, and adopted ones leave, before the slices change: systemd stops
+    with a slice what is in it. Files are written once the slices are as desired, and services start
+    in them when the caller has released the lock.
+    """
     assessment = await assess_again()
     refuse(assessment.foreign)
     if request.by_operator and confirm_sec is None and await confirm_implicitly(world):
         assessment = await assess_again()
-    if await prepare(assessment):
+    for each in extensions:
+        await each.check(assessment)
+    planned = [await each.plan(assessment) for each in extensions]
+    yield assessment
+    before: list[PodResult] = []
+    first = _act((each, steps.before) for each, steps in zip(extensions, planned, strict=True))
+    async with aclosing(first):
+        async for result in first:
+            before.append(result)
+            yield result
+    if before:
         assessment = await assess_again()
+    changing = _change_units(world, request, assessment, assess_again, source_of, confirm_sec)
+    report = Report()
+    async with aclosing(changing):
+        async for found in changing:
+            if isinstance(found, Report):
+                report = replace(found, before=tuple(before))
+            else:
+                yield found
+    for each in extensions:
+        await each.finish()
+    failed = {each.step.pod or "" for each in report.results if each.outcome is not Outcome.DONE}
+    later = [(each, (await each.plan(assessment, failed)).after) for each in extensions]
+    after: list[PodResult] = []
+    last = _act((each, [step for step in steps if not _is_start(step)]) for each, steps in later)
+    async with aclosing(last):
+        async for result in last:
+            after.append(result)
+            yield result
+    failed = {each.step.pod for each in after if each.outcome is not Outcome.DONE}
+    starts = (step for _, steps in later for step in steps if _is_start(step))
+    yield replace(
+        report,
+        after=tuple(after),
+        starts=tuple(step for step in starts if step.pod not in failed),
+    )
+
+
+def _is_start(step: PodStep) -> bool:
+    return step.action is Action.START
+
+
+async def start_services(
+    extensions: Iterable[Extension], report: Report
+) -> AsyncGenerator[PodResult | Report, None]:
+    """Start the services of a report, and yield it with the results.
+
+    The caller has released the lock: the last init container calls podslice, which takes it.
+    """
+    after = list(report.after)
+    started = _act(
+        (each, [step for step in report.starts if step.section == each.section])
+        for each in extensions
+    )
+    async with aclosing(started):
+        async for result in started:
+            after.append(result)
+            yield result
+    yield replace(report, after=tuple(after), starts=())
+
+
+async def _act(
+    planned: Iterable[tuple[Extension, Sequence[PodStep]]],
+) -> AsyncGenerator[PodResult, None]:
+    """Take the steps of each extension."""
+    for extension, steps in planned:
+        taken = extension.act(steps)
+        async with aclosing(taken):
+            async for result in taken:
+                yield result
+
+
+async def _change_units(
+    world: LiveWorld,
+    request: Request,
+    assessment: Assessment,
+    assess_again: Callable[[], Awaitable[Assessment]],
+    source_of: SourceOf,
+    confirm_sec: int | None,
+) -> AsyncGenerator[Plan | StepResult | Refusal | StuckPod | Report, None]:
+    """Take the steps on units; assess again after complete success, and take what drop-ins require."""
     plan = assessment.plan
     yield plan
 
@@ -224,7 +304,7 @@ async def _converge(
             in_progress=request.terminating.in_progress,
         ) as before:
             note(world, assessment.held, plan)
-            take = partial(_act, world, on_result=on_result, before=before)
+            take = partial(_act_on_units, world, on_result=on_result, before=before)
             if confirm_sec is None:
                 await take(plan)
             else:
@@ -249,7 +329,7 @@ async def _converge(
     if not report.stuck and report.is_complete:
         remaining = (await assess_again()).plan
         if overruled := _overruled(remaining, results):
-            async with aclosing(_as_reported(partial(_act, world, overruled))) as reported:
+            async with aclosing(_as_reported(partial(_act_on_units, world, overruled))) as reported:
                 async for result in reported:
                     results.append(result)
                     yield result
@@ -302,7 +382,7 @@ def _overruled(plan: Plan, results: Iterable[StepResult]) -> Plan:
     return Plan(steps=tuple(step for step in steps if step.name in started))
 
 
-async def _act(
+async def _act_on_units(
     world: LiveWorld, plan: Plan, on_result: OnResult = lambda _: None, before: Before = nothing
 ) -> list[StepResult]:
     root = control_group_of(world.tree.root)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, assert_never
@@ -18,6 +18,7 @@ from podslice.plan import (
     Action,
     Change,
     Plan,
+    PodStep,
     SetHugepages,
     SetProperties,
     Skipped,
@@ -43,11 +44,25 @@ class StepResult(NamedTuple):
     error: str = ""
 
 
+class PodResult(NamedTuple):
+    """A step on a file or a service, as it is once it was taken, and its outcome."""
+
+    step: PodStep
+    outcome: Outcome = Outcome.DONE
+    error: str = ""
+    """Why it has failed, or what has failed after it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The results of an apply or a delete."""
 
     results: tuple[StepResult, ...] = ()
+    before: tuple[PodResult, ...] = ()
+    """Of steps on files and services before those on units."""
+    after: tuple[PodResult, ...] = ()
+    starts: tuple[PodStep, ...] = ()
+    """The services to start once the lock is released."""
     skipped: tuple[Skipped, ...] = ()
     refused: tuple[Refusal, ...] = ()
     remaining: Plan = field(default_factory=Plan)
@@ -61,6 +76,7 @@ class Report:
     def exit_code(self) -> int:
         """0 after complete success, 1 where a step failed or something was refused."""
         is_done = all(result.outcome is Outcome.DONE for result in self.results)
+        is_done = is_done and not any(result.error for result in (*self.before, *self.after))
         blocked = any(skipped.blocks for skipped in self.skipped)
         left = self.refused or self.remaining or self.stuck
         return int(not is_done or blocked or bool(left))
@@ -76,10 +92,17 @@ class Report:
         failed = (each.step for each in self.results if each.outcome is not Outcome.DONE)
         left = {step.pod for step in failed if isinstance(step, StopUnit)}
         removed = self.matched - left - {each.pod for each in self.stuck}
-        return bool(removed) or self.count(Outcome.DONE) > 0
+        around = any(each.outcome is Outcome.DONE for each in (*self.before, *self.after))
+        return bool(removed) or around or self.count(Outcome.DONE) > 0
+
+    @property
+    def released(self) -> frozenset[str]:
+        """The pods whose files and services were changed before units were, all of them."""
+        failed = {each.step.pod for each in self.before if each.outcome is not Outcome.DONE}
+        return frozenset(each.step.pod for each in self.before) - failed
 
     def count(self, outcome: Outcome) -> int:
-        """Return the number of steps with an outcome."""
+        """Return the number of steps on units with an outcome."""
         return sum(result.outcome is outcome for result in self.results)
 
 
@@ -96,8 +119,10 @@ def format_change(change: Change, *, with_old: bool) -> str:
     return f"{text} (was {old}{back})" if with_old else text
 
 
-def describe_step(step: Step) -> str:
+def describe_step(step: Step | PodStep) -> str:
     """Describe a step in the infinitive: `start X with A=1`."""
+    if isinstance(step, PodStep):
+        return f"{infinitive(step.action)} {step.planned_subject}"
     text = f"{step.action} {_describe_rest(step)}"
     if isinstance(step, SetProperties) and step.used_bytes is not None:
         return f"{text}; {about_bytes(step.used_bytes)} in use, reclaimed first through MemoryHigh"
@@ -140,16 +165,29 @@ def _named(unit: DesiredUnit) -> str:
     return f"{unit.name} ({unit.pod})" if unit.pod else unit.name
 
 
-_PAST = {Action.START: "started", Action.SET: "set", Action.STOP: "stopped"}
+def infinitive(action: Action) -> str:
+    """Return the verb of an action."""
+    return action.replace("-", " ")
 
 
-def describe_result(result: StepResult) -> str:
+_PAST = {
+    Action.START: "started",
+    Action.SET: "set",
+    Action.STOP: "stopped",
+    Action.WRITE: "wrote",
+    Action.REMOVE: "removed",
+    Action.REMOVE_VOLUME: "removed volume",
+}
+
+
+def describe_result(result: StepResult | PodResult) -> str:
     """Describe the outcome of a step in the past tense."""
     step = result.step
-    verb, rest = step.action, _describe_rest(step)
+    rest = step.subject if isinstance(step, PodStep) else _describe_rest(step)
+    verb = infinitive(step.action)
     match result.outcome:
         case Outcome.DONE:
-            text = f"{_PAST[verb]} {rest}"
+            text = f"{_PAST[step.action]} {rest}"
             if isinstance(step, SetProperties) and step.used_bytes is not None:
                 return f"{text}; {about_bytes(step.used_bytes)} were in use, reclaimed through MemoryHigh"
             return text
@@ -202,16 +240,13 @@ def describe_unconfirmed(pending: PendingTrial) -> tuple[str, str]:
             assert_never(pending.state)
 
 
-def summarize(report: Report, further: Sequence[Outcome] = ()) -> str:
-    """Summarize a report: counts of steps by outcome, refused and stuck pods.
-
-    `further` are the outcomes of steps that are not in it.
-    """
-    if not report.results and not report.refused and not report.stuck and not further:
+def summarize(report: Report) -> str:
+    """Summarize a report: counts of steps by outcome, refused and stuck pods."""
+    around = [each for each in (*report.before, *report.after) if each.step.is_counted]
+    outcomes = [each.outcome for each in report.results] + [each.outcome for each in around]
+    if not outcomes and not report.refused and not report.stuck:
         return "nothing to do"
-    counts = [
-        (report.count(outcome) + further.count(outcome), outcome.value) for outcome in Outcome
-    ]
+    counts = [(outcomes.count(outcome), outcome.value) for outcome in Outcome]
     counts += [(len(report.refused), "refused"), (len(report.stuck), "stuck")]
     return ", ".join(f"{count} {what}" for count, what in counts if count or what == "done")
 
@@ -231,13 +266,7 @@ _KINDS = {
 }
 
 
-def pod_of(result: StepResult) -> str | None:
-    """Return the pod of a step, as `namespace/name`."""
-    step = result.step
-    return step.pod if isinstance(step, StopUnit) else step.unit.pod
-
-
 def kind_of(result: StepResult) -> Kind | None:
     """Return the kind of event of a completed step on a pod's slice; None for other units."""
     is_slice = result.step.name.endswith(".slice")
-    return _KINDS[result.step.action] if is_slice and pod_of(result) is not None else None
+    return _KINDS[result.step.action] if is_slice and result.step.pod is not None else None

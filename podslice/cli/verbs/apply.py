@@ -6,20 +6,21 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli.arguments import FilesOrDefault, Force, Ignore, Namespace, Output, Prune, Start
+from podslice.cli import interrupts
+from podslice.cli.arguments import FilesOrDefault, Force, Namespace, Output, Prune
+from podslice.cli.extensions import extended, extensions
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
-from podslice.cli.progress import follow
+from podslice.cli.progress import emit_report, follow
 from podslice.cli.session import in_world, locked
 from podslice.cli.views.problem_lines import problem_line
-from podslice.cli.wanted import note_start_at_boot, sources_or_default
+from podslice.cli.wanted import LoadPods, load_to_apply, sources_or_default
 from podslice.errors import invalid
-from podslice.features.quadlet.started import StartedPods, emit_report, load_pods_to_apply
-from podslice.features.run.services_view import PodServices
-from podslice.model.event import Kind
-from podslice.reconcile.assessment import Assessment, Request
+from podslice.reconcile.assessment import Request
 from podslice.reconcile.converge import apply as apply_pods
+from podslice.reconcile.converge import start_services
+from podslice.reconcile.extension import PodRequest
 from podslice.reconcile.guard import claims_beside_kubelet
 from podslice.reconcile.report import Report
 from podslice.reconcile.world import LiveWorld
@@ -29,6 +30,7 @@ CONFIRM_MAX_SEC = 86_400
 
 
 @planning_options
+@extended("apply")
 def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     filename: FilesOrDefault = None,
@@ -46,8 +48,7 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
             help="Restore the old values of reserved slices after this time unless podslice confirm is run.",
         ),
     ] = None,
-    start: Start = False,  # noqa: FBT002
-    ignore: Ignore = None,
+    load: LoadPods = load_to_apply,
 ) -> int:
     """Run `podslice apply`.
 
@@ -56,55 +57,40 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     if confirm is not None and planning.manager.is_user:
         message = "a user manager has no reserved slices to confirm"
         raise invalid(message, "omit it", where="--confirm")
-    sources = sources_or_default(planning, filename)
-    candidates, to_start = load_pods_to_apply(
-        planning, filename, namespace, start=start, ignored=ignore, is_for_host=True
-    )
+    candidates, started = load(planning, filename, namespace, is_for_host=True)
     if prune and not candidates:
+        sources = sources_or_default(planning, filename)
         raise invalid(
             "no pods found; --prune would remove every applied pod",
             "to remove every pod: podslice delete --all",
             where=", ".join(sources) or "the manifest directories",
         )
-    if to_start.quadlets:
-        note_start_at_boot(planning, sources)
     request = Request(
-        candidates=candidates, prune=prune, force=force, by_operator=True, starts_containers=start
+        candidates=candidates,
+        prune=prune,
+        force=force,
+        by_operator=True,
+        starts_containers=started is not None,
     )
 
-    async def work(world: LiveWorld) -> tuple[Report, StartedPods, PodServices]:
-        started = StartedPods(world, to_start)
+    async def work(world: LiveWorld) -> Report:
+        further = extensions(world, PodRequest(started=started))
         with locked(world.store), manual_log("apply", world.store, world.manager) as log:
-            services = PodServices(world, log)
-
-            async def prepare(state: Assessment) -> bool:
-                await services.check(state)
-                is_stopped = await started.prepare(state)
-                return await services.move() or is_stopped
-
-            applying = apply_pods(world, request, confirm_sec=confirm, prepare=prepare)
+            applying = apply_pods(world, request, confirm_sec=confirm, extensions=further)
             report = await follow(applying, log)
-            await services.finish()
-            await started.write(report)
-        await _start(world, started)
+        if report.starts:
+            interrupts.begin(
+                "the slices are as requested, and services continue to start; see: podslice status"
+            )
+            pods = dict.fromkeys(step.pod for step in report.starts)
+            note(f"waiting for the services of {', '.join(pods)}")
+            with manual_log("apply", world.store, world.manager) as log:
+                report = await follow(start_services(further, report), log)
         claims = claims_beside_kubelet(
             world.guard, world.cgroups, world.node, world.config, world.manager
         )
         for each in await claims:
             note(problem_line(each))
-        return report, started, services
+        return report
 
-    report, started, services = in_world(planning, work)
-    return emit_report(
-        report, output, started=started, services=services, flag=planning.manager.flag
-    )
-
-
-async def _start(world: LiveWorld, started: StartedPods) -> None:
-    """Start the services, and log the containers that were started."""
-    await started.start()
-    with manual_log("apply", world.store, world.manager) as log:
-        for each in started.results:
-            if each.started:
-                text = f"started {each.started} of pod {each.step.pod}"
-                log.report(Kind.CONTAINER_STARTED, text, pod=each.step.pod, unit=each.started)
+    return emit_report(in_world(planning, work), output)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from contextlib import aclosing
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -20,22 +21,23 @@ from podslice.cli.arguments import (
     nearest_pod,
     pods_named,
 )
+from podslice.cli.extensions import extensions
 from podslice.cli.host import recorded_keys, tolerate
 from podslice.cli.manifests import load_manifests
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
-from podslice.cli.progress import follow
+from podslice.cli.progress import emit_report, follow
 from podslice.cli.session import in_world, locked
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import pods_of_manifests
 from podslice.errors import HostError, InputError, Problem, invalid, printable
-from podslice.features.quadlet.started import StartedPods, emit_report
-from podslice.features.run.services_view import PodServices
 from podslice.model.config import Source, Validate
 from podslice.model.event import Kind
 from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.converge import Progress
 from podslice.reconcile.converge import delete as delete_pods
+from podslice.reconcile.extension import PodRequest
 from podslice.reconcile.report import Report
 from podslice.reconcile.world import LiveWorld
 
@@ -103,41 +105,27 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     }
     manifests = _check_removal(files, wanted) if forget else []
 
-    async def work(world: LiveWorld) -> tuple[Report, StartedPods, PodServices]:
+    async def work(world: LiveWorld) -> Report:
         named = None if every else keys
-        started = StartedPods(world, grace_sec=grace_period, named=named)
+        request = PodRequest(named=named, grace_sec=grace_period, may_restart=restart)
         with locked(world.store), manual_log("delete", world.store, world.manager) as log:
             evicted = {mark.pod for mark in world.store.load().evicted}
             marked = evicted if every else evicted & keys
-            services = PodServices(world, log, named=named, may_restart=restart)
-
-            async def prepare(state: Assessment) -> bool:
-                await services.check(state)
-                _remove_manifests(manifests)
-                is_stopped = await started.prepare(state)
-                return await services.move() or is_stopped
-
-            deleting = delete_pods(world, named, grace_sec=grace_period, prepare=prepare)
-            report = await follow(deleting, log, pods=marked)
-            await services.finish()
+            deleting = delete_pods(
+                world, named, grace_sec=grace_period, extensions=extensions(world, request)
+            )
+            report = await follow(_forgetting(deleting, manifests), log, pods=marked)
             for key in sorted(marked):
                 log.report(
                     Kind.POD_READMITTED, f"the eviction mark of pod {key} is removed", pod=key
                 )
-        return report, started, services
+        return report
 
-    report, started, services = in_world(planning, work)
-    code = emit_report(
-        report,
-        output,
-        planning.origin,
-        started=started,
-        services=services,
-        flag=planning.manager.flag,
-    )
+    report = in_world(planning, work)
+    code = emit_report(report, output, planning.origin)
     if not forget:
         _note_manifests(planning, files, wanted)
-    missing = keys - report.matched - started.removed_pods - services.removed_pods
+    missing = keys - report.matched - report.released
     # what was asked of these is done also where they are not applied
     of_files |= keys.intersection(chain.from_iterable(files.values())) if forget else set()
     for key in sorted(missing - of_files):
@@ -197,11 +185,21 @@ def _check_removal(files: Mapping[str, set[str]], keys: Collection[str]) -> list
     return [Path(path) for path in files]
 
 
-def _remove_manifests(paths: Iterable[Path]) -> None:
-    """Remove manifests before their pods, so that nothing applies the pods again meanwhile."""
-    for path in paths:
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise HostError(f"{printable(str(path))}: {error.strerror}") from error
-        note(f"removed {printable(str(path))}")
+async def _forgetting(
+    deleting: AsyncGenerator[Progress, None], manifests: Iterable[Path]
+) -> AsyncGenerator[Progress, None]:
+    """Remove manifests before their pods, so that nothing applies the pods again meanwhile.
+
+    Raises:
+        HostError: one cannot be removed; no pod was changed.
+    """
+    async with aclosing(deleting):
+        async for each in deleting:
+            if isinstance(each, Assessment):  # everything is checked
+                for path in manifests:
+                    try:
+                        path.unlink(missing_ok=True)
+                    except OSError as error:
+                        raise HostError(f"{printable(str(path))}: {error.strerror}") from error
+                    note(f"removed {printable(str(path))}")
+            yield each

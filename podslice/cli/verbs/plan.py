@@ -8,30 +8,25 @@ from podslice.cli.arguments import (
     FAILED,
     FilesOrDefault,
     Force,
-    Ignore,
     Namespace,
     Output,
     Prune,
-    Start,
 )
+from podslice.cli.extensions import extended, extensions
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems
 from podslice.cli.session import in_world_or_offline
 from podslice.cli.views import changes, documents, status_view
-from podslice.cli.views.changes import plan_lines
-from podslice.features.quadlet.started import PlannedServices, StartedPods, load_pods_to_apply
-from podslice.features.run.services_view import (
-    PlannedDropIn,
-    PodServices,
-    planned_lines,
-    services_document,
-)
+from podslice.cli.wanted import LoadPods, load_to_apply
+from podslice.plan import PodStep
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment, Request
-from podslice.reconcile.world import LiveWorld, World
+from podslice.reconcile.extension import PodRequest
+from podslice.reconcile.world import World
 
 
 @planning_options
+@extended("plan")
 def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     filename: FilesOrDefault = None,
@@ -39,41 +34,38 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     output: Output = OutputFormat.TABLE,
     prune: Prune = False,  # noqa: FBT002
     force: Force = False,  # noqa: FBT002
-    start: Start = False,  # noqa: FBT002
-    ignore: Ignore = None,
+    load: LoadPods = load_to_apply,
 ) -> int:
     """Run `podslice plan`."""
-    candidates, to_start = load_pods_to_apply(
-        planning, filename, namespace, start=start, ignored=ignore
-    )
+    candidates, started = load(planning, filename, namespace)
     request = Request(candidates=candidates, prune=prune, force=force, by_operator=True)
 
-    async def work(world: World) -> tuple[Assessment, PlannedServices, tuple[PlannedDropIn, ...]]:
+    async def work(world: World) -> tuple[Assessment, list[PodStep]]:
         state = await assess(world, request)
-        drop_ins = PodServices(world).plan(state) if isinstance(world, LiveWorld) else ()
-        return state, await StartedPods(world, to_start).plan(state), drop_ins
+        planned = [
+            await each.plan(state) for each in extensions(world, PodRequest(started=started))
+        ]
+        return state, [step for each in planned for step in (*each.before, *each.after)]
 
-    state, services, drop_ins = in_world_or_offline(planning, work)
-    made = state.plan
+    state, around = in_world_or_offline(planning, work)
+    made, steps = state.plan, [step for step in around if step.problem is None]
     emit(
         output,
         document=lambda: documents.document(
-            **{**changes.plan_document(made), **services.document(), **services_document(drop_ins)},
+            **changes.plan_document(made, steps),
             **status_view.foreign_document(state.foreign),
             **status_view.reserved_document(state.held),
         ),
-        lines=lambda display: plan_lines(
-            made, display, (*services.lines(display), *planned_lines(drop_ins, display))
-        ),
+        lines=lambda display: changes.plan_lines(made, display, steps),
         names=lambda: [
             *(step.name for step in made.steps),
-            *services.names,
-            *(each.path for each in drop_ins),
+            *(step.path or step.name for step in steps),
         ],
     )
-    note_problems(services.problems)
+    problems = [step.problem for step in around if step.problem is not None]
+    note_problems(problems)
     if state.foreign:
         note(f"apply would be refused: {state.foreign}")
-    if made.refused or made.is_blocked or state.foreign or services.problems:
+    if made.refused or made.is_blocked or state.foreign or problems:
         return FAILED
-    return DIFFERENCES if made or services or drop_ins else DONE
+    return DIFFERENCES if made or steps else DONE

@@ -8,12 +8,12 @@ import typer
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, FAILED, Namespace, key_of
+from podslice.cli.extensions import pods_run_by_features
 from podslice.cli.host import open_store, tolerate
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
 from podslice.cli.views.problem_lines import problem_line
-from podslice.cli.wanted import pods_with_quadlets
 from podslice.errors import Problem
 from podslice.model.event import Kind
 from podslice.reconcile.readmission import living_agent
@@ -41,7 +41,7 @@ def readmit(
         for mark in marks:
             log.report(Kind.POD_READMITTED, f"pod {mark.pod} is readmitted", pod=mark.pod)
     runs = living_agent(store) is not None
-    started = pods_with_quadlets((mark.pod for mark in marks), planning.manager)
+    started = pods_run_by_features((mark.pod for mark in marks), planning.manager)
     for mark in marks:
         start = " --start" if mark.pod in started else ""
         command = f"podslice apply{planning.manager.flag}{start} -f FILE"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import Files, Ignore, Namespace, Output, code_of
-from podslice.cli.extensions import cpu_stage
+from podslice.cli.arguments import Files, Namespace, Output, code_of
+from podslice.cli.extensions import cpu_stage, extended
 from podslice.cli.generated_files import write_generated
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, load_all
@@ -18,7 +17,6 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems, write
 from podslice.cli.views import documents, tables
 from podslice.errors import invalid, printable
-from podslice.features.quadlet.loading import render_quadlets
 from podslice.model.pod import InitProgress
 from podslice.model.unit import GENERATED
 from podslice.policy.allocatable import validate_node
@@ -27,62 +25,20 @@ from podslice.reconcile.report import describe_refusal
 from podslice.systemd.unit_file import unit_files
 
 
-class UnitFormat(StrEnum):
-    """What is written: values of `--format`."""
-
-    UNITS = "units"
-    QUADLET = "quadlet"
-
-
 @planning_options
-def render(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
+@extended("render")
+def render(
     planning: Planning,
     filename: Files,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
-    form: Annotated[
-        UnitFormat,
-        typer.Option(
-            "--format", help="units: the slices; quadlet: the containers, for podman's generator."
-        ),
-    ] = UnitFormat.UNITS,
     output_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write unit files to this directory.")
     ] = None,
-    install: Annotated[  # noqa: FBT002
-        bool,
-        typer.Option(
-            "--install", help="Write quadlets to the directories that podman and systemd read."
-        ),
-    ] = False,
-    ignore: Ignore = None,
 ) -> int:
     """Run `podslice render`."""
-    is_quadlet = form is UnitFormat.QUADLET
-    if output is not OutputFormat.TABLE and (is_quadlet or output_dir is not None):
+    if output is not OutputFormat.TABLE and output_dir is not None:
         raise invalid("is for units that are shown", "omit it", where="--output")
-    if is_quadlet:
-        return render_quadlets(
-            planning,
-            filename,
-            namespace,
-            ignored=frozenset(ignore or ()),
-            directory=output_dir,
-            install=install,
-        )
-    if install or ignore:
-        option = "--install" if install else "--ignore"
-        raise invalid("is for quadlets only", "add --format quadlet", where=option)
-    return _render_units(planning, filename, namespace, output, output_dir)
-
-
-def _render_units(
-    planning: Planning,
-    filename: list[str],
-    namespace: str | None,
-    output: OutputFormat,
-    output_dir: Path | None,
-) -> int:
     config, loaded = load_all(planning, filename, namespace)
     node = load_node(config, manager=planning.manager)
     decisions = decide_all(loaded, node, config)

@@ -1,19 +1,19 @@
-"""Plans and reports, of units and of the services of quadlets, as lines and JSON. Pure: values in."""
+"""Plans and reports as lines and JSON. Pure: values in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
-from podslice.cli.views.documents import Document, listed, number
+from podslice.cli.views.documents import Document, number
 from podslice.cli.views.layout import fold, fold_with_head
 from podslice.cli.views.style import Display, Role
-from podslice.features.quadlet.services import QuadletResult
-from podslice.features.quadlet.transition import QuadletAction, QuadletStep
+from podslice.errors import Severity
 from podslice.model.desired import Refusal
-from podslice.plan import Action, Plan, SetProperties, Skipped, Step, StopUnit
+from podslice.plan import Action, Plan, PodStep, SetProperties, Skipped, Step, StopUnit
 from podslice.reconcile.report import (
     Outcome,
+    PodResult,
     Report,
     count_steps,
     describe_refusal,
@@ -21,6 +21,8 @@ from podslice.reconcile.report import (
     describe_skipped,
     describe_step,
     describe_stuck,
+    infinitive,
+    summarize,
 )
 
 
@@ -59,13 +61,14 @@ def _skipped(left_out: Iterable[Skipped]) -> list[Document]:
     return [{"unit": each.unit, "name": each.name, "why": each.why} for each in left_out]
 
 
-def plan_document(made: Plan) -> Document:
-    """Return a plan: its steps in order, skipped properties and refused pods."""
+def plan_document(made: Plan, around: Sequence[PodStep] = ()) -> Document:
+    """Return a plan: its steps in order, skipped properties, refused pods, and files and services."""
     return {
-        "changed": bool(made),
+        "changed": bool(made or around),
         "steps": [step_document(taken) for taken in made.steps],
         "skipped": _skipped(made.skipped),
         "refused": [_refusal_document(refused) for refused in made.refused],
+        **_sections((step.section, step.document()) for step in around),
     }
 
 
@@ -81,35 +84,42 @@ def report_document(done: Report) -> Document:
         "refused": [_refusal_document(refused) for refused in done.refused],
         "remaining": [step_document(taken) for taken in done.remaining.steps],
         "stuck": [asdict(each) for each in done.stuck],
+        **_sections(
+            (each.step.section, each.step.result_document(each.outcome, each.error))
+            for each in (*done.before, *done.after)
+        ),
     }
 
 
-_ACTION_ROLES = {Action.START: Role.GOOD, Action.SET: Role.WARNING, Action.STOP: Role.ERROR}
+def _sections(found: Iterable[tuple[str, Document]]) -> Document:
+    """Return lists of documents by their keys."""
+    sections: dict[str, list[Document]] = {}
+    for key, document in found:
+        sections.setdefault(key, []).append(document)
+    return dict(sorted(sections.items()))
 
 
-def plan_lines(made: Plan, display: Display, further: Iterable[str] = ()) -> Iterator[str]:
-    """Yield what apply would do, one line for each step, and the number of steps.
+_ACTION_ROLES = {Action.START: Role.GOOD, Action.STOP: Role.ERROR}
 
-    `further` lines are those of services, which are not counted.
-    """
-    for step in made.steps:
-        text, head = f"would {describe_step(step)}", f"would {step.action}"
-        yield from fold_with_head(text, head, _ACTION_ROLES[step.action], display)
-    further = tuple(further)
-    yield from further
+
+def plan_lines(made: Plan, display: Display, around: Sequence[PodStep] = ()) -> Iterator[str]:
+    """Yield what apply would do, one line for each step, and the number of steps on units."""
+    for step in (*made.steps, *around):
+        is_end = isinstance(step, PodStep) and step.is_end
+        role = Role.ERROR if is_end else _ACTION_ROLES.get(step.action, Role.WARNING)
+        text, head = f"would {describe_step(step)}", f"would {infinitive(step.action)}"
+        yield from fold_with_head(text, head, role, display)
     for text in map(describe_skipped, made.skipped):
         yield from _painted(text, Role.WARNING, display)
     for text in map(describe_refusal, made.refused):
         yield from _painted(text, Role.ERROR, display)
-    if made or not further:
+    if made or not around:
         yield count_steps(made.steps)
 
 
-_OUTCOME_ROLES = {Outcome.FAILED: Role.ERROR, Outcome.NOT_TRIED: Role.WARNING}
-
-
-def step_lines(report: Report, display: Display) -> Iterator[str]:
-    """Yield what was done, one line for each step, and what was not."""
+def report_lines(report: Report, display: Display) -> Iterator[str]:
+    """Yield what was done, one line for each step, what was not, and a summary."""
+    yield from pod_lines(services_first(report.before), display)
     for result in report.results:
         role = _OUTCOME_ROLES.get(result.outcome)
         yield from _painted(describe_result(result), role, display)
@@ -120,71 +130,31 @@ def step_lines(report: Report, display: Display) -> Iterator[str]:
     for step in report.remaining.steps:
         text = f"did not converge, still pending: {describe_step(step)}"
         yield from _painted(text, Role.WARNING, display)
+    yield from pod_lines(report.after, display)
+    yield summarize(report)
+
+
+_OUTCOME_ROLES = {Outcome.FAILED: Role.ERROR, Outcome.NOT_TRIED: Role.WARNING}
+_SEVERITY_ROLES = {Severity.ERROR: Role.ERROR, Severity.WARNING: Role.WARNING}
+
+
+def pod_lines(results: Iterable[PodResult], display: Display) -> Iterator[str]:
+    """Yield what was done to files and services, and what is left to do."""
+    for each in results:
+        yield from _painted(describe_result(each), _OUTCOME_ROLES.get(each.outcome), display)
+        yield from rest_lines(*each.step.describe_rest(each.error), display)
+
+
+def rest_lines(text: str, severity: Severity | None, display: Display) -> Iterator[str]:
+    """Yield what is left to do after a step; nothing if the text is empty."""
+    role = None if severity is None else _SEVERITY_ROLES[severity]
+    return _painted(text, role, display) if text else iter(())
 
 
 def _painted(text: str, role: Role | None, display: Display) -> Iterator[str]:
     return fold(text, display, hanging="    ", role=role)
 
 
-_VERBS = {
-    QuadletAction.STOP: ("stop", "stopped"),
-    QuadletAction.WRITE: ("write", "wrote"),
-    QuadletAction.REMOVE: ("remove", "removed"),
-    QuadletAction.REMOVE_VOLUME: ("remove volume", "removed volume"),
-    QuadletAction.START: ("start", "started"),
-}
-"""The infinitive, and the past tense."""
-_ROLES = {QuadletAction.START: Role.GOOD, QuadletAction.STOP: Role.ERROR}
-
-
-def quadlet_plan_lines(steps: Sequence[tuple[QuadletStep, str]], display: Display) -> Iterator[str]:
-    """Yield what `apply` would do; each step is followed by the path of its file."""
-    for step, path in steps:
-        verb, _ = _VERBS[step.action]
-        role = _ROLES.get(step.action, Role.WARNING)
-        head = f"would {verb}"
-        yield from fold_with_head(f"{head} {_subject(step, path)}", head, role, display)
-
-
-def quadlet_result_lines(results: Sequence[QuadletResult], display: Display) -> Iterator[str]:
-    """Yield what was done, one line for each step."""
-    for each in results:
-        verb, past = _VERBS[each.step.action]
-        subject = _subject(each.step, each.path)
-        is_done = each.outcome is Outcome.DONE
-        text = f"{past} {subject}" if is_done else f"failed to {verb} {subject}: {each.error}"
-        yield from _painted(text, None if is_done else Role.ERROR, display)
-
-
-def quadlet_step_document(step: QuadletStep, path: str) -> Document:
-    """Return a step: a unit or a volume by its name, a file by its path."""
-    return {
-        "action": step.action.value,
-        "pod": step.pod,
-        "name": path or step.name,
-        "why": step.why,
-    }
-
-
-def quadlets_document(results: Sequence[QuadletResult]) -> Document:
-    """Return the part of a report on quadlets, where there are some."""
-    if not results:
-        return {}
-
-    is_change = any(each.outcome is Outcome.DONE for each in results)
-    changed = {"changed": True} if is_change else {}
-    return {**changed, "quadlets": listed(results, quadlet_result_document)}
-
-
-def quadlet_result_document(result: QuadletResult) -> Document:
-    """Return a step with its outcome."""
-    return {
-        **quadlet_step_document(result.step, result.path),
-        "outcome": result.outcome.value,
-        "error": result.error,
-    }
-
-
-def _subject(step: QuadletStep, path: str) -> str:
-    why = f": {step.why}" if step.why else ""
-    return f"{path or step.name} ({step.pod}){why}"
+def services_first(results: Iterable[PodResult]) -> list[PodResult]:
+    """Return the results of steps before those on units, as they are shown."""
+    return sorted(results, key=lambda each: each.step.is_counted)

@@ -15,7 +15,6 @@ from podslice.cli.views.layout import Align, Column, Shorten, fold, remedy_secti
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.errors import Problem, Severity, printable
-from podslice.features.run.adoption import Adopted
 from podslice.kernel.cgroup import Usage
 from podslice.model.codec import BYTES
 from podslice.model.container_exit import SIGNAL, SUCCESS, UNKNOWN, ContainerExit
@@ -88,18 +87,6 @@ def status_document(
         "conditions": [each.value for each in agent.conditions] if agent else [],
         "terminating": list(map(printable, agent.terminating)) if agent else [],
         "steps": [step_document(taken) for taken in state.plan.steps],
-    }
-
-
-def adopted_document(done: Adopted) -> Document:
-    """Return the outcome of moving processes into a container."""
-    return {
-        "unit": done.unit,
-        "control_group": done.control_group,
-        "processes": [
-            {"pid": each.pid, "name": each.name, "outcome": each.outcome.value, "why": each.why}
-            for each in done.processes
-        ],
     }
 
 

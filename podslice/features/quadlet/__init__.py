@@ -12,6 +12,14 @@ FEATURE = Feature(
             function="podslice.features.quadlet.containers:containers",
         ),
     },
+    extends={
+        "apply": "podslice.features.quadlet.verbs:with_start",
+        "plan": "podslice.features.quadlet.verbs:with_start",
+        "render": "podslice.features.quadlet.verbs:with_quadlets",
+    },
+    changes="podslice.features.quadlet.services:QuadletChanges",
+    run_pods="podslice.features.quadlet.files:pods_with_quadlets",
+    health="podslice.features.quadlet.health:find_health",
     programs={
         "__probe": "podslice.features.quadlet.prober:probe",
         "__commands": "podslice.features.quadlet.prober:run_commands",

@@ -11,16 +11,15 @@ from podslice.cli.manifests import all_problems, decide_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
 from podslice.cli.session import in_world, locked
-from podslice.cli.views.changes import quadlet_result_lines
+from podslice.cli.views.changes import pod_lines
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import manifest_directories
 from podslice.errors import HostError, InputError, PodsliceError, Problem, Severity, printable
-from podslice.features.quadlet.container_failures import ContainerFailures
+from podslice.features.quadlet.health import ContainerFailures
 from podslice.features.quadlet.loading import further_problems, host_options, make_quadlets
 from podslice.features.quadlet.result import Quadlets
-from podslice.features.quadlet.services import QuadletPlanner, QuadletResult, QuadletServices
-from podslice.features.quadlet.transition import QuadletAction
+from podslice.features.quadlet.services import QuadletChanges
 from podslice.features.quadlet.workloads import LoadedWorkloads, read_workloads
 from podslice.inputs.budget import BYTES_MAX, Budget, Exhausted
 from podslice.inputs.manifest.kinds import DATA_KINDS
@@ -31,9 +30,11 @@ from podslice.model.desired import Desired, PodDecision
 from podslice.model.event import Event, Kind
 from podslice.model.node_state import ContainerFailure
 from podslice.model.unit import Manager, UnitName
+from podslice.plan import Action
 from podslice.policy.exclusive import with_lasting_cpus
 from podslice.reconcile.assess import assess
-from podslice.reconcile.report import Outcome
+from podslice.reconcile.extension import PodRequest
+from podslice.reconcile.report import Outcome, PodResult
 from podslice.reconcile.world import LiveWorld
 from podslice.store.store import Records, Store
 from podslice.systemd.journal import Journal
@@ -49,30 +50,37 @@ _Pods = tuple[tuple[PodDecision, ...], LoadedWorkloads]
 def containers(planning: Planning) -> int:
     """Keep the containers of the pods that the agent has applied."""
 
-    async def work(world: LiveWorld) -> QuadletServices:
+    async def work(world: LiveWorld) -> list[PodResult]:
         log = ContainerLog(world.store, world.manager)
+        changes = QuadletChanges(world, PodRequest())
+        results: list[PodResult] = []
         with locked(world.store), log.published():
             records = world.store.load()
             # pods have CPUs for themselves with a policy only
             has_policy = world.config.cpu_manager_policy is not CpuManagerPolicy.NONE
             desired = (await assess(world)).desired if has_policy else None
-            wanted = _checked(_wanted_quadlets(planning, records, desired, log), world, log)
-            planner = QuadletPlanner(world.client.list_units, world.manager, wanted)
-            services = QuadletServices(world.client, world.manager, planner)
-            applied = _applied_pods(records)
-            await services.remove(await planner.plan_removal_of_kept(applied))
-            starts = await services.change(await planner.plan_start())
-            log.add_results((*services.removals, *services.results))
+            found = _wanted_quadlets(planning, records, desired, log)
+            wanted = _checked(found, changes, log)
+            present = await changes.observe(wanted)
+            kept = {key for key, pod in present.items() if pod.is_kept}
+            gone = kept.difference(_applied_pods(records))
+            removal = changes.plan_removal(present, gone)
+            results += [each async for each in changes.act(removal)]
+            steps = changes.plan_start(await changes.observe(wanted), wanted)
+            starts = [each for each in steps if each.action is Action.START]
+            others = [each for each in steps if each not in starts]
+            results += [each async for each in changes.act(others)]
+            failed = {each.step.pod for each in results if each.error}
+            log.add_results(results)
         # the last init container takes the lock
-        changed = len(services.results)
-        await services.start(starts)
+        starts = [each for each in starts if each.pod not in failed]
+        started = [each async for each in changes.act(starts)]
         with locked(world.store), log.published():
-            log.add_results(services.results[changed:])
-        return services
+            log.add_results(started)
+        return [*results, *started]
 
-    services = in_world(planning, work)
-    results = (*services.removals, *services.results)
-    write(quadlet_result_lines(results, Display()))
+    results = in_world(planning, work)
+    write(pod_lines(results, Display()))
     return int(any(each.outcome is not Outcome.DONE for each in results))
 
 
@@ -180,14 +188,15 @@ def _read_private(source: str, manager: Manager) -> bytes:
     return content
 
 
-def _checked(pods: Iterable[Quadlets], world: LiveWorld, log: ContainerLog) -> tuple[Quadlets, ...]:
+def _checked(
+    pods: Iterable[Quadlets], changes: QuadletChanges, log: ContainerLog
+) -> tuple[Quadlets, ...]:
     """Return the pods whose files can be written, and report the others."""
     valid: list[Quadlets] = []
     for pod in pods:
-        planner = QuadletPlanner(world.client.list_units, world.manager, (*valid, pod))
         problems: Iterable[Problem]
         try:
-            problems = planner.check().get(pod.pod, ())
+            problems = changes.find_obstacles((*valid, pod)).get(pod.pod, ())
         except InputError as error:
             problems = error.problems
         for problem in problems:
@@ -242,27 +251,23 @@ class ContainerLog:
         note(f"{failure}; {failure.hint}")
         self._found.append(failure)
 
-    def add_results(self, results: Iterable[QuadletResult]) -> None:
+    def add_results(self, results: Iterable[PodResult]) -> None:
         """Add the steps that have failed, and log the containers that were started."""
         results = tuple(results)
+        done = ((each.step, each.step.event) for each in results if not each.error)
         self._log(
-            Event(
-                kind=Kind.CONTAINER_STARTED,
-                message=f"started {each.started} of pod {each.step.pod}",
-                pod=each.step.pod,
-                unit=each.started,
-            )
-            for each in results
-            if each.started
+            Event(kind=event[0], message=event[1], pod=step.pod, unit=UnitName(step.name))
+            for step, event in done
+            if event is not None
         )
         for each in results:
-            if each.outcome is Outcome.DONE:
+            if not each.error:
                 continue
-            step, is_start = each.step, each.step.action is QuadletAction.START
+            step, is_start = each.step, each.step.action is Action.START
             name = UnitName(step.name)
             journal = f"to see its output: {reading_command(name, self._manager)}"
             failure = ContainerFailure(
-                message=f"failed to {step.action.value} {each.path or step.name}: {each.error}",
+                message=f"failed to {step.action.value} {step.path or step.name}: {each.error}",
                 hint=journal if is_start else self._retry,
                 pod=step.pod,
                 unit=name if is_start else None,

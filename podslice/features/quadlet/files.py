@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from podslice.features.quadlet.result import ARCHIVE_SUFFIX, File, Quadlets, is_
 from podslice.features.quadlet.transition import PresentPod, is_unit
 from podslice.features.quadlet.volume_data import NAME_BYTES_MAX, NEW, VolumeData
 from podslice.kernel.files import describe_kind, read_present
-from podslice.model.naming import SCOPE_PREFIX
+from podslice.model.naming import DATA, SCOPE_PREFIX, podman_pod
 from podslice.model.unit import GENERATED, Manager
 from podslice.store.files import replace_file
 
@@ -267,3 +267,30 @@ def read_owner(path: Path) -> str | None:
         return None
     found = _OWNER.search(content) if content.startswith(GENERATED.encode()) else None
     return found[1].decode() if found else ""
+
+
+def pods_with_quadlets(keys: Iterable[str], manager: Manager) -> frozenset[str]:
+    """Return those pods that run from quadlets, as far as this user may read these."""
+    directory, found = Path(manager.generator_directory), set()
+    files = {path.stem: path for path in directory.glob("*.pod")}
+    if not files:
+        return frozenset()
+
+    for key in keys:
+        path = files.get(podman_pod(key))
+        with suppress(HostError):
+            if path is not None and read_owner(path) == key:
+                found.add(key)
+    return frozenset(found)
+
+
+def may_have_quadlets(manager: Manager) -> bool:
+    """Return whether a pod may have files for podman's generator, or data.
+
+    The services of podslice in a sandbox have access to neither.
+    """
+    if any(Path(manager.generator_directory).glob("*.pod")):
+        return True
+    with suppress(OSError):
+        return any(Path(manager.own_state_directory, DATA).iterdir())
+    return False

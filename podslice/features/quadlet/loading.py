@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
-from podslice.cli import interrupts
-from podslice.cli.arguments import DONE, FAILED, code_of
-from podslice.cli.host import PROGRAM, load_node, own_program
-from podslice.cli.manifests import all_problems, decide_all, read_stdin
+from podslice.cli.host import PROGRAM, own_program
+from podslice.cli.manifests import read_stdin
 from podslice.cli.options import Planning
-from podslice.cli.output import note, note_problems, write
-from podslice.cli.wanted import note_start_at_boot
-from podslice.errors import HostError, InputError, Problem, invalid, printable
-from podslice.features.quadlet.files import Directories, installed, write_quadlets
+from podslice.errors import HostError, InputError, Problem
 from podslice.features.quadlet.generate import generate
 from podslice.features.quadlet.probes import program_problem
 from podslice.features.quadlet.result import (
-    ARCHIVE_SUFFIX,
     Options,
     Quadlets,
-    is_data,
-    with_archive,
 )
 from podslice.features.quadlet.workloads import LoadedWorkloads, read_workloads
 from podslice.inputs.manifest.kinds import DATA_KINDS
@@ -31,89 +21,9 @@ from podslice.inputs.manifest.load import LoadedPods, load_pods
 from podslice.kernel.programs import NoAnswerError, run_program
 from podslice.model.config import Rules, Validate
 from podslice.model.desired import PodDecision
-from podslice.model.unit import Manager
-from podslice.policy.allocatable import validate_node
 
 _VERSION_WAIT_SEC = 30.0
 _EXTRACT = "tar --extract --preserve-permissions --directory=/ --file=FILE"
-
-
-def render_quadlets(
-    planning: Planning,
-    filename: Sequence[str],
-    namespace: str | None,
-    *,
-    ignored: frozenset[str],
-    directory: Path | None,
-    install: bool,
-) -> int:
-    """Write the quadlets of pods, if there is no error and no field is refused.
-
-    They are printed on standard output unless they are for a directory or installed.
-
-    Raises:
-        InputError: the options contradict each other, or podman is too old.
-    """
-    if directory is not None and install:
-        raise invalid("contradicts --output-dir", "write one of the two", where="--install")
-    config = planning.config
-    loaded, workloads = load_with_workloads(filename, namespace, ignored, config.validate)
-    node = load_node(config, manager=planning.manager)
-    decisions = decide_all(loaded, node, config)
-    problems = [
-        *all_problems(loaded, decisions),
-        *validate_node(node, config),
-        *further_problems(workloads.problems, loaded),
-    ]
-    note_problems(problems)
-    if code := code_of(problems):
-        return code
-    options = host_options(planning, is_for_host=install)
-    made = make_quadlets(decisions, workloads, options)
-    for text in chain.from_iterable(each.notes for each in made):
-        note(text)
-    code = _write(made, planning.manager, directory, install=install)
-    if install:
-        note_start_at_boot(planning, filename)
-    return code
-
-
-def _write(
-    made: tuple[Quadlets, ...], manager: Manager, directory: Path | None, *, install: bool
-) -> int:
-    top = manager.own_state_directory
-    if install:
-        directories = installed(manager)
-    elif directory is not None:
-        directories = Directories(generator=directory, units=directory)
-        made = tuple(with_archive(each, top) for each in made)
-    else:
-        write(chain.from_iterable(quadlet_lines(each, top) for each in made))
-        return DONE
-    interrupts.begin(f"not all files are in {directories.generator}")
-    done = write_quadlets(made, directories)
-    for path in done.removed:
-        note(f"removed {printable(str(path))}, which the pod no longer has")
-    write(map(printable, done.written))
-    if directory is not None:
-        _note_places(done.written, manager)
-    note_problems(done.problems)
-    return FAILED if done.problems else DONE
-
-
-def _note_places(paths: Iterable[str], manager: Manager) -> None:
-    """Say where files belong on the host for which they are."""
-    suffixes = {Path(each).suffix for each in paths}
-    host = installed(manager)
-    if suffixes & {".pod", ".container", ".volume"}:
-        note(f"on the host, .pod, .container and .volume files belong in {host.generator}")
-    if ".service" in suffixes:
-        note(f"on the host, .service files belong in {host.units}")
-    if ".tar" in suffixes:
-        note(
-            f"on the host, extract each {ARCHIVE_SUFFIX} file, which has the data of a pod:"
-            f" {_EXTRACT}; it belongs in no directory of units"
-        )
 
 
 def load_with_workloads(
@@ -191,21 +101,3 @@ def further_problems(problems: Iterable[Problem], loaded: LoadedPods) -> list[Pr
     """Return the problems that the pods do not have already."""
     known = {str(each) for each in loaded.all_problems}
     return [each for each in problems if str(each) not in known]
-
-
-def quadlet_lines(quadlets: Quadlets, top: str) -> Iterator[str]:
-    """Yield the files of a pod, each below its name; contents of Secrets are not among them.
-
-    `top` is the directory of podslice's own files on the host.
-    """
-    for file in quadlets.files:
-        path = f"{top}/{file.path}" if is_data(file.path) else file.path
-        yield f"### {printable(path)} (mode {file.mode:04o})"
-        if file.is_secret:
-            yield f"# {len(file.content)} bytes, which are written to a file only"
-        else:
-            try:
-                yield from file.text.removesuffix("\n").split("\n")
-            except UnicodeDecodeError:
-                yield f"# {len(file.content)} bytes, which are not text"
-        yield ""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple
 
-from podslice.features.quadlet.result import KEPT, OWN_SECTION, File, Quadlets, is_data
+from podslice.features.quadlet.result import KEPT, OWN_SECTION, Directory, File, Quadlets, is_data
+from podslice.model.event import Kind
 from podslice.model.naming import POD_LABEL, data_directory
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitName
+from podslice.plan import Action, PodStep
 
 REMOVED = "the pod is removed"
 CHANGED = "its files change"
@@ -23,27 +24,23 @@ _DOWN = frozenset({"inactive", "failed"})
 _OOM_SCORE = "PodmanArgs=--oom-score-adj="
 
 
-class QuadletAction(StrEnum):
-    """The kind of a step, as JSON documents show it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuadletStep(PodStep):
+    """A step on a service, a file or a volume of podman; `name` of a file is its path as in `File`."""
 
-    STOP = "stop"
-    WRITE = "write"
-    REMOVE = "remove"
-    REMOVE_VOLUME = "remove-volume"
-    START = "start"
-
-
-class QuadletStep(NamedTuple):
-    """One step, on a service, a file or a volume of podman."""
-
-    action: QuadletAction
-    pod: str
-    """`namespace/name`."""
-    name: str
-    """The service; the file, or the directory of all data, as in `File`; or the volume."""
-    why: str = ""
+    section: ClassVar[str] = "quadlets"
     file: File | None = None
     """The file to write, or that of the service to start."""
+    directories: tuple[Directory, ...] = field(default=(), compare=False)
+    """The directories of the pod's data, which exist once files are written."""
+
+    @property
+    def event(self) -> tuple[Kind, str] | None:
+        """The start of a container."""
+        is_container = self.file is not None and self.file.path.endswith(".container")
+        if self.action is not Action.START or not is_container:
+            return None
+        return Kind.CONTAINER_STARTED, f"started {self.name} of pod {self.pod}"
 
 
 class PresentPod(NamedTuple):
@@ -118,11 +115,11 @@ def _stops(pod: str, present: PresentPod) -> Iterator[QuadletStep]:
     services = sorted(present.services.items(), key=lambda each: not each[0].endswith(".pod"))
     for _, service in services:
         if present.is_up(service) or present.is_failed(service):
-            yield QuadletStep(QuadletAction.STOP, pod, service, REMOVED)
+            yield QuadletStep(action=Action.STOP, pod=pod, name=service, why=REMOVED)
 
 
 def _remove(pod: str, path: str) -> QuadletStep:
-    return QuadletStep(QuadletAction.REMOVE, pod, path)
+    return QuadletStep(action=Action.REMOVE, pod=pod, name=path)
 
 
 def _remove_volumes(pod: str, files: Mapping[str, bytes]) -> Iterator[QuadletStep]:
@@ -130,7 +127,7 @@ def _remove_volumes(pod: str, files: Mapping[str, bytes]) -> Iterator[QuadletSte
     for path, text in sorted(_units(files).items()):
         if path.endswith(".volume") and f"\nLabel={POD_LABEL}=" in text:
             name = _value(text, "VolumeName")
-            yield QuadletStep(QuadletAction.REMOVE_VOLUME, pod, name)
+            yield QuadletStep(action=Action.REMOVE_VOLUME, pod=pod, name=name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,19 +147,25 @@ class _Keeping:
         touched = self._touched(texts)
         for path, service in self.present.services.items():
             if path in stale and (self.present.is_up(service) or self.present.is_failed(service)):
-                yield QuadletStep(QuadletAction.STOP, key, service, LEFT_OUT)
+                yield QuadletStep(action=Action.STOP, pod=key, name=service, why=LEFT_OUT)
             elif path in touched and self.present.is_up(service):
-                yield QuadletStep(QuadletAction.STOP, key, service, CHANGED)
+                yield QuadletStep(action=Action.STOP, pod=key, name=service, why=CHANGED)
         for file in self.pod.files:
             if self.present.files.get(file.path) != file.content:
-                yield QuadletStep(QuadletAction.WRITE, key, file.path, file=file)
-        yield from (_remove(key, path) for path in stale)
+                yield QuadletStep(
+                    action=Action.WRITE,
+                    pod=key,
+                    name=file.path,
+                    file=file,
+                    directories=self.pod.directories,
+                )
+        yield from (replace(_remove(key, path), directories=self.pod.directories) for path in stale)
         gone = {path: self.present.files[path] for path in stale if not is_data(path)}
         yield from _remove_volumes(key, gone)
         for path, text in texts.items():
             if not path.endswith(".volume") and self._starts(path, text, touched):
                 service = service_of(path, text)
-                yield QuadletStep(QuadletAction.START, key, service, file=wanted[path])
+                yield QuadletStep(action=Action.START, pod=key, name=service, file=wanted[path])
 
     def _touched(self, texts: Mapping[str, str]) -> Collection[str]:
         """Return the units whose services restart; volumes do not."""

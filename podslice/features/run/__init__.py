@@ -21,7 +21,7 @@ FEATURE = Feature(
         "release": VerbRow(
             group=VerbGroup.PROCESSES,
             rank=30,
-            function="podslice.features.run.release:release",
+            function="podslice.features.run.adopt:release",
             summary="Remove adopted services from their pods.",
         ),
         "cgroup-parent": VerbRow(
@@ -42,4 +42,6 @@ FEATURE = Feature(
             function="podslice.features.run.init_done:init_done",
         ),
     },
+    changes="podslice.features.run.drop_ins:ServiceChanges",
+    health="podslice.features.run.drop_ins:find_health",
 )

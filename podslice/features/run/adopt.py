@@ -1,34 +1,39 @@
-"""`podslice adopt`."""
+"""`podslice adopt` and `podslice release`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
 
 import typer
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, RestartService
-from podslice.cli.host import applied_pod
-from podslice.cli.manual_log import manual_log
+from podslice.cli.host import applied_pod, tolerate
+from podslice.cli.manual_log import ManualLog, manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world, locked
-from podslice.cli.views import documents, status_view
+from podslice.cli.views import documents
+from podslice.cli.views.changes import rest_lines
+from podslice.cli.views.layout import fold
+from podslice.cli.views.style import Display
 from podslice.cli.views.tables import columns, list_first
 from podslice.cli.wanted import note_limits_at_boot
 from podslice.errors import InputError, Problem, invalid
-from podslice.features.run import adoption
+from podslice.features.run import adoption, drop_ins
 from podslice.features.run.adoption import Adopted
-from podslice.features.run.service_adoption import PlacedService, adopt_services, restart_due
-from podslice.features.run.services_view import emit_services, log_services
+from podslice.features.run.drop_ins import DropIn
+from podslice.features.run.service_adoption import adopt_services, release_services
 from podslice.model.event import Kind
+from podslice.reconcile.report import PodResult, describe_result
 from podslice.reconcile.world import LiveWorld
 
 _NAMED_MAX = 10
 _DIGITS_MAX = 20
 _PID_MAX = 2**22
 """Source: proc_sys_kernel(5), pid_max."""
+_HANGING = "    "
 
 
 @planning_options
@@ -91,15 +96,14 @@ def _adopt_services(
 ) -> int:
     """Write the drop-ins of services, and restart those that run elsewhere."""
 
-    async def work(world: LiveWorld) -> tuple[PlacedService, ...]:
+    async def work(world: LiveWorld) -> list[_Placed]:
         with locked(world.store), manual_log("adopt", world.store, world.manager) as log:
             interrupts.begin("drop-ins may have been written; see: podslice status")
             placed = await adopt_services(world, key, container, units)
-            log_services(log, placed)
-        return await restart_due(world, placed) if may_restart else placed
+            _log(log, placed)
+        return await _restarted(world, placed, may_restart=may_restart)
 
-    placed = in_world(planning, work)
-    code = emit_services(placed, planning.manager, output, with_text=True)
+    code = _emit(in_world(planning, work), output, with_text=True)
     note_limits_at_boot(planning, key)
     return code
 
@@ -134,7 +138,14 @@ def _adopt_processes(
     adopted = in_world(planning, work)
     emit(
         output,
-        document=lambda: documents.document(**status_view.adopted_document(adopted)),
+        document=lambda: documents.document(
+            unit=adopted.unit,
+            control_group=adopted.control_group,
+            processes=[
+                {"pid": each.pid, "name": each.name, "outcome": each.outcome.value, "why": each.why}
+                for each in adopted.processes
+            ],
+        ),
         lines=lambda _: _lines(adopted),
         names=lambda: [adopted.unit],
     )
@@ -148,3 +159,74 @@ def _lines(adopted: Adopted) -> Iterator[str]:
     outcomes = [each.outcome for each in adopted.processes]
     counts = ", ".join(f"{outcomes.count(each)} {each}" for each in dict.fromkeys(outcomes))
     yield f"{adopted.unit}: {counts}"
+
+
+@planning_options
+def release(
+    planning: Planning,
+    unit: Annotated[
+        list[str], typer.Argument(metavar="UNIT", help="Adopted services; nginx is nginx.service.")
+    ],
+    restart: RestartService = False,  # noqa: FBT002
+    output: Output = OutputFormat.TABLE,
+) -> int:
+    """Run `podslice release`.
+
+    A service that runs stays in the pod until it is restarted.
+    """
+    planning = tolerate(planning)
+
+    async def work(world: LiveWorld) -> list[_Placed]:
+        interrupts.begin("drop-ins may have been removed; see: systemctl daemon-reload")
+        with locked(world.store), manual_log("release", world.store, world.manager) as log:
+            released = await release_services(world, unit)
+            _log(log, released)
+        return await _restarted(world, released, may_restart=restart)
+
+    return _emit(in_world(planning, work), output)
+
+
+_Placed = tuple[DropIn, str]
+"""A service, and why it could not be restarted."""
+
+
+def _log(log: ManualLog, placed: Iterable[DropIn]) -> None:
+    for each in placed:
+        log.pod_step(PodResult(step=each))
+
+
+async def _restarted(
+    world: LiveWorld, placed: Iterable[DropIn], *, may_restart: bool
+) -> list[_Placed]:
+    """Restart the services for which that is due, if they may be; return all as they are then."""
+    return [await drop_ins.restart(world, each) if may_restart else (each, "") for each in placed]
+
+
+def _emit(services: Sequence[_Placed], output: OutputFormat, *, with_text: bool = False) -> int:
+    """Print services, `with_text` with their drop-ins, and return the exit code."""
+    emit(
+        output,
+        document=lambda: documents.document(
+            services=[step.result_document("", error) for step, error in services]
+        ),
+        lines=lambda display: _service_lines(services, display, with_text=with_text),
+        names=lambda: [step.name for step, _ in services],
+    )
+    return int(any(error for _, error in services))
+
+
+def _service_lines(
+    services: Iterable[_Placed], display: Display, *, with_text: bool
+) -> Iterator[str]:
+    """Yield what was done to services, and what is left to do; `with_text` with the drop-ins."""
+    for step, error in services:
+        text = f"{step.path} is as it should be: {step.place}"
+        if step.is_changed:
+            text = describe_result(PodResult(step=step))
+        yield from fold(text, display, hanging=_HANGING)
+        if with_text:
+            yield from (f"{_HANGING}{line}".rstrip() for line in step.service.text.split("\n")[:-1])
+        rest, severity = step.describe_rest(error)
+        if with_text and not rest and not step.runs_in:
+            rest = f"{step.name} is not running"
+        yield from rest_lines(rest, severity, display)

@@ -14,9 +14,9 @@ from podslice.cli.host import applied_pod, configuration_document, tolerate
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
+from podslice.cli.progress import emit_report
 from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents, tables
-from podslice.features.quadlet.started import emit_report
 from podslice.features.run.pod_phase import Phase, read_phase, set_phase, why_no_phase
 from podslice.model.config import Rules
 from podslice.model.event import Kind

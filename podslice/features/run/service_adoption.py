@@ -1,43 +1,37 @@
-"""Put existing services into a pod for good, and release them: checks, drop-ins, verification.
-
-A running service keeps its control group until it is restarted, which `restart` does.
-"""
+"""Put existing services into a pod for good, and release them: checks and verification."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from pathlib import Path, PurePosixPath
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
-from podslice.cli.views.runtime_options import Parent, appliers, drop_in
+from podslice.cli.views.runtime_options import appliers
 from podslice.errors import InputError, Problem, SystemdError
+from podslice.features.run.drop_ins import DropIn, change, make_service, make_step
 from podslice.features.run.target import Place, find_container, find_slice
 from podslice.kernel.files import read_present
 from podslice.model.desired import PodDecision
 from podslice.model.naming import SCOPE_PREFIX, container_of
 from podslice.model.properties import OOM_SCORE_ADJ, annotation_key
 from podslice.model.unit import (
-    Manager,
     UnitDefinition,
     UnitKind,
     UnitName,
     complete_name,
-    control_group_of,
     is_unit_name,
 )
+from podslice.plan import Action
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.world import LiveWorld
 from podslice.store.adopted_services import (
     DROP_IN,
-    SECTION,
     AdoptedService,
-    by_pod,
     drop_in_path,
     read_adopted,
     read_drop_in,
@@ -53,37 +47,9 @@ _STARTERS = (".timer", ".socket", ".path")
 _SLICE_LINE = re.compile(rb"^Slice=", re.MULTILINE)
 
 
-class ServiceAction(StrEnum):
-    """The change of a service's drop-in."""
-
-    WRITTEN = "written"
-    REMOVED = "removed"
-    NONE = "none"
-    """It is as requested already."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedService:
-    """A service whose drop-in was written or removed."""
-
-    service: AdoptedService
-    path: str
-    """The drop-in."""
-    action: ServiceAction
-    slice: str
-    """The slice that its next start uses."""
-    runs_in: str
-    """The control group of its processes; empty if it does not run."""
-    is_due: bool
-    """Whether it runs with other settings than its next start."""
-    is_restarted: bool = False
-    error: str = ""
-    """Why it could not be restarted."""
-
-
 async def adopt_services(
     world: LiveWorld, key: str, container: str | None, names: Iterable[str]
-) -> tuple[PlacedService, ...]:
+) -> list[DropIn]:
     """Write the drop-ins that start services in a pod. The caller holds the lock.
 
     Without a container each service is one of the pod's, with its own name.
@@ -97,20 +63,23 @@ async def adopt_services(
     pod = find_slice(assessment, key)
     units = tuple(dict.fromkeys(map(complete_name, names)))
     candidates = await _check(world, assessment, pod, container, units)
-    services = [each.service for each in candidates]
-    changed = [each.service for each in candidates if each.service != each.before]
+    steps = [
+        replace(
+            make_step(Action.WRITE, each.service, world.manager),
+            is_changed=each.service != each.before,
+        )
+        for each in candidates
+    ]
     for each in candidates:
         if each.before is None:
             await _note_rise(world, pod, each.service)
     async with _undone_on_error(world, candidates):
-        await _write(world, changed)
-        found = [await world.client.read_definition(each.unit) for each in services]
+        placed = await change(world, steps)
+        found = [await world.client.read_definition(each.service.unit) for each in candidates]
+        services = [each.service for each in candidates]
         if problems := [each for each in map(_find_overruling, services, found) if each]:
             raise InputError(problems)
-    actions = [
-        ServiceAction.WRITTEN if each in changed else ServiceAction.NONE for each in services
-    ]
-    return tuple([await _place(world, *each) for each in zip(services, actions, strict=True)])
+    return placed
 
 
 async def _note_rise(world: LiveWorld, pod: PodDecision, service: AdoptedService) -> None:
@@ -127,43 +96,7 @@ async def _note_rise(world: LiveWorld, pod: PodDecision, service: AdoptedService
         )
 
 
-def outdated_services(
-    adopted: Iterable[AdoptedService], pods: Iterable[PodDecision], manager: Manager
-) -> list[AdoptedService]:
-    """Return the services whose drop-ins are not those of their pods, with the right drop-ins.
-
-    A pod whose record is lost has no containers, and its services stay as they are.
-    """
-    present = by_pod(adopted)
-    return [
-        service
-        for pod in pods
-        for each in (present.get(pod.pod.key, ()) if pod.scopes else ())
-        if (service := make_service(pod, each.unit, each.container, manager)) != each
-    ]
-
-
-async def update_services(
-    world: LiveWorld, pods: Iterable[PodDecision]
-) -> tuple[PlacedService, ...]:
-    """Write the drop-ins of pods again that are not as they should be.
-
-    Raises:
-        HostError: a file cannot be written.
-    """
-    outdated = outdated_services(read_adopted(world.manager), pods, world.manager)
-    await _write(world, outdated)
-    return tuple([await _place(world, each, ServiceAction.WRITTEN) for each in outdated])
-
-
-async def _write(world: LiveWorld, services: Sequence[AdoptedService]) -> None:
-    for each in services:
-        write_drop_in(each, world.manager)
-    if services:
-        await world.client.reload()
-
-
-async def release_services(world: LiveWorld, names: Iterable[str]) -> tuple[PlacedService, ...]:
+async def release_services(world: LiveWorld, names: Iterable[str]) -> list[DropIn]:
     """Remove the drop-ins of adopted services. The caller holds the lock.
 
     Raises:
@@ -175,60 +108,8 @@ async def release_services(world: LiveWorld, names: Iterable[str]) -> tuple[Plac
     found = [await _find_adopted(world, each) for each in units]
     if problems := [each for each in found if isinstance(each, Problem)]:
         raise InputError(problems)
-    return await release(world, [each for each in found if isinstance(each, AdoptedService)])
-
-
-async def release(
-    world: LiveWorld, services: Sequence[AdoptedService]
-) -> tuple[PlacedService, ...]:
-    """Remove the drop-ins of services, and let systemd read the remaining files."""
-    for each in services:
-        remove_drop_in(each.unit, world.manager)
-    if services:
-        await world.client.reload()
-    return tuple([await _place(world, each, ServiceAction.REMOVED) for each in services])
-
-
-async def restart_due(
-    world: LiveWorld, services: Iterable[PlacedService]
-) -> tuple[PlacedService, ...]:
-    """Restart the services for which it is due; return all, as they are then.
-
-    The lock is not held if they have drop-ins of podslice: a start pulls in podslice-apply.service,
-    which takes it.
-    """
-    return tuple([await _restart(world, each) if each.is_due else each for each in services])
-
-
-async def _restart(world: LiveWorld, service: PlacedService) -> PlacedService:
-    try:
-        await world.client.restart(service.service.unit)
-    except SystemdError as error:
-        return replace(service, error=str(error))
-    return replace(await _place(world, service.service, service.action), is_restarted=True)
-
-
-def make_service(
-    pod: PodDecision, unit: UnitName, container: str, manager: Manager
-) -> AdoptedService:
-    """Return a service with the drop-in that it should have in a pod."""
-    of = next((each for each in pod.scopes if each.name == container), None)
-    lines = (
-        "# Written by podslice adopt, and again by podslice apply when the pod changes.",
-        f"# To remove it: podslice release{manager.flag} {unit}",
-        f"[{SECTION}]",
-        f"Pod={pod.pod.key}",
-        f"Container={container}",
-        "",
-        *drop_in(Parent(pod=pod, container=of, manager=manager)),
-    )
-    return AdoptedService(
-        unit=unit,
-        pod=pod.pod.key,
-        container=container,
-        slice=pod.slice,
-        text="".join(f"{each}\n" for each in lines),
-    )
+    services = [each for each in found if isinstance(each, AdoptedService)]
+    return await change(world, [make_step(Action.REMOVE, each, world.manager) for each in services])
 
 
 class _Candidate(NamedTuple):
@@ -408,21 +289,6 @@ def _find_overruling(service: AdoptedService, now: UnitDefinition) -> Problem | 
         where=service.unit,
         message=f"{where} states Slice={now.slice}, which takes precedence over {DROP_IN}",
         hint="remove that line; nothing was changed",
-    )
-
-
-async def _place(world: LiveWorld, service: AdoptedService, action: ServiceAction) -> PlacedService:
-    """Return a service as systemd has it now."""
-    now = await world.client.read_definition(service.unit)
-    due = world.manager.path_of(control_group_of(UnitName(now.slice)))
-    runs_in = now.control_group if now.is_running else ""
-    return PlacedService(
-        service=service,
-        path=str(drop_in_path(service.unit, world.manager)),
-        action=action,
-        slice=now.slice,
-        runs_in=runs_in,
-        is_due=bool(runs_in) and str(PurePosixPath(runs_in).parent) != str(PurePosixPath(due)),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from podslice.errors import HostError, Refused, warning
 from podslice.features.quadlet import containers
 from podslice.features.quadlet import loading as quadlets
-from podslice.features.quadlet.container_failures import ContainerFailures
+from podslice.features.quadlet.health import ContainerFailures
 from podslice.model.event import Kind
 from podslice.model.node_state import Eviction
 from podslice.model.unit import SYSTEM

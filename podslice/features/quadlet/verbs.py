@@ -1,0 +1,257 @@
+"""The options with which `apply`, `plan` and `render` have quadlets."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from enum import StrEnum
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from podslice.cli import interrupts
+from podslice.cli.arguments import DONE, FAILED, code_of
+from podslice.cli.host import load_node
+from podslice.cli.manifests import all_problems, choose_candidates, decide_all, require_pods
+from podslice.cli.options import Planning, declared, parameter
+from podslice.cli.output import OutputFormat, note, note_problems, write
+from podslice.cli.wanted import PodsToApply, note_start_at_boot, sources_or_default
+from podslice.errors import invalid, printable
+from podslice.features.quadlet.files import Directories, installed, write_quadlets
+from podslice.features.quadlet.loading import (
+    further_problems,
+    host_options,
+    load_with_workloads,
+    make_quadlets,
+)
+from podslice.features.quadlet.result import ARCHIVE_SUFFIX, Quadlets, is_data, with_archive
+from podslice.features.quadlet.services import PodsToStart
+from podslice.model.desired import PodDecision
+from podslice.model.unit import Manager
+from podslice.policy.allocatable import validate_node
+
+_EXTRACT = "tar --extract --preserve-permissions --directory=/ --file=FILE"
+_IGNORE = parameter(
+    "ignore",
+    typer.Option(
+        metavar="FIELD", help="Drop this field, which quadlets cannot keep; may be repeated."
+    ),
+    list[str] | None,
+)
+_START = parameter(
+    "start",
+    typer.Option(
+        "--start", help="Run the containers, too: as services of podman, see podslice-quadlet(7)."
+    ),
+    bool,
+)
+
+
+def with_start(verb: Callable[..., int]) -> Callable[..., int]:
+    """Return `apply` or `plan` with the options that run the containers of the pods, too."""
+
+    def starting(
+        planning: Planning,
+        *,
+        start: bool,
+        ignore: Collection[str] | None,
+        **given: Any,  # noqa: ANN401 (as typer has parsed it)
+    ) -> int:
+        if ignore and not start:
+            raise invalid("is for quadlets only", "add --start", where="--ignore")
+        if start:
+            given["load"] = partial(load_started, ignored=frozenset(ignore or ()))
+        return verb(planning, **given)
+
+    own = inspect.signature(verb, eval_str=True).parameters.values()
+    return declared(starting, verb, [*own, _START, _IGNORE])
+
+
+def load_started(
+    planning: Planning,
+    filename: Sequence[str] | None,
+    namespace: str | None,
+    *,
+    ignored: frozenset[str],
+    is_for_host: bool = False,
+) -> PodsToApply:
+    """Return the pods to apply and their quadlets, if the whole input is valid.
+
+    Raises:
+        InputError: there is an error in the input, or podman is too old; it has every problem.
+        HostError: podman or systemd is not installed.
+        PodsliceError: the stated files have nothing that podslice runs.
+    """
+    sources = sources_or_default(planning, filename)
+    validate = planning.config.validate
+    loaded, workloads = load_with_workloads(sources, namespace, ignored, validate)
+    further = further_problems(workloads.problems, loaded)
+    candidates = choose_candidates(planning, loaded, further, is_for_host=is_for_host)
+    require_pods(loaded, filename or ())
+    options = host_options(planning, is_for_host=True)
+
+    def make(decisions: Iterable[PodDecision]) -> tuple[Quadlets, ...]:
+        return make_quadlets(decisions, workloads, options)
+
+    made = make(candidates)
+    for text in chain.from_iterable(each.notes for each in made):
+        note(text)
+    if made and is_for_host:
+        note_start_at_boot(planning, sources)
+    return PodsToApply(
+        candidates=candidates,
+        started=PodsToStart(quadlets=made, decisions=candidates, make=make),
+    )
+
+
+class UnitFormat(StrEnum):
+    """What is written: values of `--format`."""
+
+    UNITS = "units"
+    QUADLET = "quadlet"
+
+
+_FORMAT = inspect.Parameter(
+    "form",
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    default=UnitFormat.UNITS,
+    annotation=Annotated[
+        UnitFormat,
+        typer.Option(
+            "--format", help="units: the slices; quadlet: the containers, for podman's generator."
+        ),
+    ],
+)
+_INSTALL = parameter(
+    "install",
+    typer.Option(
+        "--install", help="Write quadlets to the directories that podman and systemd read."
+    ),
+    bool,
+)
+
+
+def with_quadlets(verb: Callable[..., int]) -> Callable[..., int]:
+    """Return `render` with the options that write quadlets."""
+
+    def rendering(
+        planning: Planning,
+        *,
+        form: UnitFormat,
+        install: bool,
+        ignore: Collection[str] | None,
+        **given: Any,  # noqa: ANN401 (as typer has parsed it)
+    ) -> int:
+        if form is UnitFormat.UNITS:
+            if install or ignore:
+                option = "--install" if install else "--ignore"
+                raise invalid("is for quadlets only", "add --format quadlet", where=option)
+            return verb(planning, **given)
+        if given.pop("output") is not OutputFormat.TABLE:
+            raise invalid("is for units that are shown", "omit it", where="--output")
+        directory = given.pop("output_dir")
+        return render_quadlets(
+            planning, ignored=frozenset(ignore or ()), install=install, directory=directory, **given
+        )
+
+    own = list(inspect.signature(verb, eval_str=True).parameters.values())
+    return declared(rendering, verb, [*own[:-1], _FORMAT, own[-1], _INSTALL, _IGNORE])
+
+
+def render_quadlets(
+    planning: Planning,
+    filename: Sequence[str],
+    namespace: str | None,
+    *,
+    ignored: frozenset[str],
+    directory: Path | None,
+    install: bool,
+) -> int:
+    """Write the quadlets of pods, if there is no error and no field is refused.
+
+    They are printed on standard output unless they are for a directory or installed.
+
+    Raises:
+        InputError: the options contradict each other, or podman is too old.
+    """
+    if directory is not None and install:
+        raise invalid("contradicts --output-dir", "write one of the two", where="--install")
+    config = planning.config
+    loaded, workloads = load_with_workloads(filename, namespace, ignored, config.validate)
+    node = load_node(config, manager=planning.manager)
+    decisions = decide_all(loaded, node, config)
+    problems = [
+        *all_problems(loaded, decisions),
+        *validate_node(node, config),
+        *further_problems(workloads.problems, loaded),
+    ]
+    note_problems(problems)
+    if code := code_of(problems):
+        return code
+    options = host_options(planning, is_for_host=install)
+    made = make_quadlets(decisions, workloads, options)
+    for text in chain.from_iterable(each.notes for each in made):
+        note(text)
+    code = _write(made, planning.manager, directory, install=install)
+    if install:
+        note_start_at_boot(planning, filename)
+    return code
+
+
+def _write(
+    made: tuple[Quadlets, ...], manager: Manager, directory: Path | None, *, install: bool
+) -> int:
+    top = manager.own_state_directory
+    if install:
+        directories = installed(manager)
+    elif directory is not None:
+        directories = Directories(generator=directory, units=directory)
+        made = tuple(with_archive(each, top) for each in made)
+    else:
+        write(chain.from_iterable(quadlet_lines(each, top) for each in made))
+        return DONE
+    interrupts.begin(f"not all files are in {directories.generator}")
+    done = write_quadlets(made, directories)
+    for path in done.removed:
+        note(f"removed {printable(str(path))}, which the pod no longer has")
+    write(map(printable, done.written))
+    if directory is not None:
+        _note_places(done.written, manager)
+    note_problems(done.problems)
+    return FAILED if done.problems else DONE
+
+
+def _note_places(paths: Iterable[str], manager: Manager) -> None:
+    """Say where files belong on the host for which they are."""
+    suffixes = {Path(each).suffix for each in paths}
+    host = installed(manager)
+    if suffixes & {".pod", ".container", ".volume"}:
+        note(f"on the host, .pod, .container and .volume files belong in {host.generator}")
+    if ".service" in suffixes:
+        note(f"on the host, .service files belong in {host.units}")
+    if ".tar" in suffixes:
+        note(
+            f"on the host, extract each {ARCHIVE_SUFFIX} file, which has the data of a pod:"
+            f" {_EXTRACT}; it belongs in no directory of units"
+        )
+
+
+def quadlet_lines(quadlets: Quadlets, top: str) -> Iterator[str]:
+    """Yield the files of a pod, each below its name; contents of Secrets are not among them.
+
+    `top` is the directory of podslice's own files on the host.
+    """
+    for file in quadlets.files:
+        path = f"{top}/{file.path}" if is_data(file.path) else file.path
+        yield f"### {printable(path)} (mode {file.mode:04o})"
+        if file.is_secret:
+            yield f"# {len(file.content)} bytes, which are written to a file only"
+        else:
+            try:
+                yield from file.text.removesuffix("\n").split("\n")
+            except UnicodeDecodeError:
+                yield f"# {len(file.content)} bytes, which are not text"
+        yield ""

@@ -44,7 +44,7 @@ ONLY_IN = {
         "features/compose",
         "features/importing",
     },
-    "pydantic": {"inputs", "features/compose", "features/kubelet", "features/quadlet"},
+    "pydantic": set(),
     "yaml": {"inputs", "cli"},
     "tomllib": {"inputs", "features/doctor"},
     "typer": {"cli", "features"},

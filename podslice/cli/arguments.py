@@ -12,7 +12,7 @@ import typer
 from podslice.cli.output import OutputFormat, ReportFormat
 from podslice.cli.suggestions import closest
 from podslice.errors import InputError, Problem, Severity, invalid
-from podslice.inputs.manifest.names import check_label
+from podslice.model.grammar import check_label
 
 DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3
 """Exit codes."""

@@ -12,7 +12,7 @@ from podslice.cli.options import Planning
 from podslice.cli.output import note_problems
 from podslice.errors import InputError, PodsliceError, Problem, Severity, printable
 from podslice.inputs.budget import BYTES_MAX, PROBLEMS_MAX
-from podslice.inputs.manifest.kinds import WORKLOADS
+from podslice.inputs.manifest.fields import WORKLOADS
 from podslice.inputs.manifest.load import LoadedPods, load_pods
 from podslice.inputs.source import read_stream
 from podslice.model.config import Config, Validate

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 from podslice.errors import SHOWN_MAX, invalid, quote
 from podslice.model.quantity import parse_quantity, read_milli
@@ -153,6 +154,23 @@ def read_exact(value: object) -> int | Fraction:
 def is_finer(value: object) -> bool:
     """Return whether a quantity is not a whole number of thousandths, so that it is rounded up."""
     return isinstance(value, str) and parse_quantity(str(value)).nano % 10**6 != 0
+
+
+class Amount(NamedTuple):
+    """A quantity of a manifest."""
+
+    milli: int | None
+    """Thousandths; None if what is stated is invalid."""
+    stated: object
+
+
+def read_stated_amount(value: object) -> Amount:
+    """Return a quantity with what is stated.
+
+    Raises:
+        InputError: as `read_amount`.
+    """
+    return Amount(milli=read_amount(value), stated=value)
 
 
 def read_text(value: object) -> str:

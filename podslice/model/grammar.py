@@ -1,4 +1,7 @@
-"""The grammars of texts that manifests state and units have, each with what a valid text is."""
+"""The grammars of texts that manifests state and units have, each with what a valid text is.
+
+Source: Kubernetes v1.36, pkg/apis/core/validation/validation.go, where a grammar names a function.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import NamedTuple
 
+from podslice.errors import Problem, quote
 from podslice.model.pod import UID_MAX, is_uid
 
 LABEL_MAX = 63
@@ -20,6 +24,7 @@ _LINE_MAX = 4095
 _REPOSITORY_MAX = 255
 _REFERENCE_MAX = _REPOSITORY_MAX + len(":") + 128 + len("@sha512:") + 128
 _PORT_NAME_MAX = 15
+_PORT_MAX = 2**16 - 1
 _ADDRESS_MAX = 45
 
 
@@ -48,11 +53,13 @@ LABEL = Grammar(
     form=f"use lower case letters, digits and '-', at most {LABEL_MAX} characters",
     matches=_matching(_LABEL, LABEL_MAX),
 )
+"""Source: validateContainerCommon, ValidateVolumes, ValidatePodSpec, apps ValidateStatefulSetSpec."""
 SUBDOMAIN = Grammar(
     name="a DNS subdomain",
     form=f"use lower case letters, digits, '-' and '.', at most {SUBDOMAIN_MAX} characters",
     matches=_matching(rf"{_LABEL}(?:\.{_LABEL})*", SUBDOMAIN_MAX),
 )
+"""Source: ValidatePodName, ValidateConfigMapName, ValidateSecretName, ValidateHostAliases."""
 UID = Grammar(
     name="a uid",
     form=f"use letters, digits, '-', '.' and ':', at most {UID_MAX} characters",
@@ -63,10 +70,17 @@ VARIABLE = Grammar(
     form="use letters, digits, '_', '-' and '.', without a digit at the beginning",
     matches=_matching(r"[-._a-zA-Z][-._a-zA-Z0-9]*", _LINE_MAX),
 )
+"""Source: ValidateEnv, ValidateEnvFrom."""
 PORT_NAME = Grammar(
     name="a name of a port",
     form=f"use lower case letters, digits and single '-', with a letter, at most {_PORT_NAME_MAX}",
     matches=_matching(r"(?=.*[a-z])[a-z0-9]+(?:-[a-z0-9]+)*", _PORT_NAME_MAX),
+)
+"""Source: validateContainerPorts."""
+PORT = Grammar(
+    name="a port",
+    form=f"write 1 to {_PORT_MAX}",
+    matches=lambda text: text.isdecimal() and 0 < int(text) <= _PORT_MAX,
 )
 SYSCTL = Grammar(
     name="a kernel parameter",
@@ -75,12 +89,13 @@ SYSCTL = Grammar(
         r"(?:[a-z0-9](?:[-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9](?:[-_a-z0-9]*[a-z0-9])?", SUBDOMAIN_MAX
     ),
 )
-"""Source: Kubernetes, pkg/apis/core/validation/validation.go, SysctlContainSlashFmt."""
+"""Source: validateSysctls, SysctlContainSlashFmt; proc_sys(5)."""
 HEADER = Grammar(
     name="a name of a header",
     form="use letters, digits and '-'",
     matches=_matching(r"[-A-Za-z0-9]+", _LINE_MAX),
 )
+"""Source: validateHTTPGetAction."""
 
 # Addresses and the resolver
 
@@ -99,24 +114,27 @@ def _is_address(text: str) -> bool:
 ADDRESS = Grammar(
     name="an IP address", form="write 192.0.2.1 or 2001:db8::1, for example", matches=_is_address
 )
+"""Source: validatePodDNSConfig, ValidateHostAliases, validateContainerPorts."""
 _is_host_name = _matching(r"[A-Za-z0-9_](?:[-._A-Za-z0-9]*[A-Za-z0-9_])?", SUBDOMAIN_MAX)
 HOST = Grammar(
     name="a host name or an IP address",
     form="use letters, digits, '-', '_' and '.', or an address",
     matches=lambda text: _is_host_name(text) or _is_address(text),
 )
+"""Source: RFC 3986, reg-name."""
 _is_search = _matching(rf"{_NAME}(?:\.{_NAME})*\.?", SUBDOMAIN_MAX + 1)
 SEARCH_DOMAIN = Grammar(
     name="a search domain",
     form="use lower case letters, digits, '-', '_' and '.'",
     matches=lambda text: text == "." or _is_search(text),
 )
-"""Source: Kubernetes, pkg/apis/core/validation/validation.go, validatePodDNSConfig."""
+"""Source: validatePodDNSConfig."""
 RESOLVER_OPTION = Grammar(
     name="an option of the resolver",
     form="use letters, digits, '-', '_' and '.'; resolv.conf(5) lists them",
     matches=_matching(r"[A-Za-z0-9][-._A-Za-z0-9]*", LABEL_MAX),
 )
+"""Source: validatePodDNSConfig; resolv.conf(5)."""
 
 # Images
 
@@ -196,6 +214,7 @@ LINE = Grammar(
     form="use no control characters, and no space, quotation mark or backslash at its ends",
     matches=_is_line,
 )
+"""Source: podman, pkg/systemd/parser/unitfile.go, Parse; ValidateAppArmorProfileField."""
 DIRECTORY = Grammar(
     name="an absolute path",
     form="begin with '/', without control characters, and without space, quotation mark or"
@@ -207,21 +226,25 @@ MOUNT_PATH = Grammar(
     form=DIRECTORY.form,
     matches=lambda text: DIRECTORY.matches(text) and ":" not in text,
 )
+"""Source: ValidateVolumeMounts; podman-run(1), --volume, which is split at ':'."""
 HOST_PATH = Grammar(
     name="an absolute path without '..' and ':'",
     form=DIRECTORY.form,
     matches=lambda text: MOUNT_PATH.matches(text) and ".." not in text.split("/"),
 )
+"""Source: validateHostPathVolumeSource; podman-run(1), --volume."""
 SUB_PATH = Grammar(
     name="a relative path without '..' and ':'",
     form="name a part of the volume",
     matches=lambda text: _is_relative(text) and ":" not in text,
 )
+"""Source: validateLocalDescendingPath; podman-run(1), --volume."""
 PROFILE_PATH = Grammar(
     name="a relative path without '..'",
     form="name a file below the directory of profiles",
     matches=_is_relative,
 )
+"""Source: validateSeccompProfileField."""
 
 # Security
 
@@ -230,11 +253,13 @@ CAPABILITY = Grammar(
     form="use letters and '_': NET_ADMIN or CAP_NET_ADMIN, for example",
     matches=_matching(r"[A-Za-z]+(?:_[A-Za-z]+)*", LABEL_MAX),
 )
+"""Source: podman-systemd.unit(5), AddCapability: words separated by space."""
 SELINUX = Grammar(
     name="a part of an SELinux context",
     form="use letters, digits, '_', '-' and '.'",
     matches=_matching(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", _REPOSITORY_MAX),
 )
+"""Source: selinux(8)."""
 SELINUX_LEVEL = Grammar(
     name="an SELinux level",
     form="write s0:c123,c456, for example",
@@ -247,7 +272,7 @@ SIGNAL = Grammar(
     form="write SIGTERM, for example",
     matches=lambda text: text in _SIGNALS or _REAL_TIME.fullmatch(text) is not None,
 )
-"""Source: Kubernetes, pkg/apis/core/types.go, Signal."""
+"""Source: validateStopSignal; Kubernetes, pkg/apis/core/types.go, Signal."""
 
 # Texts that are quoted in units
 
@@ -272,3 +297,58 @@ ARGUMENT = Grammar(
     form=f"use at most {ARGUMENT_BYTES_MAX:,} bytes, without U+0000, U+0080 and unpaired surrogates",
     matches=_is_argument,
 )
+"""Source: podman, pkg/systemd/parser/split.go, extractFirstWord."""
+
+
+# Names, and the most similar valid ones
+
+_RESOURCE = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""Source: Kubernetes, apimachinery/pkg/util/validation/validation.go, IsQualifiedName."""
+
+
+def check_label(name: str, what: str) -> Problem | None:
+    """Return the problem of a name that must be a DNS label (RFC 1123); None if it is valid."""
+    rule = f"lower case letters, digits and '-', at most {LABEL_MAX} characters"
+    return None if LABEL.matches(name) else _invalid(name, what, rule, LABEL_MAX)
+
+
+def check_subdomain(name: str, what: str) -> Problem | None:
+    """Return the problem of a name that must be a DNS subdomain (RFC 1123); None if it is valid."""
+    rule = f"lower case letters, digits, '-' and '.', at most {SUBDOMAIN_MAX} characters"
+    return None if SUBDOMAIN.matches(name) else _invalid(name, what, rule, SUBDOMAIN_MAX)
+
+
+def check_uid(uid: str) -> Problem | None:
+    """Return the problem of a pod's uid, which becomes part of a slice's name; None if it is valid."""
+    if is_uid(uid):
+        return None
+    rule = (
+        f"letters, digits, '-', '.' and ':', at most {UID_MAX} characters, not only dots, and"
+        " without the suffixes .json and .new"
+    )
+    message = f"{quote(uid)} is not a valid pod uid: {rule}"
+    return Problem(message=message, hint="leave it out; podslice then computes one")
+
+
+def to_label(name: str) -> str:
+    """Return the most similar name that is a valid label; empty if there is none."""
+    return _similar(name, LABEL_MAX)
+
+
+def is_resource_name(name: str) -> bool:
+    """Return whether a text is a valid resource name: `cpu`, `hugepages-2Mi`, `example.com/gpu`."""
+    return _RESOURCE.fullmatch(name) is not None
+
+
+def _invalid(name: str, what: str, rule: str, longest: int) -> Problem:
+    """Return the problem of a name, with the most similar valid one as hint."""
+    text = _similar(name, longest)
+    message = f"{quote(name)} is not a valid {what} name: {rule}"
+    return Problem(message=message, hint=f"write '{text}'" if text else "")
+
+
+def _similar(name: str, longest: int) -> str:
+    separators = "-." if longest == SUBDOMAIN_MAX else "-"
+    text = name[: 2 * longest].lower()
+    text = "".join(c if c.isascii() and (c.isalnum() or c in separators) else "-" for c in text)
+    return re.sub(r"-*\.[-.]*", ".", text)[:longest].strip("-.")

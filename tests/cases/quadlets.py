@@ -6,7 +6,7 @@ from pathlib import Path
 from podslice.features.quadlet.generate import generate
 from podslice.features.quadlet.result import Options
 from podslice.features.quadlet.workloads import read_workloads
-from podslice.inputs.manifest.kinds import DATA_KINDS
+from podslice.inputs.manifest.collect import Extent
 from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Rules
 from podslice.model.node import Node
@@ -37,8 +37,8 @@ def options_of(settings, config):
 
 
 def load(path, ignored=()):
-    loaded = load_pods(["pods.yaml"], stdin=lambda: b"", used_kinds=DATA_KINDS)
-    workloads = read_workloads(loaded.pods, loaded.documents, ignored=frozenset(ignored))
+    loaded = load_pods(["pods.yaml"], stdin=lambda: b"", extent=Extent.WORKLOADS)
+    workloads = read_workloads(loaded, ignored=frozenset(ignored))
     return loaded, workloads, [*loaded.all_problems, *workloads.problems]
 
 

@@ -10,7 +10,7 @@ from podslice.errors import Severity
 from podslice.features.quadlet.generate import generate
 from podslice.features.quadlet.result import Options
 from podslice.features.quadlet.workloads import read_workloads
-from podslice.inputs.manifest.kinds import DATA_KINDS
+from podslice.inputs.manifest.collect import Extent
 from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config, Rules
 from podslice.policy.allocatable import allocate
@@ -84,8 +84,8 @@ def test_the_shop_loads_as_a_whole_and_fits_a_small_host():
 
 
 def test_the_containers_of_the_shop_can_be_started():
-    loaded = load_pods([str(EXAMPLES / "shop")], stdin=lambda: b"", used_kinds=DATA_KINDS)
-    workloads = read_workloads(loaded.pods, loaded.documents)
+    loaded = load_pods([str(EXAMPLES / "shop")], stdin=lambda: b"", extent=Extent.WORKLOADS)
+    workloads = read_workloads(loaded)
     assert workloads.problems == ()
     made = [
         generate(decide(each, NODE, Config()), workloads.workloads[each.key], Options())

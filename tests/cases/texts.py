@@ -6,11 +6,12 @@ import re
 from podslice.features.quadlet.generate import generate
 from podslice.features.quadlet.result import Options
 from podslice.features.quadlet.workloads import read_workloads
-from podslice.inputs.manifest.kinds import DATA_KINDS
+from podslice.inputs.manifest.collect import Extent
+from podslice.inputs.manifest.fields import Use, type_of
 from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.scalars import read_text
 from podslice.model.config import Validate
 from podslice.model.grammar import ARGUMENT_BYTES_MAX
-from podslice.model.pod_texts import POD_TEXTS
 from podslice.policy.decide import decide
 from tests.cases.quadlets import NODE
 from tests.configuration import load_config
@@ -171,7 +172,25 @@ _DATA = [
 """The objects of the variables, in documents before the pod."""
 _NAMES = {"metadata.name": "web", "metadata.namespace": "shop", "metadata.uid": "0a1b"}
 _STEP = re.compile(r"([^.[\]]+)|\[]")
-FIELDS = sorted(POD_TEXTS)
+
+
+def texts_in(type_, path=""):
+    """The path and the grammar, if there is one, of each text that is read of a type."""
+    for row in type_of(type_).fields.values():
+        place = f"{path}{row.name}{'[]' if row.bracket else ''}"
+        if row.scalar is not None and row.scalar.read is read_text:
+            yield place, row.scalar.grammar
+        elif row.type and row.use is Use.KEPT and row.name != "initContainers":
+            yield from texts_in(row.type, f"{place}.")
+
+
+ALL_TEXTS = {
+    **dict(texts_in("PodSpec")),
+    **{path: each for path, each in texts_in("ObjectMeta", "metadata.") if each},
+    "volumeClaimTemplates[].metadata.name": dict(texts_in("ClaimMeta"))["name"],
+}
+GRAMMARS = {path: grammar for path, grammar in ALL_TEXTS.items() if grammar}
+FIELDS = sorted(GRAMMARS)
 
 
 def document(field=None, text=None, entry=0):
@@ -237,8 +256,8 @@ def place(field):
 def load(pod, validate=Validate.STRICT):
     """The pods of a manifest, its workloads, and all errors."""
     data = "\n".join(map(json.dumps, (*_DATA, pod))).encode()
-    loaded = load_pods(["-"], stdin=lambda: data, used_kinds=DATA_KINDS, validate=validate)
-    workloads = read_workloads(loaded.pods, loaded.documents, ignored=frozenset({"subdomain"}))
+    loaded = load_pods(["-"], stdin=lambda: data, extent=Extent.WORKLOADS, validate=validate)
+    workloads = read_workloads(loaded, ignored=frozenset({"subdomain"}))
     problems = [*loaded.all_problems, *workloads.problems]
     errors = [each for each in problems if each.severity == "error" and each.where != "--ignore"]
     return loaded, workloads, errors

@@ -15,9 +15,9 @@ from podslice.cli.views.tables import list_first
 from podslice.errors import Problem, Severity, warning
 from podslice.features.compose.project import KEY, Project, Service, Settings
 from podslice.features.compose.tools import ComposeTool
-from podslice.inputs.manifest.names import to_label
 from podslice.inputs.scalars import extend_path, read_plain
 from podslice.model.desired import PodDecision
+from podslice.model.grammar import to_label
 from podslice.model.resources import CPU, MEMORY, format_amount
 from podslice.policy.convert import NOT_RESERVED, share_request_milli, shares_from_milli
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from podslice.errors import InputError, Problem, invalid, quote, warning
 from podslice.inputs.budget import POD_CONTAINERS_MAX, UNKNOWN_FIELDS_MAX
-from podslice.inputs.manifest.names import to_label
 from podslice.inputs.scalars import (
     Boolean,
     Odd,
@@ -27,6 +26,7 @@ from podslice.inputs.scalars import (
     read_amount,
     read_text,
 )
+from podslice.model.grammar import to_label
 from podslice.model.resources import CPU, MEMORY, format_amount
 from podslice.policy.convert import SHARES_PER_CPU
 

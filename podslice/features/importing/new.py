@@ -32,8 +32,8 @@ from podslice.features.importing.reading import (
     process_use,
     unit_use,
 )
-from podslice.inputs.manifest.names import to_label
 from podslice.model.config import Config
+from podslice.model.grammar import to_label
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import ObservedUnit, complete_name, is_unit_name
 from podslice.reconcile.world import LiveWorld

@@ -49,10 +49,9 @@ from podslice.features.importing.reading import (
     import_units,
     note_if_young,
 )
-from podslice.inputs.manifest.names import to_label
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
-from podslice.model.grammar import LABEL_MAX
+from podslice.model.grammar import LABEL_MAX, to_label
 from podslice.model.naming import Tree
 from podslice.model.properties import CPU_WEIGHT, OOM_SCORE_ADJ
 from podslice.model.unit import Manager, complete_name

@@ -17,6 +17,7 @@ from podslice.errors import InputError, Problem, Severity, invalid, quote
 from podslice.features.kubelet.files import mapping_of
 from podslice.features.kubelet.node import KubeletPod
 from podslice.inputs.budget import OBJECT_BYTES_MAX, Budget, Exhausted
+from podslice.inputs.manifest.collect import Extent
 from podslice.inputs.manifest.load import LoadedPods, load_pods, load_text
 from podslice.inputs.scalars import extend_path
 from podslice.model.pod import Pod, Qos, is_uid
@@ -43,8 +44,6 @@ _TERMINAL = ("Succeeded", "Failed")
 _LISTS = ("PodList", "List")
 _NODES_SHOWN = 3
 _SAVE = "kubectl get pods -A -o json --field-selector spec.nodeName=NODE"
-_KEPT = frozenset({"Node"})
-"""A kind without a pod, so that the documents are kept."""
 LOGS = Path("/var/log/pods")
 """Source: Kubernetes, pkg/kubelet/apis/config/v1beta1/defaults.go, PodLogsDir."""
 
@@ -60,7 +59,7 @@ def read_pod_list(
         InputError: there is an error in them, or a pod whose uid is not known; it has every problem.
     """
     budget = Budget(text_bytes=OBJECT_BYTES_MAX)
-    loaded = load_pods(sources, stdin=stdin, budget=budget, validate=None, used_kinds=_KEPT)
+    loaded = load_pods(sources, stdin=stdin, budget=budget, validate=None, extent=Extent.DOCUMENTS)
     return _read_pods(loaded, logs, has_mirrors=True)
 
 
@@ -84,7 +83,7 @@ def parse_pod_list(
         raise invalid("the list of pods is not complete", hint, where=name)
     budget = Budget(text_bytes=OBJECT_BYTES_MAX)
     try:
-        loaded = load_text(data, name, budget, validate=None, used_kinds=_KEPT)
+        loaded = load_text(data, name, budget, validate=None, extent=Extent.DOCUMENTS)
     except Exhausted as error:
         raise InputError(error.at(name)) from error
     if not _is_list(loaded):

@@ -39,14 +39,13 @@ from podslice.features.quadlet.workload import (
     Sleep,
     Variable,
 )
+from podslice.inputs.manifest.fields import checked
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import ContainerKind
-from podslice.model.pod_texts import checked
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import GENERATED, INFINITY
 
 _PULL = {Pull.ALWAYS: "always", Pull.IF_NOT_PRESENT: "missing", Pull.NEVER: "never"}
-_SECURITY = "containers[].securityContext"
 _STOP_MARGIN_SEC = 15
 """The time in which podman removes a container after its grace period."""
 
@@ -115,7 +114,7 @@ class ContainerUnit:
         body.add("Pod", names.pod_file)
         body.add("Label", word(f"{POD_LABEL}={names.decision.pod.key}"))
         body.add("Label", word(f"{CONTAINER_LABEL}={container.name}"))
-        body.add_text("containers[].image", container.image)
+        body.add_text("Image", "Container.image", container.image)
         body.add("Pull", _PULL[container.pull])
         self._add_command(body)
         self._add_environment(body)
@@ -128,7 +127,7 @@ class ContainerUnit:
         # the time between the signal and the end, where no hook has used some of it
         body.add("StopTimeout", str(max(grace_sec, _GRACE_MIN_SEC)))
         if container.stop_signal:
-            body.add_text("containers[].lifecycle.stopSignal", container.stop_signal)
+            body.add_text("StopSignal", "Lifecycle.stopSignal", container.stop_signal)
         # podman's own limit would be 2048, whatever the slice has
         body.add("PidsLimit", "-1")
         adjustment = names.decided(container.name).oom_score_adj
@@ -147,13 +146,13 @@ class ContainerUnit:
         if self.arguments:
             body.add("Exec", arguments(each.text for each in self.arguments))
         if self.container.working_dir:
-            body.add_text("containers[].workingDir", self.container.working_dir)
+            body.add_text("WorkingDir", "Container.workingDir", self.container.working_dir)
 
     def _add_environment(self, body: Section) -> None:
         secret = self._secret_variables()
         for name, each in self.variables.items():
             if name not in secret:
-                checked("containers[].env[].name", name)
+                checked("EnvVar.name", name)
                 body.add("Environment", argument(f"{name}={each.text}"))
         if secret:
             top = self.options.manager.own_state_directory
@@ -212,8 +211,8 @@ def _add_security(body: Section, security: Security) -> None:
         body.add("User", str(security.user))
     if security.group is not None:
         body.add("Group", str(security.group))
-    body.add_text(f"{_SECURITY}.capabilities.drop[]", *security.dropped)
-    body.add_text(f"{_SECURITY}.capabilities.add[]", *security.added)
+    body.add_text("DropCapability", "Capabilities.drop", *security.dropped)
+    body.add_text("AddCapability", "Capabilities.add", *security.added)
     if security.read_only_root:
         body.add("ReadOnly", "true")
         # podman would mount writable directories in memory
@@ -221,18 +220,18 @@ def _add_security(body: Section, security: Security) -> None:
     body.add_flag("NoNewPrivileges", value=security.no_new_privileges)
     if security.seccomp is not None:
         path = security.seccomp.removeprefix(f"{SECCOMP_ROOT}/")
-        checked(f"{_SECURITY}.seccompProfile.localhostProfile", path)
+        checked("SeccompProfile.localhostProfile", path)
         body.add("SeccompProfile", double(security.seccomp))
     if security.unmasked:
         body.add("Unmask", "ALL")
     if security.is_privileged:
         body.add("PodmanArgs", "--privileged")
     if security.apparmor is not None:
-        profile = checked(f"{_SECURITY}.appArmorProfile.localhostProfile", security.apparmor)
+        profile = checked("AppArmorProfile.localhostProfile", security.apparmor)
         body.add("PodmanArgs", argument(f"--security-opt=apparmor={profile}"))
     for part in ("user", "role", "type", "level"):
         if label := getattr(security.selinux, part):
-            checked(f"{_SECURITY}.seLinuxOptions.{part}", label)
+            checked(f"SELinuxOptions.{part}", label)
             body.add("PodmanArgs", argument(f"--security-opt=label={part}:{label}"))
 
 

@@ -22,7 +22,7 @@ from podslice.features.quadlet.result import Quadlets
 from podslice.features.quadlet.services import QuadletChanges
 from podslice.features.quadlet.workloads import LoadedWorkloads, read_workloads
 from podslice.inputs.budget import BYTES_MAX, Budget, Exhausted
-from podslice.inputs.manifest.kinds import DATA_KINDS
+from podslice.inputs.manifest.collect import Extent
 from podslice.inputs.manifest.load import load_text
 from podslice.kernel.files import NotRegularError, read_with_status
 from podslice.model.config import CpuManagerPolicy
@@ -148,11 +148,11 @@ def _read_file(planning: Planning, source: str) -> _Pods:
     try:
         content = _read_private(source, planning.manager)
         loaded = load_text(
-            content, name, Budget(), validate=planning.config.validate, used_kinds=DATA_KINDS
+            content, name, Budget(), validate=planning.config.validate, extent=Extent.WORKLOADS
         )
     except Exhausted as error:
         raise InputError(error.at(name)) from error
-    workloads = read_workloads(loaded.pods, loaded.documents)
+    workloads = read_workloads(loaded)
     decisions = decide_all(
         loaded, load_node(planning.config, manager=planning.manager), planning.config
     )

@@ -27,10 +27,10 @@ from podslice.features.quadlet.volume_units import (
     volume_file,
 )
 from podslice.features.quadlet.workload import DataFiles, PodWorkload, Protocol
+from podslice.inputs.manifest.fields import checked
 from podslice.model.desired import PodDecision
 from podslice.model.grammar import LABEL_MAX
 from podslice.model.naming import POD_LABEL, SANDBOX_SLICE
-from podslice.model.pod_texts import checked
 from podslice.model.unit import GENERATED
 
 _NAME_MAX = 255 - len("..podslice-new")
@@ -80,13 +80,13 @@ def generate(decision: PodDecision, workload: PodWorkload, options: Options) -> 
 
 def _check_names(decision: PodDecision, workload: PodWorkload) -> None:
     pod = decision.pod
-    checked("metadata.name", pod.name)
-    checked("metadata.namespace", pod.namespace)
-    checked("metadata.uid", pod.uid)
+    checked("ObjectMeta.name", pod.name)
+    checked("ObjectMeta.namespace", pod.namespace)
+    checked("ObjectMeta.uid", pod.uid)
     for container in workload.containers:
-        checked("containers[].name", container.name)
+        checked("Container.name", container.name)
     for volume in workload.volumes:
-        checked("volumes[].name", volume.name)
+        checked("Volume.name", volume.name)
 
 
 def _files(workload: PodWorkload, names: Names, options: Options) -> Iterator[File]:
@@ -156,8 +156,8 @@ def _pod(workload: PodWorkload, names: Names) -> Section:
     body.add("PodmanArgs", argument(f"--label={POD_LABEL}={names.decision.pod.key}"))
     _add_network(body, workload, names)
     for name, value in workload.sysctls.items():
-        checked("securityContext.sysctls[].name", name)
-        checked("securityContext.sysctls[].value", value)
+        checked("Sysctl.name", name)
+        checked("Sysctl.value", value)
         body.add("PodmanArgs", argument(f"--sysctl={csv_field(f'{name}={value}')}"))
     if workload.host_pid:
         body.add("PodmanArgs", "--pid=host")
@@ -177,16 +177,16 @@ def _add_network(body: Section, workload: PodWorkload, names: Names) -> None:
     if hostname := _hostname(workload, names):
         body.add("PodmanArgs", argument(f"--hostname={hostname}"))
     dns = workload.dns
-    body.add_text("dnsConfig.nameservers[]", *dns.servers)
-    body.add_text("dnsConfig.searches[]", *dns.searches)
+    body.add_text("DNS", "PodDNSConfig.nameservers", *dns.servers)
+    body.add_text("DNSSearch", "PodDNSConfig.searches", *dns.searches)
     for option in dns.options:
         name, colon, value = option.partition(":")
-        text = plain("dnsConfig.options[].name", name)
-        text += f":{plain('dnsConfig.options[].value', value)}" if colon else ""
+        text = plain("PodDNSConfigOption.name", name)
+        text += f":{plain('PodDNSConfigOption.value', value)}" if colon else ""
         body.add("DNSOption", text)
     for name, ip in workload.hosts.items():
-        host = plain("hostAliases[].hostnames[]", name)
-        body.add("AddHost", f"{host}:{plain('hostAliases[].ip', ip)}")
+        host = plain("HostAlias.hostnames", name)
+        body.add("AddHost", f"{host}:{plain('HostAlias.ip', ip)}")
 
 
 def _hostname(workload: PodWorkload, names: Names) -> str:
@@ -196,7 +196,7 @@ def _hostname(workload: PodWorkload, names: Names) -> str:
     truncatePodHostnameIfNeeded.
     """
     if workload.hostname:
-        return checked("hostname", workload.hostname)
+        return checked("PodSpec.hostname", workload.hostname)
     own = names.decision.pod.name[:LABEL_MAX].rstrip("-.")
     return "" if workload.host_network or own == names.pod else own
 
@@ -209,7 +209,7 @@ def _published(workload: PodWorkload) -> Iterator[str]:
     for container in workload.containers:
         for port in container.ports:
             if port.host_port is not None:
-                address = port.host_ip and checked("containers[].ports[].hostIP", port.host_ip)
+                address = port.host_ip and checked("ContainerPort.hostIP", port.host_ip)
                 address = f"[{address}]" if ":" in address else address
                 start = f"{address}:" if address else ""
                 end = "" if port.protocol is Protocol.TCP else f"/{port.protocol.lower()}"

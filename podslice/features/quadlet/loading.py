@@ -16,7 +16,7 @@ from podslice.features.quadlet.result import (
     Quadlets,
 )
 from podslice.features.quadlet.workloads import LoadedWorkloads, read_workloads
-from podslice.inputs.manifest.kinds import DATA_KINDS
+from podslice.inputs.manifest.collect import Extent
 from podslice.inputs.manifest.load import LoadedPods, load_pods
 from podslice.kernel.programs import NoAnswerError, run_program
 from podslice.model.config import Rules, Validate
@@ -31,9 +31,9 @@ def load_with_workloads(
 ) -> tuple[LoadedPods, LoadedWorkloads]:
     """Return the pods of all files, and their workloads."""
     loaded = load_pods(
-        sources, namespace=namespace, stdin=read_stdin, validate=validate, used_kinds=DATA_KINDS
+        sources, namespace=namespace, stdin=read_stdin, validate=validate, extent=Extent.WORKLOADS
     )
-    workloads = read_workloads(loaded.pods, loaded.documents, namespace=namespace, ignored=ignored)
+    workloads = read_workloads(loaded, namespace=namespace, ignored=ignored)
     return loaded, workloads
 
 

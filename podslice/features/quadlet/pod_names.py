@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from podslice.features.quadlet.workload import Claim, EmptyDir
+from podslice.inputs.manifest.fields import checked
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.naming import (
     SCOPE_PREFIX,
@@ -14,7 +15,6 @@ from podslice.model.naming import (
     podman_service,
     service_name,
 )
-from podslice.model.pod_texts import checked
 from podslice.model.unit import UnitName
 
 
@@ -83,7 +83,7 @@ class Names(NamedTuple):
         which no claim has.
         """
         if isinstance(volume, Claim):
-            return checked("volumes[].persistentVolumeClaim.claimName", volume.claim)
+            return checked("PersistentVolumeClaimVolumeSource.claimName", volume.claim)
         return f"emptyDir-{podman_part(self.pod, volume.name)}"
 
     def environment(self, container: str) -> str:

@@ -31,13 +31,12 @@ from podslice.features.quadlet.workload import (
     Restart,
     TcpSocket,
 )
+from podslice.inputs.manifest.fields import checked
 from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.pod import ContainerKind
-from podslice.model.pod_texts import checked
 from podslice.model.properties import MEMORY_MAX, TASKS_MAX
 from podslice.model.unit import GENERATED, UnitName, control_group_of
 
-_PROBE = "containers[].livenessProbe"
 """The three probes have the same grammars."""
 _NOT_ALIVE = 3
 """The exit status of `__probe` if the container is not alive."""
@@ -344,21 +343,20 @@ def _document(container: ContainerWorkload) -> dict[str, object]:
 
 def _action_document(action: Action) -> dict[str, object]:
     if isinstance(action, Exec):
-        return {"exec": [checked(f"{_PROBE}.exec.command[]", each) for each in action.command]}
+        return {"exec": [checked("ExecAction.command", each) for each in action.command]}
     if action.host:
-        checked(f"{_PROBE}.httpGet.host", action.host)
+        checked("HTTPGetAction.host", action.host)
     if isinstance(action, TcpSocket):
         return {"tcp": {"host": action.host, "port": action.port}}
     assert isinstance(action, HttpGet)  # noqa: S101 (the last of the three)
-    place = f"{_PROBE}.httpGet.httpHeaders[]"
     return {
         "http": {
             "scheme": action.scheme,
             "host": action.host,
             "port": action.port,
-            "path": checked(f"{_PROBE}.httpGet.path", action.path),
+            "path": checked("HTTPGetAction.path", action.path),
             "headers": [
-                [checked(f"{place}.name", name), checked(f"{place}.value", value)]
+                [checked("HTTPHeader.name", name), checked("HTTPHeader.value", value)]
                 for name, value in action.headers
             ],
         }

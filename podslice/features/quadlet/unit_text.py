@@ -1,7 +1,7 @@
 """Texts in units: podman's generator reads them first, and systemd what it has written.
 
 A text of a manifest is either in quotes, with `word`, `argument` and `json_words`, or matches the
-grammar of its field in `model.pod_texts`, with `plain`.
+grammar of its field in `inputs.manifest.fields`, with `plain`.
 
 The generator splits words and resolves quotes and C escapes in some keys, and takes others as they
 are. It copies `%` and `$`, which systemd then interprets; so both are doubled in every key. It drops
@@ -21,8 +21,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from podslice.errors import invalid
+from podslice.inputs.manifest.fields import checked
 from podslice.model.grammar import ARGUMENT
-from podslice.model.pod_texts import POD_TEXTS, checked
 
 EMPTY_VARIABLE = "PODSLICE_EMPTY"
 """A variable of the service, not of the container, that is set to nothing."""
@@ -129,13 +129,12 @@ class Section:
                 raise invalid(message, "use fewer or shorter texts", where=key)
             self.lines.append(line)
 
-    def add_text(self, field: str, *texts: str) -> None:
-        """Add a line for each text of a field, with the key that the field has in units.
+    def add_text(self, key: str, field: str, *texts: str) -> None:
+        """Add a line for each text of a field of manifests.
 
         Raises:
             InputError: a text does not match the grammar of the field.
         """
-        key = POD_TEXTS[field].unit.removeprefix(f"{self.name} ")
         self.add(key, *(plain(field, each) for each in texts))
 
     def add_flag(self, key: str, *, value: bool) -> None:

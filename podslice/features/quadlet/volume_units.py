@@ -27,8 +27,8 @@ from podslice.features.quadlet.workload import (
     Volume,
     VolumeMount,
 )
+from podslice.inputs.manifest.fields import checked
 from podslice.model.naming import POD_LABEL
-from podslice.model.pod_texts import checked
 from podslice.model.unit import GENERATED
 
 _PROPAGATION = {"None": "", "HostToContainer": "rslave", "Bidirectional": "rshared"}
@@ -128,7 +128,7 @@ class Mounter:
             options.append("z")  # its containers share the SELinux label
         options += [_PROPAGATION[mount.propagation]] if mount.propagation != "None" else []
         suffix = f":{','.join(options)}" if options else ""
-        path = plain("containers[].volumeMounts[].mountPath", mount.path)
+        path = plain("VolumeMount.mountPath", mount.path)
         return "Volume", f"{self._source(volume, mount.sub_path)}:{path}{suffix}"
 
     def _part(self, mount: VolumeMount, *, read_only: bool) -> str:
@@ -139,19 +139,19 @@ class Mounter:
         fields = [
             "type=volume",
             f"source={self.names.volume_file(mount.volume)}",
-            f"destination={checked('containers[].volumeMounts[].mountPath', mount.path)}",
-            f"subpath={checked('containers[].volumeMounts[].subPath', mount.sub_path)}",
+            f"destination={checked('VolumeMount.mountPath', mount.path)}",
+            f"subpath={checked('VolumeMount.subPath', mount.sub_path)}",
         ]
         fields += ["ro=true"] if read_only else []
         return argument(",".join(map(csv_field, fields)))
 
     def _source(self, volume: Volume, sub_path: str) -> str:
-        below = sub_path and f"/{plain('containers[].volumeMounts[].subPath', sub_path)}"
+        below = sub_path and f"/{plain('VolumeMount.subPath', sub_path)}"
         if isinstance(volume, DataFiles):
             top = double(self.options.manager.own_state_directory)
             return f"{top}/{self.names.data}/{volume.name}{below}"
         if isinstance(volume, HostPath):
-            return f"{plain('volumes[].hostPath.path', volume.path)}{below}"
+            return f"{plain('HostPathVolumeSource.path', volume.path)}{below}"
         if is_in_memory(volume):
             return f"{self._memory_path(volume.name)}{below}"
         return self.names.volume_file(volume.name)

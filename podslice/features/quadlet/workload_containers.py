@@ -1,14 +1,20 @@
-"""Containers of a pod → their workloads, with their variables and security contexts."""
+"""Containers of manifests → their workloads, and the report of each field that no service keeps.
+
+`inputs.manifest.fields` has every field, and whether a service keeps it. A field that none keeps is
+refused with its place and the reason, never dropped silently. The caller may ignore refused fields by
+name; they are then warnings.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-from podslice.errors import quote
+from podslice.errors import quote, warning
 from podslice.features.quadlet.workload import (
     SECCOMP_ROOT,
     Action,
@@ -29,57 +35,147 @@ from podslice.features.quadlet.workload import (
     Volume,
     VolumeMount,
 )
-from podslice.features.quadlet.workload_fields import Refusals
-from podslice.features.quadlet.workload_models import (
-    CapabilityFields,
-    ContainerWorkloadFields,
-    EnvFrom,
-    EnvVar,
-    FieldRef,
-    HandlerFields,
-    HttpGetFields,
-    LifecycleFields,
-    MountFields,
-    ObjectRef,
-    PodSecurityFields,
-    PortFields,
-    ProbeFields,
-    ProfileFields,
-    ResourceFieldRef,
-    SecurityFields,
-    SELinuxFields,
-    ValueFrom,
-)
-from podslice.features.quadlet.workload_volumes import DataObject, DataObjects
+from podslice.inputs.manifest.reading import Fields, Problems, Refused, entries_of, unstated
 from podslice.model.grammar import ARGUMENT, VARIABLE
 from podslice.model.pod import ContainerKind, Pod
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_hugepages
 
+_INDEX = re.compile(r"\[[^]]*\]")
+
+_NOT_ON_LINUX = ("containers run on Linux", "")
+_NO_CLUSTER = ("there is no cluster domain", "write the name into hostname")
+REASONS = {
+    "Probe.grpc": ("podslice has no gRPC client", "write an exec, httpGet or tcpSocket action"),
+    "Probe.terminationGracePeriodSeconds": (
+        "a probe has no grace period of its own",
+        "set it for the pod",
+    ),
+    "LifecycleHandler.httpGet": ("requests to a container are made by probes only", "use exec"),
+    "PodSpec.activeDeadlineSeconds": ("podman has no deadline for a pod", ""),
+    "PodSpec.ephemeralContainers": ("they are only added to running pods", ""),
+    "PodSpec.imagePullSecrets": ("podman reads credentials from its own file", "use podman login"),
+    "PodSpec.runtimeClassName": (
+        "podman has one runtime for all pods",
+        "set it in containers.conf",
+    ),
+    "PodSpec.hostIPC": ("a podman pod has an IPC namespace of its own", ""),
+    "PodSpec.setHostnameAsFQDN": _NO_CLUSTER,
+    "PodSpec.subdomain": _NO_CLUSTER,
+    "PodSpec.resourceClaims": ("there is no driver for them", ""),
+    "PodSecurityContext.fsGroup": (
+        "podman does not change the group of volumes",
+        "set runAsUser and runAsGroup, or change the group in an init container",
+    ),
+    "PodSecurityContext.windowsOptions": _NOT_ON_LINUX,
+    "SecurityContext.windowsOptions": _NOT_ON_LINUX,
+    "VolumeMount.subPathExpr": ("variables in paths are not expanded", "use subPath"),
+    "VolumeMount.recursiveReadOnly": ("podman has no such mounts in units", ""),
+    "Container.volumeDevices": (
+        "block devices are not passed on",
+        "mount a hostPath of type BlockDevice",
+    ),
+    "Container.stdin": ("a service has no input", ""),
+    "Container.restartPolicyRules": (
+        "systemd has no rules for single exit codes of a container",
+        "",
+    ),
+    "PersistentVolumeClaimSpec.dataSource": ("a volume of podman begins empty", ""),
+    "PersistentVolumeClaimSpec.dataSourceRef": ("a volume of podman begins empty", ""),
+    "CronJobSpec.schedule": (
+        "a quadlet starts at boot",
+        "write a timer that starts the pod's service",
+    ),
+    "JobSpec.backoffLimit": ("systemd does not count the restarts of a pod", ""),
+    "JobSpec.completions": ("a pod runs once", ""),
+}
+"""Row of the table of fields → why it cannot be kept, and what to write instead."""
+_NOT_KEPT = ("quadlets cannot keep it", "")
+
+
+@dataclass
+class Refusals(Problems):
+    """The problems of one pod's workload, as they are found."""
+
+    ignored: frozenset[str] = frozenset()
+    """Fields that the caller gives up: `hostIPC`, `livenessProbe.grpc`, or a whole place."""
+    known: frozenset[str] = frozenset()
+    """The places of the pod's own problems."""
+    used: set[str] = field(default_factory=set)
+    """Those of `ignored` that a field has matched."""
+
+    def refuse(self, path: str, reason: str, hint: str = "") -> None:
+        """Add the refusal of a field that cannot be kept; a warning if it is to be ignored."""
+        name = _INDEX.sub("", path)
+        matched = {each for each in self.ignored if each == path or f".{name}".endswith(f".{each}")}
+        if matched:
+            self.used |= matched
+            self.found.append(warning(self.at(path), f"is ignored, as requested: {reason}"))
+            return
+        more = f"continue without it: --ignore {_short(name)}"
+        self.error(path, f"cannot be kept: {reason}", f"{hint}, or {more}" if hint else more)
+
+    def refuse_all(self, refused: Iterable[Refused], default: tuple[str, str] = _NOT_KEPT) -> None:
+        """Add the refusals of fields."""
+        for each in refused:
+            self.refuse(each.path, *REASONS.get(each.field, default))
+
+    def has_error(self, *paths: str) -> bool:
+        """Return whether one of the paths has a problem, of the pod or of its workload."""
+        places = {self.at(path) for path in paths}
+        return not places.isdisjoint((*self.known, *(each.where for each in self.found)))
+
+
+def _short(name: str) -> str:
+    """Return the shortest name by which a field can be ignored; it is never that of another one."""
+    *_, parent, last = ["", *name.split(".")]
+    return f"{parent}.{last}" if parent in ("postStart", "preStop", "emptyDir") else last
+
+
+class DataObject(NamedTuple):
+    """One ConfigMap or Secret."""
+
+    where: str
+    values: Mapping[str, bytes]
+    is_secret: bool
+
+
+DataObjects = Mapping[tuple[str, str, str], DataObject]
+"""Kind, namespace and name → the object."""
+
 Choice = TypeVar("Choice", bound=StrEnum)
 _PROPAGATIONS = ("None", "HostToContainer", "Bidirectional")
+_UNCONFINED = "unconfined"
+_ONE = 1000
+"""The divisor where none is stated, in thousandths."""
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
+"""Source: Kubernetes, pkg/fieldpath/fieldpath.go, SplitMaybeSubscriptedPath."""
+_KNOWN = "metadata.name, namespace and uid, and single labels and annotations"
 
 
 class ContainerReader(NamedTuple):
     """Reads the containers of one pod."""
 
     refusals: Refusals
-    environment: EnvironmentReader
-    security: SecurityReader
+    objects: DataObjects
+    pod: Pod
+    metadata: Mapping[str, object]
+    """The mapping with the pod's labels and annotations."""
+    security: Fields
+    """The security context of the pod."""
     volumes: Mapping[str, Volume | None]
     """Volumes by name; None for one with an error."""
     host_network: bool
 
     def read(
-        self, entries: Sequence[ContainerWorkloadFields], path: str, *, init: bool
+        self, containers: Iterable[Fields | None] | None, path: str, *, init: bool
     ) -> Iterator[ContainerWorkload]:
         """Yield the containers of one list."""
-        for index, entry in enumerate(entries):
-            if entry.name:
-                at = f"{path}[{index}]"
-                yield self._read(entry, at, self._kind(entry, at, init=init))
+        for entry, at in entries_of(containers, path):
+            if entry["name"]:
+                yield self._read_container(entry, at, self._kind(entry, at, init=init))
 
-    def _kind(self, entry: ContainerWorkloadFields, path: str, *, init: bool) -> ContainerKind:
-        policy = entry.restart_policy
+    def _kind(self, entry: Fields, path: str, *, init: bool) -> ContainerKind:
+        policy = entry["restartPolicy"]
         if init and policy == "Always":
             return ContainerKind.SIDECAR
         if policy is not None:
@@ -87,59 +183,47 @@ class ContainerReader(NamedTuple):
             self.refusals.refuse(f"{path}.restartPolicy", reason)
         return ContainerKind.INIT if init else ContainerKind.APP
 
-    def _read(
-        self, entry: ContainerWorkloadFields, path: str, kind: ContainerKind
-    ) -> ContainerWorkload:
-        if not entry.image and not self.refusals.has_error(f"{path}.image"):
+    def _read_container(self, entry: Fields, path: str, kind: ContainerKind) -> ContainerWorkload:
+        if not entry["image"] and not self.refusals.has_error(f"{path}.image"):
             self.refusals.error(f"{path}.image", "a container needs an image")
-        ports = tuple(self._ports(entry.ports or (), f"{path}.ports"))
+        ports = tuple(self._ports(entry["ports"], f"{path}.ports"))
         if kind is ContainerKind.INIT:
-            self._refuse_for_init(entry, path)
-        lifecycle = entry.lifecycle or LifecycleFields()
+            # Source: Kubernetes, pkg/apis/core/validation/validation.go, validateInitContainers.
+            for name in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"):
+                if entry[name] is not None:
+                    message = "an init container without restartPolicy Always has none"
+                    self.refusals.error(f"{path}.{name}", message)
+        lifecycle = entry["lifecycle"] or unstated("Lifecycle")
         return ContainerWorkload(
-            name=entry.name or "",
+            name=entry["name"],
             kind=kind,
-            image=entry.image or "",
-            command=tuple(entry.command or ()),
-            args=tuple(entry.args or ()),
-            working_dir=entry.working_dir or "",
-            environment=tuple(self.environment.read(entry, path)),
+            image=entry["image"] or "",
+            command=tuple(entry["command"] or ()),
+            args=tuple(entry["args"] or ()),
+            working_dir=entry["workingDir"] or "",
+            environment=tuple(self._variables(entry, path)),
             pull=self._pull(entry, path),
             ports=ports,
-            mounts=tuple(self._mounts(entry.volume_mounts or (), f"{path}.volumeMounts")),
-            liveness=self._probe(entry.liveness_probe, ports, f"{path}.livenessProbe"),
-            readiness=self._probe(entry.readiness_probe, ports, f"{path}.readinessProbe"),
-            startup=self._probe(entry.startup_probe, ports, f"{path}.startupProbe"),
-            post_start=self._handler(lifecycle.post_start, f"{path}.lifecycle.postStart"),
-            pre_stop=self._handler(lifecycle.pre_stop, f"{path}.lifecycle.preStop"),
-            stop_signal=lifecycle.stop_signal or "",
-            has_terminal=bool(entry.tty),
-            security=self.security.read(entry.security_context, f"{path}.securityContext"),
+            mounts=tuple(self._mounts(entry["volumeMounts"], f"{path}.volumeMounts")),
+            **{
+                name: self._probe(entry[f"{name}Probe"], ports, f"{path}.{name}Probe")
+                for name in ("liveness", "readiness", "startup")
+            },
+            post_start=self._handler(lifecycle["postStart"], f"{path}.lifecycle.postStart"),
+            pre_stop=self._handler(lifecycle["preStop"], f"{path}.lifecycle.preStop"),
+            stop_signal=lifecycle["stopSignal"] or "",
+            has_terminal=bool(entry["tty"]),
+            security=self._security(entry["securityContext"], f"{path}.securityContext"),
         )
 
-    def _refuse_for_init(self, entry: ContainerWorkloadFields, path: str) -> None:
-        """Report what an init container cannot have.
-
-        Source: Kubernetes, pkg/apis/core/validation/validation.go, validateInitContainers.
-        """
-        for name, value in (
-            ("livenessProbe", entry.liveness_probe),
-            ("readinessProbe", entry.readiness_probe),
-            ("startupProbe", entry.startup_probe),
-            ("lifecycle", entry.lifecycle),
-        ):
-            if value is not None:
-                message = "an init container without restartPolicy Always has none"
-                self.refusals.error(f"{path}.{name}", message)
-
-    def _pull(self, entry: ContainerWorkloadFields, path: str) -> Pull:
+    def _pull(self, entry: Fields, path: str) -> Pull:
         """Return when to pull: with the tag latest, or without one, always.
 
         Source: Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_Container.
         """
-        if entry.image_pull_policy is not None:
-            return self._choose(Pull, entry.image_pull_policy, f"{path}.imagePullPolicy")
-        name = (entry.image or "").rpartition("/")[2]
+        if entry["imagePullPolicy"] is not None:
+            return self._choose(Pull, entry["imagePullPolicy"], f"{path}.imagePullPolicy")
+        name = (entry["image"] or "").rpartition("/")[2]
         is_latest = "@" not in name and name.partition(":")[2] in ("", "latest")
         return Pull.ALWAYS if is_latest else Pull.IF_NOT_PRESENT
 
@@ -151,34 +235,31 @@ class ContainerReader(NamedTuple):
         self.refusals.error(path, f"unknown value {quote(value)}", hint)
         return next(iter(choices))
 
-    def _ports(self, entries: Sequence[PortFields], path: str) -> Iterator[Port]:
-        for index, entry in enumerate(entries):
-            at = f"{path}[{index}]"
-            number = entry.container_port or 0
-            host = entry.host_port or None
+    def _ports(self, ports: Iterable[Fields | None] | None, path: str) -> Iterator[Port]:
+        for entry, at in entries_of(ports, path):
+            number, host = entry["containerPort"] or 0, entry["hostPort"] or None
             if self.host_network and host not in (None, number):
                 message = "in the host's network it must be the containerPort"
                 self.refusals.error(f"{at}.hostPort", message)
-            protocol = self._choose(Protocol, entry.protocol or "TCP", f"{at}.protocol")
+            protocol = self._choose(Protocol, entry["protocol"] or "TCP", f"{at}.protocol")
             yield Port(
                 container_port=number,
-                name=entry.name or "",
+                name=entry["name"] or "",
                 host_port=host,
-                host_ip=entry.host_ip or "",
+                host_ip=entry["hostIP"] or "",
                 protocol=protocol,
             )
 
-    def _mounts(self, entries: Sequence[MountFields], path: str) -> Iterator[VolumeMount]:
-        for index, entry in enumerate(entries):
-            at = f"{path}[{index}]"
-            name = entry.name or ""
+    def _mounts(self, mounts: Iterable[Fields | None] | None, path: str) -> Iterator[VolumeMount]:
+        for entry, at in entries_of(mounts, path):
+            name = entry["name"] or ""
             if name not in self.volumes:
                 message = f"the pod has no volume {quote(name)}"
                 self.refusals.error(f"{at}.name", message)
                 continue
-            normal = posixpath.normpath(entry.sub_path or "")
+            normal = posixpath.normpath(entry["subPath"] or "")
             sub_path = "" if normal == "." else normal  # empty for the whole volume
-            propagation = entry.mount_propagation or "None"
+            propagation = entry["mountPropagation"] or "None"
             if propagation not in _PROPAGATIONS:
                 hint = f"write one of {', '.join(_PROPAGATIONS)}"
                 message = f"unknown value {quote(propagation)}"
@@ -188,13 +269,13 @@ class ContainerReader(NamedTuple):
                 self.refusals.refuse(f"{at}.mountPropagation", reason)
             yield VolumeMount(
                 volume=name,
-                path=entry.mount_path or "",
-                read_only=bool(entry.read_only),
+                path=entry["mountPath"] or "",
+                read_only=bool(entry["readOnly"]),
                 sub_path=sub_path,
                 propagation=propagation,
             )
 
-    def _probe(self, fields: ProbeFields | None, ports: Sequence[Port], path: str) -> Probe | None:
+    def _probe(self, fields: Fields | None, ports: Sequence[Port], path: str) -> Probe | None:
         """Read a probe; a value of 0 stands for the default.
 
         Source: Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_Probe.
@@ -204,39 +285,38 @@ class ContainerReader(NamedTuple):
             return None
         return Probe(
             action=action,
-            initial_delay_sec=fields.initial_delay_seconds or 0,
-            period_sec=fields.period_seconds or 10,
-            timeout_sec=fields.timeout_seconds or 1,
-            success_threshold=fields.success_threshold or 1,
-            failure_threshold=fields.failure_threshold or 3,
+            initial_delay_sec=fields["initialDelaySeconds"] or 0,
+            period_sec=fields["periodSeconds"] or 10,
+            timeout_sec=fields["timeoutSeconds"] or 1,
+            success_threshold=fields["successThreshold"] or 1,
+            failure_threshold=fields["failureThreshold"] or 3,
         )
 
-    def _action(self, fields: ProbeFields, ports: Sequence[Port], path: str) -> Action | None:
-        if fields.exec is not None and fields.exec.command:
-            return Exec(command=tuple(fields.exec.command))
-        if fields.http_get is not None:
-            return self._http_get(fields.http_get, ports, f"{path}.httpGet")
-        if fields.tcp_socket is not None:
-            port = self._resolve(fields.tcp_socket.port, ports, f"{path}.tcpSocket.port")
-            return TcpSocket(port=port, host=fields.tcp_socket.host or "")
+    def _action(self, fields: Fields, ports: Sequence[Port], path: str) -> Action | None:
+        if fields["exec"] is not None and fields["exec"]["command"]:
+            return Exec(command=tuple(fields["exec"]["command"]))
+        if fields["httpGet"] is not None:
+            return self._http_get(fields["httpGet"], ports, f"{path}.httpGet")
+        if fields["tcpSocket"] is not None:
+            port = self._resolve(fields["tcpSocket"]["port"], ports, f"{path}.tcpSocket.port")
+            return TcpSocket(port=port, host=fields["tcpSocket"]["host"] or "")
         # another action is refused with its name
-        if fields.exec is not None or not _has_other_action(self.refusals, path):
+        if fields["exec"] is not None or not self._has_other_action(path):
             self.refusals.error(path, "a probe needs an action", "add exec, httpGet or tcpSocket")
         return None
 
-    def _http_get(self, fields: HttpGetFields, ports: Sequence[Port], path: str) -> HttpGet:
-        where, scheme = fields.path or "/", (fields.scheme or "HTTP").upper()
+    def _http_get(self, fields: Fields, ports: Sequence[Port], path: str) -> HttpGet:
+        where, scheme = fields["path"] or "/", (fields["scheme"] or "HTTP").upper()
         if scheme not in ("HTTP", "HTTPS"):
-            message = f"unknown scheme {quote(fields.scheme or '')}"
+            message = f"unknown scheme {quote(fields['scheme'])}"
             self.refusals.error(f"{path}.scheme", message, "write HTTP or HTTPS")
+        headers = entries_of(fields["httpHeaders"], path)
         return HttpGet(
-            port=self._resolve(fields.port, ports, f"{path}.port"),
+            port=self._resolve(fields["port"], ports, f"{path}.port"),
             path=where if where.startswith("/") else f"/{where}",
             scheme=scheme,
-            host=fields.host or "",
-            headers=tuple(
-                (each.name or "", each.value or "") for each in fields.http_headers or ()
-            ),
+            host=fields["host"] or "",
+            headers=tuple((each["name"] or "", each["value"] or "") for each, _ in headers),
         )
 
     def _resolve(self, port: int | str | None, ports: Sequence[Port], path: str) -> int:
@@ -248,80 +328,66 @@ class ContainerReader(NamedTuple):
             return 0
         return port or 0
 
-    def _handler(self, fields: HandlerFields | None, path: str) -> Exec | Sleep | None:
+    def _handler(self, fields: Fields | None, path: str) -> Exec | Sleep | None:
         if fields is None:
             return None
-        if fields.exec is not None and fields.exec.command:
-            return Exec(command=tuple(fields.exec.command))
-        if fields.sleep is not None:
-            return Sleep(seconds=fields.sleep.seconds or 0)
-        if not _has_other_action(self.refusals, path):
+        if fields["exec"] is not None and fields["exec"]["command"]:
+            return Exec(command=tuple(fields["exec"]["command"]))
+        if fields["sleep"] is not None:
+            return Sleep(seconds=fields["sleep"]["seconds"] or 0)
+        if not self._has_other_action(path):
             self.refusals.error(path, "it needs an action", "add exec or sleep")
         return None
 
+    def _has_other_action(self, path: str) -> bool:
+        """Return whether an action below a path has been refused."""
+        below = f"{self.refusals.at(path)}."
+        return any(each.where.startswith(below) for each in self.refusals.found)
 
-def _is_podmans(volume: Volume | None) -> bool:
-    """Return whether podman holds a volume."""
-    return isinstance(volume, Claim) or (isinstance(volume, EmptyDir) and not volume.in_memory)
-
-
-def _has_other_action(refusals: Refusals, path: str) -> bool:
-    """Return whether an action below a path has been refused."""
-    return any(each.where.startswith(f"{refusals.where}: {path}.") for each in refusals.found)
-
-
-_UNCONFINED = "unconfined"
-
-
-class SecurityReader(NamedTuple):
-    """Reads the security contexts of the containers of one pod."""
-
-    refusals: Refusals
-    pod: PodSecurityFields
-    pod_path: str
-
-    def read(self, own: SecurityFields | None, path: str) -> Security:
+    def _security(self, own: Fields | None, path: str) -> Security:
         """Read the context of a container; what it does not state is that of the pod.
 
         Source: Kubernetes, pkg/securitycontext/util.go, DetermineEffectiveSecurityContext.
         """
-        fields = own or SecurityFields()
-        user = self.pod.run_as_user if fields.run_as_user is None else fields.run_as_user
+        fields, pod = own or unstated("SecurityContext"), self.security
+        user = pod["runAsUser"] if fields["runAsUser"] is None else fields["runAsUser"]
         self._check_user(fields, user, path)
-        if fields.proc_mount not in (None, "Default", "Unmasked"):
-            message = f"unknown value {quote(fields.proc_mount)}"
+        if fields["procMount"] not in (None, "Default", "Unmasked"):
+            message = f"unknown value {quote(fields['procMount'])}"
             self.refusals.error(f"{path}.procMount", message, "write Default or Unmasked")
-        capabilities = fields.capabilities or CapabilityFields()
+        capabilities = fields["capabilities"] or unstated("Capabilities")
+        labels = fields["seLinuxOptions"] or pod["seLinuxOptions"] or {}
         return Security(
             user=user,
             group=self._group(fields, user, path),
-            added=_capabilities(capabilities.add),
-            dropped=_capabilities(capabilities.drop),
-            read_only_root=bool(fields.read_only_root_filesystem),
-            is_privileged=bool(fields.privileged),
-            no_new_privileges=fields.allow_privilege_escalation is False,
-            unmasked=fields.proc_mount == "Unmasked",
-            seccomp=self._profile(
-                fields.seccomp_profile, self.pod.seccomp_profile, f"{SECCOMP_ROOT}/", path
-            ),
-            apparmor=self._profile(fields.app_armor_profile, self.pod.app_armor_profile, "", path),
-            selinux=_labels(fields.se_linux_options or self.pod.se_linux_options),
+            added=_capabilities(capabilities["add"]),
+            dropped=_capabilities(capabilities["drop"]),
+            read_only_root=bool(fields["readOnlyRootFilesystem"]),
+            is_privileged=bool(fields["privileged"]),
+            no_new_privileges=fields["allowPrivilegeEscalation"] is False,
+            unmasked=fields["procMount"] == "Unmasked",
+            seccomp=self._profile(fields, "seccompProfile", f"{SECCOMP_ROOT}/", path),
+            apparmor=self._profile(fields, "appArmorProfile", "", path),
+            selinux=SELinux(**{name: label or "" for name, label in labels.items()}),
         )
 
-    def _group(self, fields: SecurityFields, user: int | None, path: str) -> int | None:
-        own = fields.run_as_group
-        group = self.pod.run_as_group if own is None else own
+    def _pod_path(self, name: str) -> str:
+        return f"{self.pod.spec_where}.securityContext.{name}"
+
+    def _group(self, fields: Fields, user: int | None, path: str) -> int | None:
+        own: int | None = fields["runAsGroup"]
+        group: int | None = self.security["runAsGroup"] if own is None else own
         if group is not None and user is None:
-            at = self.pod_path if own is None else path
+            at = self._pod_path("runAsGroup") if own is None else f"{path}.runAsGroup"
             reason = "a unit has no group without a user"
-            self.refusals.refuse(f"{at}.runAsGroup", reason, "set runAsUser as well")
+            self.refusals.refuse(at, reason, "set runAsUser as well")
             return None
         return group
 
-    def _check_user(self, fields: SecurityFields, user: int | None, path: str) -> None:
-        own = fields.run_as_non_root
-        at = f"{self.pod_path if own is None else path}.runAsNonRoot"
-        if not (self.pod.run_as_non_root if own is None else own):
+    def _check_user(self, fields: Fields, user: int | None, path: str) -> None:
+        own = fields["runAsNonRoot"]
+        at = self._pod_path("runAsNonRoot") if own is None else f"{path}.runAsNonRoot"
+        if not (self.security["runAsNonRoot"] if own is None else own):
             return
         if user is None:
             reason = "podman does not check the user of an image"
@@ -329,146 +395,97 @@ class SecurityReader(NamedTuple):
         elif user == 0:
             self.refusals.error(at, "the user is root", "set another runAsUser")
 
-    def _profile(
-        self, own: ProfileFields | None, pod: ProfileFields | None, root: str, path: str
-    ) -> str | None:
+    def _profile(self, own: Fields, name: str, root: str, path: str) -> str | None:
         """Return a profile; None for that of the runtime, which is also podman's default."""
-        fields = own or pod
-        if fields is None or fields.type in (None, "RuntimeDefault"):
+        fields = own[name] or self.security[name]
+        if fields is None or fields["type"] in (None, "RuntimeDefault"):
             return None
-        if fields.type == "Unconfined":
+        if fields["type"] == "Unconfined":
             return _UNCONFINED
-        if fields.type == "Localhost" and fields.localhost_profile:
-            return f"{root}{fields.localhost_profile}"
-        name = "seccompProfile" if root else "appArmorProfile"
-        at = f"{path if own else self.pod_path}.{name}"
-        if fields.type == "Localhost":
-            self.refusals.error(
-                f"{at}.localhostProfile", "a profile of type Localhost needs a name"
-            )
+        if fields["type"] == "Localhost" and fields["localhostProfile"]:
+            return f"{root}{fields['localhostProfile']}"
+        at = f"{path}.{name}" if own[name] else self._pod_path(name)
+        if fields["type"] == "Localhost":
+            message = "a profile of type Localhost needs a name"
+            self.refusals.error(f"{at}.localhostProfile", message)
         else:
             hint = "write RuntimeDefault, Unconfined or Localhost"
-            self.refusals.error(f"{at}.type", f"unknown type {quote(fields.type or '')}", hint)
+            self.refusals.error(f"{at}.type", f"unknown type {quote(fields['type'])}", hint)
         return None
 
-
-def _labels(fields: SELinuxFields | None) -> SELinux:
-    if fields is None:
-        return SELinux()
-    return SELinux(
-        user=fields.user or "",
-        role=fields.role or "",
-        type=fields.type or "",
-        level=fields.level or "",
-    )
-
-
-def _capabilities(names: list[str] | None) -> tuple[str, ...]:
-    """Return names as podman takes them, in any case and with or without CAP_."""
-    return tuple(name.upper().removeprefix("CAP_") for name in names or ())
-
-
-_ONE = 1000
-"""The divisor where none is stated, in thousandths."""
-_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
-"""Source: Kubernetes, pkg/fieldpath/fieldpath.go, SplitMaybeSubscriptedPath."""
-_KNOWN = "metadata.name, namespace and uid, and single labels and annotations"
-
-
-class EnvironmentReader(NamedTuple):
-    """Reads the variables of the containers of one pod."""
-
-    refusals: Refusals
-    objects: DataObjects
-    pod: Pod
-    metadata: object
-    """The mapping with the pod's labels and annotations."""
-
-    def read(self, container: ContainerWorkloadFields, path: str) -> Iterator[Variable]:
+    def _variables(self, container: Fields, path: str) -> Iterator[Variable]:
         """Yield the variables: those of whole objects first.
 
         Source: Kubernetes, pkg/kubelet/kubelet_pods.go, makeEnvironmentVariables.
         """
-        for index, each in enumerate(container.env_from or ()):
-            yield from self._read_all(each, f"{path}.envFrom[{index}]")
-        for index, variable in enumerate(container.env or ()):
-            yield from self._read_one(variable, container.name or "", f"{path}.env[{index}]")
+        for source, at in entries_of(container["envFrom"], f"{path}.envFrom"):
+            for kind, name in (("ConfigMap", "configMapRef"), ("Secret", "secretRef")):
+                found = self._find(kind, source[name], f"{at}.{name}")
+                for key in sorted(found.values) if found else ():
+                    full = f"{source['prefix'] or ''}{key}"
+                    if VARIABLE.matches(full) and found:
+                        yield from self._value_of(found, key, full, at)
+        for variable, at in entries_of(container["env"], f"{path}.env"):
+            name, source = variable["name"] or "", variable["valueFrom"]
+            if source is None:
+                yield Variable(name=name, value=variable["value"] or "")
+            else:
+                yield from self._value_from(name, source, container["name"], f"{at}.valueFrom")
 
-    def _read_all(self, fields: EnvFrom, path: str) -> Iterator[Variable]:
-        for kind, ref, name in (
-            ("ConfigMap", fields.config_map_ref, "configMapRef"),
-            ("Secret", fields.secret_ref, "secretRef"),
-        ):
-            found = None if ref is None else self._find(kind, ref, f"{path}.{name}")
-            for key in sorted(found.values) if found else ():
-                full = f"{fields.prefix or ''}{key}"
-                if VARIABLE.matches(full) and found:
-                    yield from self._from(found, key, full, path)
-
-    def _read_one(self, fields: EnvVar, container: str, path: str) -> Iterator[Variable]:
-        name = fields.name or ""
-        if fields.value_from is not None:
-            value = self._reference(fields.value_from, container, f"{path}.valueFrom")
-            if value is not None and not ARGUMENT.matches(value):
-                message = f"the value is not {ARGUMENT.name}"
-                self.refusals.error(f"{path}.valueFrom", message, ARGUMENT.form)
-            elif value is not None:
-                yield Variable(name=name, value=value, is_literal=True)
-            yield from self._read_key(name, fields.value_from, f"{path}.valueFrom")
-        else:
-            yield Variable(name=name, value=fields.value or "")
-
-    def _reference(self, fields: ValueFrom, container: str, path: str) -> str | None:
-        """Return what a reference to the pod itself states; None if there is none."""
-        if fields.field_ref is not None:
-            return self._read_field(fields.field_ref, f"{path}.fieldRef")
-        if fields.resource_field_ref is not None:
-            ref, at = fields.resource_field_ref, f"{path}.resourceFieldRef"
-            return self._read_resource(ref, container, at)
-        return None
-
-    def _read_key(self, name: str, fields: ValueFrom, path: str) -> Iterator[Variable]:
-        for kind, ref, of in (
-            ("ConfigMap", fields.config_map_key_ref, "configMapKeyRef"),
-            ("Secret", fields.secret_key_ref, "secretKeyRef"),
-        ):
-            found = None if ref is None else self._find(kind, ref, f"{path}.{of}")
-            if found is None or ref is None:
+    def _value_from(
+        self, name: str, source: Fields, container: str, path: str
+    ) -> Iterator[Variable]:
+        """Yield the variable that refers to the pod itself, or to a key of an object."""
+        value = None
+        if source["fieldRef"] is not None:
+            value = self._read_field(source["fieldRef"], f"{path}.fieldRef")
+        elif source["resourceFieldRef"] is not None:
+            at = f"{path}.resourceFieldRef"
+            value = self._read_resource(source["resourceFieldRef"], container, at)
+        if value is not None and not ARGUMENT.matches(value):
+            self.refusals.error(path, f"the value is not {ARGUMENT.name}", ARGUMENT.form)
+        elif value is not None:
+            yield Variable(name=name, value=value, is_literal=True)
+        for kind, of in (("ConfigMap", "configMapKeyRef"), ("Secret", "secretKeyRef")):
+            found = self._find(kind, source[of], f"{path}.{of}")
+            if found is None:
                 continue
-            if ref.key in found.values:
-                yield from self._from(found, ref.key or "", name, path)
-            elif not ref.optional:
-                message = f"there is no key {quote(ref.key or '')} in {found.where}"
+            key = source[of]["key"] or ""
+            if key in found.values:
+                yield from self._value_of(found, key, name, path)
+            elif not source[of]["optional"]:
+                message = f"there is no key {quote(key)} in {found.where}"
                 self.refusals.error(f"{path}.{of}.key", message)
 
-    def _find(self, kind: str, ref: ObjectRef, path: str) -> DataObject | None:
-        found = self.objects.get((kind, self.pod.namespace, ref.name or ""))
-        if found is None and not ref.optional:
-            message = f"there is no {kind} {quote(ref.name or '')} in the files"
+    def _find(self, kind: str, reference: Fields | None, path: str) -> DataObject | None:
+        if reference is None:
+            return None
+        name = reference["name"] or ""
+        found = self.objects.get((kind, self.pod.namespace, name))
+        if found is None and not reference["optional"]:
+            message = f"there is no {kind} {quote(name)} in the files"
             self.refusals.error(path, message, "add it with another -f")
         return found
 
-    def _from(self, found: DataObject, key: str, name: str, path: str) -> Iterator[Variable]:
+    def _value_of(self, found: DataObject, key: str, name: str, path: str) -> Iterator[Variable]:
         value = found.values[key].decode(errors="surrogateescape")
         if not ARGUMENT.matches(value):
-            self.refusals.error(
-                path, f"the value of {quote(key)} is not {ARGUMENT.name}", "mount it as a file"
-            )
-            return
-        if found.is_secret and "\n" in value:
+            message = f"the value of {quote(key)} is not {ARGUMENT.name}"
+            self.refusals.error(path, message, "mount it as a file")
+        elif found.is_secret and "\n" in value:
             reason = f"a secret variable has one line only, and {quote(key)} has several"
             self.refusals.refuse(path, reason, "mount it as a file")
-            return
-        yield Variable(name=name, value=value, is_literal=True, is_secret=found.is_secret)
+        else:
+            yield Variable(name=name, value=value, is_literal=True, is_secret=found.is_secret)
 
-    def _read_field(self, ref: FieldRef, path: str) -> str | None:
+    def _read_field(self, reference: Fields, path: str) -> str | None:
         """Return the value of a field of the pod; None with a refusal.
 
         A label that the pod does not have is empty.
 
         Source: Kubernetes, pkg/fieldpath/fieldpath.go, ExtractFieldPathAsString.
         """
-        pod, stated = self.pod, ref.field_path or ""
+        pod, stated = self.pod, reference["fieldPath"] or ""
         own = {
             "metadata.name": pod.name,
             "metadata.namespace": pod.namespace,
@@ -477,28 +494,28 @@ class EnvironmentReader(NamedTuple):
         if stated in own:
             return own[stated]
         if found := _SUBSCRIPT.fullmatch(stated):
-            of_kind = self.metadata.get(found[1]) if isinstance(self.metadata, Mapping) else None
+            of_kind = self.metadata.get(found[1])
             value = of_kind.get(found[2]) if isinstance(of_kind, Mapping) else None
             return value if isinstance(value, str) else ""
         reason = f"{quote(stated)} is not known before the pod runs"
         self.refusals.refuse(path, reason, f"podslice knows {_KNOWN}")
         return None
 
-    def _read_resource(self, ref: ResourceFieldRef, container: str, path: str) -> str | None:
+    def _read_resource(self, reference: Fields, container: str, path: str) -> str | None:
         """Return an amount of a container, divided and rounded up; None with a problem.
 
         Source: Kubernetes, pkg/api/v1/resource/helpers.go, ExtractContainerResourceValue.
         """
-        name = ref.container_name or container
+        name, stated = reference["containerName"] or container, reference["resource"] or ""
         holder = next((each for each in self.pod.containers if each.name == name), None)
         if holder is None:
             message = f"the pod has no container {quote(name)}"
             self.refusals.error(f"{path}.containerName", message)
             return None
-        part, _, resource = (ref.resource or "").partition(".")
+        part, _, resource = stated.partition(".")
         is_known = resource in (CPU, MEMORY, EPHEMERAL_STORAGE) or is_hugepages(resource)
         if part not in ("limits", "requests") or not is_known:
-            message = f"unknown resource {quote(ref.resource or '')}"
+            message = f"unknown resource {quote(stated)}"
             self.refusals.error(f"{path}.resource", message, "write limits.memory, for example")
             return None
         # a request is the limit where none is stated, and otherwise 0
@@ -509,4 +526,15 @@ class EnvironmentReader(NamedTuple):
             reason = f"container {name} has no limit of {resource}, and the node's is not known"
             self.refusals.refuse(path, reason, "state a limit")
             return None
-        return str(-(-amount // (ref.divisor or _ONE)))
+        divisor = reference["divisor"]
+        return str(-(-amount // ((divisor.milli if divisor else None) or _ONE)))
+
+
+def _is_podmans(volume: Volume | None) -> bool:
+    """Return whether podman holds a volume."""
+    return isinstance(volume, Claim) or (isinstance(volume, EmptyDir) and not volume.in_memory)
+
+
+def _capabilities(names: Iterable[str] | None) -> tuple[str, ...]:
+    """Return names as podman takes them, in any case and with or without CAP_."""
+    return tuple(name.upper().removeprefix("CAP_") for name in names or ())

@@ -1,39 +1,53 @@
-"""Documents with pods → their workloads, and the fields that cannot be kept."""
+"""What manifests state for the containers of pods → their workloads, with volumes and claims."""
 
 from __future__ import annotations
 
+import base64
+import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from podslice.errors import Problem, quote
 from podslice.features.quadlet.workload import (
     Claim,
-    ContainerWorkload,
+    DataFile,
+    DataFiles,
     Dns,
+    EmptyDir,
+    HostPath,
     PodWorkload,
     Restart,
     Volume,
 )
 from podslice.features.quadlet.workload_containers import (
     ContainerReader,
-    EnvironmentReader,
-    SecurityReader,
-)
-from podslice.features.quadlet.workload_fields import Refusals, owner_path, refuse_of_owner
-from podslice.features.quadlet.workload_models import DnsFields, PodSecurityFields, WorkloadFields
-from podslice.features.quadlet.workload_volumes import (
+    DataObject,
     DataObjects,
-    VolumeReader,
-    read_claims,
-    read_objects,
+    Refusals,
 )
-from podslice.inputs.manifest.kinds import WORKLOADS
-from podslice.inputs.manifest.schema import read_model
-from podslice.inputs.manifest.unknown_fields import find_unknown
+from podslice.inputs.manifest.collect import StatedData, StatedWorkload
+from podslice.inputs.manifest.load import LoadedPods
+from podslice.inputs.manifest.reading import Fields, Problems, Reading, entries_of, unstated
+from podslice.inputs.scalars import extend_path
+from podslice.model.grammar import check_label
 from podslice.model.pod import Pod
 
-_STEP = re.compile(r"([^.[\]]+)|\[(\d+)\]")
+_CLAIM = "PersistentVolumeClaim"
+_OF_CONTROLLER = ("it belongs to a controller of a cluster", "")
+
+_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_HOST_PATH_TYPES = (
+    *("BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate"),
+    *("File", "FileOrCreate", "Socket"),
+)
+_MODE = 0o644
+"""Source: Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_SecretVolumeSource."""
+_NAME_BYTES_MAX = 255
+"""Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
+_PATH_BYTES_MAX = 1024
+_PARTS_MAX = 32
+_EXAMPLE = "write a/b, for example"
 
 
 class LoadedWorkloads(NamedTuple):
@@ -44,38 +58,26 @@ class LoadedWorkloads(NamedTuple):
 
 
 def read_workloads(
-    pods: Iterable[Pod],
-    documents: Mapping[str, object],
-    *,
-    namespace: str | None = None,
-    ignored: frozenset[str] = frozenset(),
+    loaded: LoadedPods, *, namespace: str | None = None, ignored: frozenset[str] = frozenset()
 ) -> LoadedWorkloads:
-    """Read the workloads of pods.
+    """Return the workloads of pods.
 
     Args:
-        pods: the pods of the documents.
-        documents: address → value, as `load_pods` keeps them.
+        loaded: the pods, loaded with their workloads.
         namespace: of ConfigMaps and Secrets that state none.
         ignored: fields that are given up instead of refused.
     """
-    objects, found = read_objects(documents, namespace)
+    objects, found = _read_data(loaded.data, namespace)
     workloads = {}
     problems = list(found)
     used: set[str] = set()
-    for pod in pods:
-        spec = _find(documents.get(pod.where), pod.spec_where)
-        owner = owner_path(pod.spec_where)
-        holder = _find(documents.get(pod.where), owner)
-        kind = str(holder.get("kind")) if isinstance(holder, Mapping) else ""
-        found_unknown = find_unknown(holder, kind, owner) if kind in WORKLOADS else ()
-        unknown = frozenset(each.path for each in found_unknown)
+    for pod in loaded.pods:
+        stated = loaded.workloads.get((pod.where, pod.spec_where))
+        if stated is None:  # the pod has an error
+            continue
         known = frozenset(each.where for each in pod.problems)
-        refusals = Refusals(where=pod.where, ignored=ignored, unknown=unknown, known=known)
-        refuse_of_owner(kind, holder, owner, refusals)
-        claims = read_claims(pod, holder, owner, refusals)
-        beside = f"{pod.spec_where.removesuffix('spec')}metadata"
-        metadata = _find(documents.get(pod.where), beside)
-        workloads[pod.key] = _read_spec(pod, spec, metadata, claims, refusals, objects)
+        refusals = Refusals(where=pod.where, ignored=ignored, known=known)
+        workloads[pod.key] = _read_pod(pod, stated, objects, refusals)
         problems += refusals.found
         used |= refusals.used
     problems += [
@@ -85,92 +87,65 @@ def read_workloads(
     return LoadedWorkloads(workloads=workloads, problems=tuple(dict.fromkeys(problems)))
 
 
-def _find(value: object, path: str) -> object:
-    """Return what a document has at the path of a pod's spec."""
-    for name, index in _STEP.findall(path):
-        if isinstance(value, Mapping):
-            value = value.get(name)
-        elif isinstance(value, list) and index and int(index) < len(value):
-            value = value[int(index)]
-        else:
-            return None
-    return value
-
-
-def _read_spec(
-    pod: Pod,
-    spec: object,
-    metadata: object,
-    claims: Mapping[str, Claim],
-    refusals: Refusals,
-    objects: DataObjects,
+def _read_pod(
+    pod: Pod, stated: StatedWorkload, objects: DataObjects, refusals: Refusals
 ) -> PodWorkload:
-    """Return the workload; a claim replaces the pod's own volume of the same name."""
-    path = pod.spec_where
-    fields, found = read_model(WorkloadFields, spec or {}, path)
-    # the resources' own reader has reported these types already
-    known = {str(each) for each in pod.problems}
-    refusals.add(each for each in found if str(each.within(pod.where)) not in known)
-    refusals.refuse_unread(fields, spec, path)
-    reader = VolumeReader(refusals=refusals, objects=objects, namespace=pod.namespace)
-    own = reader.read(fields.volumes or (), f"{path}.volumes")
+    """Return the workload of a pod; a claim of its owner replaces a volume of the same name."""
+    claims = {}
+    if stated.owner is not None:
+        # a claim's fields with the claim, and a job's before those of its CronJob
+        of_claims = {each for each in stated.owner.refused if each.field.startswith(_CLAIM)}
+        others = (each for each in stated.owner.refused if each not in of_claims)
+        by_job = sorted(others, key=lambda each: each.field.startswith("CronJobSpec"))
+        refusals.refuse_all(by_job, _OF_CONTROLLER)
+        further = (each for each in stated.owner.further if not refusals.has_error(each.where))
+        refusals.add("", *further)
+        claims = _read_claims(pod, stated.owner, stated.owner_path, refusals)
+    path, spec = pod.spec_where, stated.spec.fields
+    refusals.add("", *stated.spec.further)
+    refusals.refuse_all(stated.spec.refused)
+    own = _VolumeReader(refusals, objects, pod.namespace).read(spec["volumes"], f"{path}.volumes")
     volumes = (*(each for each in own if each.name not in claims), *claims.values())
-    security = fields.security_context or PodSecurityFields()
-    return PodWorkload(
-        containers=tuple(_read_containers(pod, fields, metadata, volumes, refusals, objects)),
-        volumes=volumes,
-        restart=_restart(fields, refusals, path),
-        host_network=bool(fields.host_network),
-        host_pid=bool(fields.host_pid),
-        shares_processes=bool(fields.share_process_namespace),
-        private_users=fields.host_users is False,
-        hostname=fields.hostname or "",
-        dns=_dns(fields, refusals, path),
-        hosts={
-            name: each.ip or ""
-            for each in fields.host_aliases or ()
-            for name in each.hostnames or ()
-        },
-        sysctls={each.name or "": each.value or "" for each in security.sysctls or ()},
-        groups=tuple(security.supplemental_groups or ()),
-    )
-
-
-def _read_containers(
-    pod: Pod,
-    fields: WorkloadFields,
-    metadata: object,
-    volumes: tuple[Volume, ...],
-    refusals: Refusals,
-    objects: DataObjects,
-) -> Iterator[ContainerWorkload]:
-    """Yield init containers and sidecars, then the others."""
-    path = pod.spec_where
+    names = dict.fromkeys(each["name"] for each in spec["volumes"] or () if each and each["name"])
+    security = spec["securityContext"] or unstated("PodSecurityContext")
     reader = ContainerReader(
         refusals=refusals,
-        environment=EnvironmentReader(
-            refusals=refusals,
-            objects=objects,
-            pod=pod,
-            metadata=metadata,
-        ),
-        security=SecurityReader(
-            refusals=refusals,
-            pod=fields.security_context or PodSecurityFields(),
-            pod_path=f"{path}.securityContext",
-        ),
-        volumes={
-            **{each.name: None for each in fields.volumes or () if each.name},
-            **{each.name: each for each in volumes},
-        },
-        host_network=bool(fields.host_network),
+        objects=objects,
+        pod=pod,
+        metadata=stated.metadata,
+        security=security,
+        volumes=names | {each.name: each for each in volumes},
+        host_network=bool(spec["hostNetwork"]),
     )
-    yield from reader.read(fields.init_containers or (), f"{path}.initContainers", init=True)
-    yield from reader.read(fields.containers or (), f"{path}.containers", init=False)
+    containers = (
+        *reader.read(spec["initContainers"], f"{path}.initContainers", init=True),
+        *reader.read(spec["containers"], f"{path}.containers", init=False),
+    )
+    return PodWorkload(
+        containers=containers,
+        volumes=volumes,
+        restart=_restart(spec, refusals, path),
+        host_network=bool(spec["hostNetwork"]),
+        host_pid=bool(spec["hostPID"]),
+        shares_processes=bool(spec["shareProcessNamespace"]),
+        private_users=spec["hostUsers"] is False,
+        hostname=spec["hostname"] or "",
+        dns=_dns(spec, refusals, path),
+        hosts={
+            name: each["ip"] or ""
+            for each in spec["hostAliases"] or ()
+            if each is not None
+            for name in each["hostnames"] or ()
+        },
+        sysctls={
+            each["name"] or "": each["value"] or "" for each in security["sysctls"] or () if each
+        },
+        groups=tuple(security["supplementalGroups"] or ()),
+    )
 
 
-def _restart(fields: WorkloadFields, refusals: Refusals, path: str) -> Restart:
-    stated = fields.restart_policy or Restart.ALWAYS
+def _restart(spec: Fields, refusals: Refusals, path: str) -> Restart:
+    stated = spec["restartPolicy"] or Restart.ALWAYS
     if stated in tuple(Restart):
         return Restart(stated)
     hint = f"write one of {', '.join(Restart)}"
@@ -178,28 +153,248 @@ def _restart(fields: WorkloadFields, refusals: Refusals, path: str) -> Restart:
     return Restart.ALWAYS
 
 
-def _dns(fields: WorkloadFields, refusals: Refusals, path: str) -> Dns:
+def _dns(spec: Fields, refusals: Refusals, path: str) -> Dns:
     """Read the resolver. Podman replaces the host's with what is stated, as the policy None does.
 
     Source: Kubernetes, pkg/kubelet/network/dns/dns.go, GetPodDNS; podman-pod-create(1), --dns.
     """
-    config = fields.dns_config or DnsFields()
-    policy = fields.dns_policy or "ClusterFirst"
+    config = spec["dnsConfig"] or unstated("PodDNSConfig")
+    servers, searches = config["nameservers"], config["searches"]
+    policy = spec["dnsPolicy"] or "ClusterFirst"
     if policy not in ("None", "Default", "ClusterFirst", "ClusterFirstWithHostNet"):
         hint = "write None or Default"
         refusals.error(f"{path}.dnsPolicy", f"unknown value {quote(policy)}", hint)
-    if policy != "None" and (config.nameservers or config.searches):
+    if policy != "None" and (servers or searches):
         reason = "podman cannot add to the host's resolver, only replace it"
         refusals.refuse(f"{path}.dnsConfig", reason, "set dnsPolicy: None")
         return Dns()
-    if policy == "None" and not config.nameservers:
+    if policy == "None" and not servers:
         refusals.error(f"{path}.dnsConfig.nameservers", "dnsPolicy None needs at least one")
     return Dns(
-        servers=tuple(config.nameservers or ()),
+        servers=tuple(servers or ()),
         # without an entry, podman takes the host's; "." stands for none
-        searches=tuple(config.searches or ("." if policy == "None" else "")),
+        searches=tuple(searches or ("." if policy == "None" else "")),
         options=tuple(
-            f"{each.name}:{each.value}" if each.value else each.name or ""
-            for each in config.options or ()
+            f"{each['name']}:{each['value']}" if each["value"] else each["name"] or ""
+            for each in config["options"] or ()
+            if each is not None
         ),
     )
+
+
+def _read_data(
+    stated: Iterable[StatedData], namespace: str | None
+) -> tuple[DataObjects, list[Problem]]:
+    """Return the ConfigMaps and Secrets, and the problems in them."""
+    objects: dict[tuple[str, str, str], DataObject] = {}
+    problems: list[Problem] = []
+    for each in stated:
+        found = Problems(each.where)
+        values = _read_values(each, found)
+        problems += found.found
+        name = str(each.metadata.get("name") or "")
+        key = (each.kind, str(each.metadata.get("namespace") or namespace or "default"), name)
+        if key in objects:
+            message = f"the {each.kind} {quote(name)} is already in {objects[key].where}"
+            where = found.at(each.path)
+            problems.append(Problem(where=where, message=message, hint="remove one of the two"))
+        objects[key] = DataObject(
+            where=found.at(each.path), values=values, is_secret=each.kind == "Secret"
+        )
+    return objects, problems
+
+
+def _read_values(stated: StatedData, problems: Problems) -> dict[str, bytes]:
+    """Return the values by key; `stringData` takes precedence, as in the API server."""
+    problems.add("", *stated.data.further)
+    is_secret = stated.kind == "Secret"
+    values: dict[str, bytes] = {}
+    for name, is_encoded in (("data", is_secret), ("binaryData", True), ("stringData", False)):
+        for key, text in (stated.data.fields.get(name) or {}).items():
+            where = extend_path(stated.path, name, key)
+            if not _KEY.fullmatch(key) or key in (".", ".."):
+                problems.error(where, f"{quote(key)} is not a valid key")
+                continue
+            content = text or ""
+            try:
+                values[key] = (
+                    base64.b64decode(re.sub(r"\s", "", content), validate=True)
+                    if is_encoded
+                    else content.encode()
+                )
+            except ValueError:
+                hint = "write plain text under stringData" if is_secret else ""
+                problems.error(where, "is not valid base64", hint)
+    return values
+
+
+class _Source(NamedTuple):
+    """One ConfigMap or Secret of a volume."""
+
+    kind: str
+    name: str
+    fields: Fields
+    mode: int
+    path: str
+
+
+class _VolumeReader(NamedTuple):
+    """Reads the volumes of one pod."""
+
+    refusals: Refusals
+    objects: DataObjects
+    namespace: str
+
+    def read(self, volumes: Iterable[Fields | None] | None, path: str) -> Iterator[Volume]:
+        """Yield the volumes; one without a source is an empty directory, as in Kubernetes."""
+        for entry, at in entries_of(volumes, path):
+            volume = self._read_volume(entry, at) if entry["name"] else None
+            if volume is not None:
+                yield volume
+
+    def _read_volume(self, entry: Fields, path: str) -> Volume | None:
+        name = entry["name"]
+        if entry["hostPath"] is not None:
+            return self._host_path(name, entry["hostPath"], f"{path}.hostPath")
+        if (claim := entry["persistentVolumeClaim"]) is not None:
+            read_only = bool(claim["readOnly"])
+            return Claim(name=name, claim=claim["claimName"] or "", read_only=read_only)
+        sources = list(_sources(entry, path))
+        if sources:
+            placed = [each for source in sources for each in self._files(source)]
+            self._check_directories(placed)
+            return DataFiles(name=name, files=tuple(file for file, _ in placed))
+        directory = entry["emptyDir"] or unstated("EmptyDirVolumeSource")
+        in_memory = directory["medium"] == "Memory"
+        if directory["sizeLimit"] is not None and not in_memory:
+            reason = "podman's volumes on disk have no size"
+            self.refusals.refuse(f"{path}.emptyDir.sizeLimit", reason, "set medium: Memory")
+        return EmptyDir(name=name, in_memory=in_memory)
+
+    def _host_path(self, name: str, fields: Fields, path: str) -> HostPath | None:
+        """Read a path of the host.
+
+        Source: Kubernetes, pkg/apis/core/validation/validation.go, validateHostPathVolumeSource.
+        """
+        kind = fields["type"] or ""
+        if kind not in ("", *_HOST_PATH_TYPES):
+            hint = f"write one of {', '.join(_HOST_PATH_TYPES)}"
+            self.refusals.error(f"{path}.type", f"unknown type {quote(kind)}", hint)
+            return None
+        return HostPath(name=name, path=posixpath.normpath(fields["path"] or ""), type=kind)
+
+    def _files(self, source: _Source) -> Iterator[tuple[DataFile, str]]:
+        """Yield the files of one ConfigMap or Secret, all keys or its items, with their places."""
+        found = self.objects.get((source.kind, self.namespace, source.name))
+        if found is None:
+            if not source.fields["optional"]:
+                message = f"there is no {source.kind} {quote(source.name)} in the files"
+                self.refusals.error(source.path, message, "add it with another -f")
+            return
+        for key, path, mode, where in self._items(source, found):
+            if self._is_usable(path, where):
+                file = DataFile(
+                    path=path, content=found.values[key], mode=mode, is_secret=found.is_secret
+                )
+                yield file, where
+
+    def _items(self, source: _Source, found: DataObject) -> Iterator[tuple[str, str, int, str]]:
+        """Yield the key of each file, its path in the volume, its mode, and its place."""
+        if source.fields["items"] is None:
+            for key in sorted(found.values):
+                yield key, key, source.mode, source.path
+        for item, at in entries_of(source.fields["items"], f"{source.path}.items"):
+            key = item["key"] or ""
+            if key in found.values:
+                mode = source.mode if item["mode"] is None else item["mode"]
+                yield key, item["path"] or "", mode, f"{at}.path"
+            elif not source.fields["optional"]:
+                self.refusals.error(f"{at}.key", f"there is no key {quote(key)} in it")
+
+    def _is_usable(self, target: str, path: str) -> bool:
+        """Return whether a file may have this relative path.
+
+        Source: Kubernetes, pkg/apis/core/validation/validation.go, validateLocalNonReservedPath,
+        which lets the kubelet find names that no file can have.
+        """
+        parts = target.split("/")
+        if not target or target.startswith("/") or ".." in parts:
+            message = f"{quote(target)} must be a relative path without '..'"
+            self.refusals.error(path, message, _EXAMPLE)
+        elif {"", "."}.intersection(parts):
+            message = f"{quote(target)} must be the path of a file, without '.' and empty parts"
+            self.refusals.error(path, message, _EXAMPLE)
+        elif any(each.startswith("..") for each in parts):
+            message = f"{quote(target)}: no part of the path may begin with '..'"
+            self.refusals.error(path, message, "choose another name")
+        elif not target.isprintable():
+            if not self.refusals.has_error(path):
+                message = f"{quote(target)} must have printable characters only"
+                self.refusals.error(path, message, "choose another name")
+        elif any(len(each.encode()) > _NAME_BYTES_MAX for each in parts):
+            message = f"{quote(target)}: a name may have at most {_NAME_BYTES_MAX} bytes"
+            self.refusals.error(path, message, "shorten it")
+        elif len(target.encode()) > _PATH_BYTES_MAX or len(parts) > _PARTS_MAX:
+            message = (
+                f"{quote(target)} may have at most {_PATH_BYTES_MAX:,} bytes and {_PARTS_MAX} parts"
+            )
+            self.refusals.error(path, message, "shorten it")
+        else:
+            return True
+        return False
+
+    def _check_directories(self, placed: Sequence[tuple[DataFile, str]]) -> None:
+        """Check that no file of a volume is the directory of another."""
+        files = {file.path for file, _ in placed}
+        for file, where in placed:
+            above = file.path
+            while above := posixpath.dirname(above):
+                if above in files:
+                    message = f"{quote(file.path)} would be below {quote(above)}, which is a file"
+                    self.refusals.error(where, message, "choose another path for one of the two")
+
+
+def _sources(entry: Fields, path: str) -> Iterator[_Source]:
+    kinds = (("ConfigMap", "configMap", "name"), ("Secret", "secret", "secretName"))
+    for kind, name, key in kinds:
+        if (fields := entry[name]) is not None:
+            mode = _MODE if fields["defaultMode"] is None else fields["defaultMode"]
+            yield _Source(kind, fields[key] or "", fields, mode, f"{path}.{name}")
+    # in a projected volume a later file of the same path is valid
+    projected = entry["projected"] or unstated("ProjectedVolumeSource")
+    mode = _MODE if projected["defaultMode"] is None else projected["defaultMode"]
+    for source, at in entries_of(projected["sources"], f"{path}.projected.sources"):
+        for kind, name, _ in kinds:
+            if (fields := source[name]) is not None:
+                yield _Source(kind, fields["name"] or "", fields, mode, f"{at}.{name}")
+
+
+def _read_claims(pod: Pod, owner: Reading, path: str, refusals: Refusals) -> dict[str, Claim]:
+    """Return the claims of a pod by the names of their volumes.
+
+    The claim of each pod outlives it, and is named after the template and the pod.
+
+    Args:
+        pod: the pod.
+        owner: the `spec` of the object with its template; a StatefulSet has claims.
+        path: the path of that `spec`.
+        refusals: gets the problems.
+
+    Source: Kubernetes v1.36, pkg/controller/statefulset/stateful_set_utils.go,
+    getPersistentVolumeClaimName and updateStorage.
+    """
+    claims = {}
+    for index, entry in enumerate(owner.fields.get("volumeClaimTemplates") or ()):
+        at = f"{path}.volumeClaimTemplates[{index}]"
+        fields = entry or unstated("PersistentVolumeClaim")
+        name = str(fields["metadata"]["name"] or "") if fields["metadata"] else ""
+        problem = check_label(name, "volume")
+        if problem is not None:
+            if not refusals.has_error(f"{at}.metadata.name"):
+                refusals.error(f"{at}.metadata.name", problem.message, problem.hint)
+            continue
+        if fields["spec"] and fields["spec"]["volumeMode"] not in (None, "Filesystem"):
+            refusals.refuse(f"{at}.spec.volumeMode", "a volume of podman is a directory")
+        refusals.refuse_all(each for each in owner.refused if each.path.startswith(f"{at}."))
+        claims[name] = Claim(name=name, claim=f"{name}-{pod.name}")
+    return claims

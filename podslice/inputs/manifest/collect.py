@@ -4,30 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from itertools import islice
 from typing import Any, NamedTuple
 
 from podslice.errors import InputError, Problem, quote, warning
-from podslice.inputs.budget import LISTS_MAX, REPLICAS_MAX, UNKNOWN_FIELDS_MAX, Budget, BudgetItem
-from podslice.inputs.manifest.kinds import (
+from podslice.inputs.budget import (
+    LISTS_MAX,
+    POD_AMOUNTS_MAX,
+    REPLICAS_MAX,
+    UNKNOWN_FIELDS_MAX,
+    Budget,
+    BudgetItem,
+)
+from podslice.inputs.manifest.fields import (
     API_VERSIONS,
     DATA_KINDS,
     IGNORED_KINDS,
     LIST,
     WORKLOADS,
     Workload,
-    is_foreign,
+    type_of,
 )
-from podslice.inputs.manifest.names import check_subdomain, keep
 from podslice.inputs.manifest.parse import Document
-from podslice.inputs.manifest.podspec import Template, read_annotations, read_metadata, read_spec
-from podslice.inputs.manifest.problems import Problems
-from podslice.inputs.manifest.schema import Metadata
-from podslice.inputs.manifest.text_checks import check_texts
+from podslice.inputs.manifest.podspec import (
+    Template,
+    has_too_many_amounts,
+    make_template,
+    read_annotations,
+    read_metadata,
+    to_stored,
+)
+from podslice.inputs.manifest.reading import Fields, Problems, Reading, read, unstated
 from podslice.inputs.manifest.unknown_fields import check_fields
 from podslice.inputs.scalars import describe, extend_path, nearest, read_int
 from podslice.model.config import Validate
-from podslice.model.grammar import SUBDOMAIN_MAX
+from podslice.model.grammar import SUBDOMAIN_MAX, check_subdomain
 from podslice.model.naming import is_reserved
 from podslice.model.pod import Pod, default_uid, is_uid
 from podslice.model.properties import PREFIX
@@ -35,6 +47,38 @@ from podslice.model.properties import PREFIX
 _OF_QUADLETS = "only apply --start and render --format quadlet use them"
 _NAMES_MAX = 100
 """Fields of an object without a kind that are compared with `kind`."""
+
+
+class Extent(StrEnum):
+    """What is read of manifests."""
+
+    PODS = "pods"
+    DOCUMENTS = "documents"
+    """Pods; the documents are kept."""
+    WORKLOADS = "workloads"
+    """Pods, and whatever their containers need."""
+
+
+class StatedWorkload(NamedTuple):
+    """What an object states of its pods besides their resources."""
+
+    spec: Reading
+    """The `spec` of the pods."""
+    owner: Reading | None
+    """The `spec` of the object with their template; None if it has no other."""
+    owner_path: str
+    metadata: Mapping[str, Any]
+    """The mapping with the labels and annotations of the pods, as it is stated."""
+
+
+class StatedData(NamedTuple):
+    """A ConfigMap or a Secret."""
+
+    kind: str
+    where: str
+    path: str
+    metadata: Mapping[str, Any]
+    data: Reading
 
 
 class _Draft(NamedTuple):
@@ -79,10 +123,12 @@ class Collector:
     problems: list[Problem] = field(default_factory=list)
     validate: Validate | None = Validate.STRICT
     """What an unknown field is; None if fields, versions and texts were checked before."""
-    used_kinds: frozenset[str] = frozenset()
-    """Kinds without a pod that the caller uses."""
+    extent: Extent = Extent.PODS
+    workloads: dict[tuple[str, str], StatedWorkload] = field(default_factory=dict)
+    """By the address of the document and the path of the spec."""
+    data: list[StatedData] = field(default_factory=list)
     documents: dict[str, object] = field(default_factory=dict)
-    """Address of a document → its value, where there are such kinds."""
+    """By their addresses."""
     ignored: list[str] = field(default_factory=list)
     """What was found that has no pod: the kinds of objects, and compose projects."""
     has_workload: bool = False
@@ -172,9 +218,13 @@ class Collector:
             self.add_error(at, "the kind is missing", hint)
         elif not isinstance(kind, str):
             self.add_error(at, f"must be a string, not {describe(kind)}")
-        elif kind in self.used_kinds:
+        elif self.extent is Extent.WORKLOADS and kind in DATA_KINDS:
             self.ignored.append(kind)
-        elif kind in IGNORED_KINDS or is_foreign(value.get("apiVersion")):
+            stated = value.get("metadata")
+            metadata = stated if isinstance(stated, dict) else {}
+            data = read(kind, value, path, is_whole=True)
+            self.data.append(StatedData(kind, problems.where, path, metadata, data))
+        elif kind in IGNORED_KINDS or _is_foreign(value.get("apiVersion")):
             self.ignored.append(kind)
             hint = _OF_QUADLETS if kind in DATA_KINDS else ""
             message = f"objects of kind {quote(kind)} have no pod and are ignored"
@@ -200,7 +250,7 @@ class Collector:
         metadata = read_metadata(value.get("metadata"), problems, at)
         namespace = self._choose_namespace(metadata, problems, at)
         template = self._read_template(value, workload, problems, path)
-        count = _read_count(value, workload, problems, path) if workload.count else None
+        count = _read_count(value, workload, problems, path) if workload.replicas else None
         # charged before the pods are created
         pods = 1 if count is None else count
         self.budget.charge(BudgetItem.PODS, pods)
@@ -212,7 +262,7 @@ class Collector:
         ):
             message = f"{quote(names[0])} is reserved for units of podslice"
             problems.error(extend_path(at, "name"), message, "choose another name")
-        uid = metadata.uid if not workload.template and is_uid(metadata.uid) else None
+        uid = metadata["uid"] if not workload.template and is_uid(metadata["uid"]) else None
         found = problems.bounded()
         self.budget.charge(BudgetItem.PROBLEMS, len(found) - charged)
         if not names:
@@ -235,43 +285,58 @@ class Collector:
         drafts, self._drafts = self._drafts, []
         for draft in drafts:
             for name in draft.names:
-                self._keep(draft.pod(name), draft.path)
+                self._to_stored(draft.pod(name), draft.path)
 
     def _read_template(
         self, value: Mapping[str, Any], workload: Workload, problems: Problems, path: str
     ) -> Template:
-        """Read the pod template of a workload, and the names of the claims beside it."""
+        """Read the pod template of a workload, and the `spec` beside it."""
         holder: Any = value
-        above = path
+        at = path
         for step in workload.template:
-            path = extend_path(path, step)
+            at = extend_path(at, step)
             holder = holder.get(step)
             if not isinstance(holder, dict):
                 hint = f"the pod of this kind is under {'.'.join(workload.template)}"
-                problems.error(path, f"must be a mapping, not {describe(holder)}", hint)
-                return Template(where=extend_path(path, "spec"))
-        at, spec = extend_path(path, "spec"), holder.get("spec")
-        template = read_spec(spec, problems, at)
-        if self.validate is not None and isinstance(spec, dict):
-            check_texts(spec, problems, at)
-            if value["kind"] == "StatefulSet":
-                at_claims = extend_path(above, "spec")
-                check_texts(value["spec"], problems, at_claims, of_claims=True)
-        at = extend_path(path, "metadata")
-        return read_annotations(holder.get("metadata"), template, problems, at)
+                problems.error(at, f"must be a mapping, not {describe(holder)}", hint)
+                break
+        is_stated = isinstance(holder, dict)
+        spec, metadata = (holder.get("spec"), holder.get("metadata")) if is_stated else (None, None)
+        at_metadata, at = extend_path(at, "metadata"), extend_path(at, "spec")
+        found, template = Reading(unstated("PodSpec")), Template(where=at)
+        if has_too_many_amounts(spec):
+            message = f"the containers have more than {POD_AMOUNTS_MAX:,} requests and limits"
+            problems.error(at, message)
+        elif is_stated:
+            found = self._read("PodSpec", {} if spec is None else spec, at)
+            problems.add("", *found.problems)
+            template = make_template(found.fields, problems, at)
+        owner, at_owner = None, extend_path(path, "spec")
+        if workload.template[:1] == ("spec",):
+            type_ = type_of(value["kind"]).fields["spec"].type
+            owner = self._read(type_, value.get("spec"), at_owner)
+        problems.add("", *found.texts, *(owner.texts if owner else ()))
+        if self.extent is Extent.WORKLOADS:
+            stated = metadata if isinstance(metadata, dict) else {}
+            self.workloads[problems.where, at] = StatedWorkload(found, owner, at_owner, stated)
+        return read_annotations(metadata, template, problems, at_metadata)
 
-    def _choose_namespace(self, metadata: Metadata, problems: Problems, path: str) -> str:
+    def _read(self, type_: str, value: object, path: str) -> Reading:
+        checks = self.validate is not None
+        return read(type_, value, path, checks=checks, is_whole=self.extent is Extent.WORKLOADS)
+
+    def _choose_namespace(self, metadata: Fields, problems: Problems, path: str) -> str:
         """Return the namespace of the manifest, or else that of the command line.
 
         Source: kubectl, "the namespace from the provided object does not match the namespace".
         """
-        stated, requested = metadata.namespace, self.namespace
+        stated, requested = metadata["namespace"], self.namespace
         if stated and requested and stated != requested:
             message = f"the namespace {quote(stated)} is not the requested one, {quote(requested)}"
             problems.error(f"{path}.namespace", message, "leave out one of the two")
-        return keep(stated or requested or "default")
+        return to_stored(stated or requested or "default")
 
-    def _keep(self, pod: Pod, path: str) -> None:
+    def _to_stored(self, pod: Pod, path: str) -> None:
         """Add a pod; if its name or uid is taken, the later pod has the error."""
         where = f"{pod.where}: {path}" if path else pod.where
         for what, key in (("name", pod.key), ("uid", pod.uid)):
@@ -287,6 +352,12 @@ class Collector:
                 pod = replace(pod, problems=(*pod.problems, problem))
                 break
         self.pods.append(pod)
+
+
+def _is_foreign(api_version: object) -> bool:
+    """Return whether an object belongs to an extension: `cert-manager.io/v1`, not `apps/v1`."""
+    group = str(api_version).partition("/")[0] if "/" in str(api_version) else ""
+    return "." in group and not group.endswith(".k8s.io")
 
 
 def _check_object(value: Mapping[str, object], kind: str, problems: Problems, path: str) -> None:
@@ -318,10 +389,10 @@ def _check_misplaced(metadata: object, workload: Workload, problems: Problems, p
 def _read_count(value: Mapping[str, Any], workload: Workload, problems: Problems, path: str) -> int:
     """Return the number of pods of a workload; 1 if it is not stated or invalid."""
     spec = value.get("spec")
-    stated = spec.get(workload.count) if isinstance(spec, dict) else None
+    stated = spec.get(workload.replicas) if isinstance(spec, dict) else None
     if stated is None:
         return 1
-    at = extend_path(path, "spec", workload.count)
+    at = extend_path(path, "spec", workload.replicas)
     try:
         count = read_int(stated)
     except InputError as error:
@@ -334,18 +405,18 @@ def _read_count(value: Mapping[str, Any], workload: Workload, problems: Problems
 
 
 def _name_pods(
-    metadata: Metadata, count: int | None, problems: Problems, path: str
+    metadata: Fields, count: int | None, problems: Problems, path: str
 ) -> tuple[str, ...]:
     """Return the names of an object's pods: its own, or for replicas its own with an index."""
-    name, at = metadata.name, extend_path(path, "name")
+    name, at = metadata["name"], extend_path(path, "name")
     if name is None:
-        if metadata.generate_name is not None:
+        if metadata["generateName"] is not None:
             problems.error(at, "'generateName' is not supported: a name is required", "add a name")
         elif not problems.has_error(at, path):
             problems.error(at, "a name is required")
         return ("",)
     problems.add(at, check_subdomain(name, "pod"))
-    base = keep(name)
+    base = to_stored(name)
     names = (base,) if count is None else tuple(f"{base}-{n}" for n in range(count))
     if len(name) <= SUBDOMAIN_MAX < len(names[-1] if names else ""):
         problems.error(at, f"{quote(names[-1])} is longer than {SUBDOMAIN_MAX} characters")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from podslice.errors import InputError, Problem, Severity
 from podslice.inputs.budget import Budget, BudgetItem, Exhausted
-from podslice.inputs.manifest.collect import Collector
+from podslice.inputs.manifest.collect import Collector, Extent, StatedData, StatedWorkload
 from podslice.inputs.manifest.parse import Document, read_documents
 from podslice.inputs.source import STDIN_NAME, read_sources
 from podslice.model.config import Validate
@@ -35,6 +35,12 @@ class LoadedPods:
     """Whether there is an object that holds pods, even if their number is 0."""
     documents: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     """Address of a document → its value; empty unless they were to be kept."""
+    workloads: Mapping[tuple[str, str], StatedWorkload] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """Address of a document and path of a spec → what it states for containers, if it was read."""
+    data: tuple[StatedData, ...] = field(default=(), compare=False, repr=False)
+    """ConfigMaps and Secrets, if they were read."""
 
     @property
     def all_problems(self) -> tuple[Problem, ...]:
@@ -54,7 +60,7 @@ def load_pods(
     stdin: Callable[[], bytes],
     validate: Validate | None = Validate.STRICT,
     budget: Budget | None = None,
-    used_kinds: frozenset[str] = frozenset(),
+    extent: Extent = Extent.PODS,
 ) -> LoadedPods:
     """Read the pods of files, directories and standard input.
 
@@ -64,13 +70,13 @@ def load_pods(
         stdin: reads standard input to its end, or raises `OSError` or `ValueError`.
         validate: what an unknown field is; None if an API server has checked fields, versions and texts.
         budget: the budget for all of them together.
-        used_kinds: kinds without a pod that the caller reads in the documents, which are then kept.
+        extent: what is read besides the pods.
     """
     collector = Collector(
         namespace=namespace,
         validate=validate,
         budget=Budget() if budget is None else budget,
-        used_kinds=used_kinds,
+        extent=extent,
     )
     name = ""
     try:
@@ -94,11 +100,11 @@ def load_text(
     budget: Budget,
     *,
     validate: Validate | None = Validate.STRICT,
-    used_kinds: frozenset[str] = frozenset(),
+    extent: Extent = Extent.PODS,
 ) -> LoadedPods:
     """Read the pods of one file from its bytes; a file without a manifest is an error.
 
-    `validate` and `used_kinds` are as in `load_pods`.
+    The other arguments are as in `load_pods`.
 
     Raises:
         Exhausted: the file exceeds the budget.
@@ -107,7 +113,7 @@ def load_text(
         namespace=None,
         validate=validate,
         budget=budget,
-        used_kinds=used_kinds,
+        extent=extent,
     )
     _collect(collector, data, name, is_named=True)
     collector.create_pods()
@@ -133,7 +139,7 @@ def _collect(collector: Collector, data: bytes, name: str, *, is_named: bool) ->
                 collector.ignored.append(_COMPOSE)
             else:
                 collector.add_document(document, where, name)
-            if collector.used_kinds:
+            if collector.extent is Extent.DOCUMENTS:
                 collector.documents[where] = document.value
     except InputError as error:
         for problem in error.problems:
@@ -181,6 +187,8 @@ def _loaded(collector: Collector) -> LoadedPods:
         ignored=tuple(collector.ignored),
         has_workload=collector.has_workload,
         documents=collector.documents,
+        workloads=collector.workloads,
+        data=tuple(collector.data),
     )
 
 

@@ -5,29 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from podslice.errors import InputError, invalid, quote
+from podslice.errors import InputError, invalid, printable, quote
 from podslice.inputs.budget import POD_AMOUNTS_MAX, UNKNOWN_FIELDS_MAX, Budget, Exhausted
-from podslice.inputs.manifest.kinds import PRIORITY_CLASSES
-from podslice.inputs.manifest.names import check_label, check_uid, is_resource_name, keep
+from podslice.inputs.manifest.fields import RESOURCE_REQUIREMENTS
 from podslice.inputs.manifest.parse import read_json
-from podslice.inputs.manifest.problems import Problems
-from podslice.inputs.manifest.schema import (
-    ContainerFields,
-    EmptyDirFields,
-    Metadata,
-    PodFields,
-    ResourceFields,
-    VolumeFields,
-    read_model,
-)
-from podslice.inputs.manifest.unknown_fields import (
-    ABBREVIATIONS,
-    RESOURCE_REQUIREMENTS,
-    check_fields,
-)
-from podslice.inputs.scalars import describe, extend_path, is_finer, nearest, read_text
+from podslice.inputs.manifest.reading import Fields, Problems, read
+from podslice.inputs.manifest.unknown_fields import ABBREVIATIONS, check_fields
+from podslice.inputs.scalars import Amount, describe, extend_path, is_finer, nearest, read_text
+from podslice.model.grammar import SUBDOMAIN_MAX, check_label, check_uid, is_resource_name
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume
 from podslice.model.properties import ANNOTATIONS, PREFIX, RESOURCES, StatedProperties
 from podslice.model.quantity import format_milli
@@ -45,6 +31,11 @@ _NO_RESOURCES = Resources()
 _PARTS = ("requests", "limits")
 _USUAL = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _OF_POD = _USUAL | {PIDS}
+_PRIORITY_CLASSES = {
+    "system-node-critical": 2_000_001_000,
+    "system-cluster-critical": 2_000_000_000,
+}
+"""Source: Kubernetes, pkg/apis/scheduling/types.go, SystemCriticalPriority and 1,000 above it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,97 +54,82 @@ class Template:
     properties: StatedProperties = field(default_factory=dict)
 
 
-def read_metadata(value: object, problems: Problems, path: str) -> Metadata:
+def read_metadata(value: object, problems: Problems, path: str) -> Fields:
     """Read `metadata`. The caller checks the name: replicas get longer ones."""
-    metadata, found = read_model(Metadata, value or {}, path)
-    problems.add("", *found)
-    if metadata.namespace is not None:
-        problems.add(extend_path(path, "namespace"), check_label(metadata.namespace, "namespace"))
-    if metadata.uid is not None:
-        problems.add(extend_path(path, "uid"), check_uid(metadata.uid))
+    reading = read("ObjectMeta", value or {}, path)
+    problems.add("", *reading.problems)
+    metadata = reading.fields
+    if metadata["namespace"] is not None:
+        problem = check_label(metadata["namespace"], "namespace")
+        problems.add(extend_path(path, "namespace"), problem)
+    if metadata["uid"] is not None:
+        problems.add(extend_path(path, "uid"), check_uid(metadata["uid"]))
     return metadata
 
 
-def read_spec(value: object, problems: Problems, path: str) -> Template:
-    """Read the `spec` of a pod."""
-    raw: Mapping[str, Any] = value if isinstance(value, dict) else {}
-    if _count_amounts(raw) > POD_AMOUNTS_MAX:
-        message = f"the containers have more than {POD_AMOUNTS_MAX:,} requests and limits"
-        problems.error(path, message)
-        return Template(where=path)
-    fields, found = read_model(PodFields, {} if value is None else value, path)
-    problems.add("", *found)
-    at = extend_path(path, "containers")
-    if not fields.containers and not problems.has_error(path, at):
-        problems.error(at, "a pod needs at least one container")
-    containers = tuple(
-        container
-        for name, entries in (
-            ("containers", fields.containers),
-            ("initContainers", fields.init_containers),
-        )
-        for container in _read_containers(entries, raw.get(name) or (), problems, f"{path}.{name}")
-    )
-    _check_unique(containers, problems)
-    grace, at = fields.grace_period_sec, f"{path}.resources"
-    own = _read_resources(fields.resources, raw.get("resources"), problems, at, _OF_POD)
-    return Template(
-        where=path,
-        containers=containers,
-        resources=own,
-        has_empty_level=fields.resources is not None and not own,
-        overhead=_read_amounts(
-            fields.overhead, raw.get("overhead") or {}, problems, f"{path}.overhead"
-        ),
-        priority=_read_priority(fields, problems, path),
-        grace_period_sec=DEFAULT_GRACE_SEC if grace is None else grace,
-        volumes=read_volumes(
-            fields.volumes or (), raw.get("volumes") or (), problems, f"{path}.volumes"
-        ),
-    )
+def to_stored(name: str) -> str:
+    """Return a name as the pod stores it: printable, and truncated to the longest valid name.
+
+    Every replica repeats it, in its own name and in the names of its units. The checks report an
+    invalid name.
+    """
+    return printable(name[:SUBDOMAIN_MAX])[:SUBDOMAIN_MAX]
 
 
-def _count_amounts(raw: Mapping[str, Any]) -> int:
-    """Count the requests and limits of all containers, before any of them is read."""
+def has_too_many_amounts(spec: object) -> bool:
+    """Return whether the containers have more requests and limits than are read."""
+    raw = spec if isinstance(spec, dict) else {}
     lists = (raw.get("containers"), raw.get("initContainers"))
     containers = (each for entries in lists if isinstance(entries, list) for each in entries)
     stated = (each.get("resources") for each in containers if isinstance(each, dict))
     amounts = (each.get(part) for each in stated if isinstance(each, dict) for part in _PARTS)
-    return sum(len(each) for each in amounts if isinstance(each, dict))
+    return sum(len(each) for each in amounts if isinstance(each, dict)) > POD_AMOUNTS_MAX
+
+
+def make_template(fields: Fields, problems: Problems, path: str) -> Template:
+    """Return the template of a `spec`, whose problems of types have been added."""
+    at = extend_path(path, "containers")
+    if not fields["containers"] and not problems.has_error(path, at):
+        problems.error(at, "a pod needs at least one container")
+    containers = tuple(
+        container
+        for name in ("containers", "initContainers")
+        for container in _read_containers(fields[name] or (), problems, f"{path}.{name}")
+    )
+    _check_unique(containers, problems)
+    grace = fields["terminationGracePeriodSeconds"]
+    own = _read_resources(fields["resources"], problems, f"{path}.resources", _OF_POD)
+    return Template(
+        where=path,
+        containers=containers,
+        resources=own,
+        has_empty_level=fields["resources"] is not None and not own,
+        overhead=_read_amounts(fields["overhead"], problems, f"{path}.overhead"),
+        priority=_read_priority(fields, problems, path),
+        grace_period_sec=DEFAULT_GRACE_SEC if grace is None else grace,
+        volumes=_read_volumes(fields["volumes"] or (), problems, f"{path}.volumes"),
+    )
 
 
 def _read_containers(
-    entries: list[ContainerFields | None] | None, raw: Sequence[Any], problems: Problems, path: str
+    entries: Sequence[Fields | None], problems: Problems, path: str
 ) -> Iterator[Container]:
-    for index, entry in enumerate(entries or ()):
+    for index, entry in enumerate(entries):
+        if entry is None:
+            continue
         where = f"{path}[{index}]"
-        if entry is not None:
-            yield _read_container(entry, raw[index], problems, where)
-        elif raw[index] is None:
-            problems.error(where, "must be a mapping, not null")
-
-
-def _read_container(
-    entry: ContainerFields, raw: Mapping[str, Any], problems: Problems, path: str
-) -> Container:
-    name = entry.name
-    if name is not None:
-        problems.add(f"{path}.name", check_label(name, "container"))
-    elif raw.get("name") is None:
-        problems.error(f"{path}.name", "a container needs a name")
-    kind = ContainerKind.APP
-    if "initContainers[" in path:
-        # Source: Kubernetes, "Sidecar Containers": init containers with `restartPolicy: Always`.
-        is_sidecar = entry.restart_policy == "Always"
-        kind = ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT
-    return Container(
-        name=keep(name or ""),
-        kind=kind,
-        resources=_read_resources(
-            entry.resources, raw.get("resources"), problems, f"{path}.resources"
-        ),
-        where=path,
-    )
+        name = entry["name"]
+        if name is not None:
+            problems.add(f"{where}.name", check_label(name, "container"))
+        elif not problems.has_error(f"{where}.name"):
+            problems.error(f"{where}.name", "a container needs a name")
+        kind = ContainerKind.APP
+        if path.endswith("initContainers"):
+            # Source: Kubernetes, "Sidecar Containers": init containers with `restartPolicy: Always`.
+            is_sidecar = entry["restartPolicy"] == "Always"
+            kind = ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT
+        resources = _read_resources(entry["resources"], problems, f"{where}.resources")
+        yield Container(name=to_stored(name or ""), kind=kind, resources=resources, where=where)
 
 
 def _check_unique(containers: tuple[Container, ...], problems: Problems) -> None:
@@ -167,59 +143,45 @@ def _check_unique(containers: tuple[Container, ...], problems: Problems) -> None
             problems.error(f"{container.where}.name", message, "choose another name")
 
 
-def read_pod_level(value: object, problems: Problems, path: str) -> Resources:
-    """Read the pod level as an object of its own, with the fields of `spec.resources`."""
-    fields, found = read_model(ResourceFields, value, path)
-    problems.add("", *found)
-    check_fields(value, RESOURCE_REQUIREMENTS, path, problems)
-    raw = value if isinstance(value, dict) else {}
-    return _read_resources(fields, raw, problems, path, _OF_POD)
-
-
 def _read_resources(
-    fields: ResourceFields | None,
-    raw: Mapping[str, Any] | None,
-    problems: Problems,
-    path: str,
-    known: frozenset[str] = _USUAL,
+    fields: Fields | None, problems: Problems, path: str, known: frozenset[str] = _USUAL
 ) -> Resources:
-    if fields is None or raw is None:
+    if fields is None:
         return _NO_RESOURCES
     requests, limits = (
-        _read_amounts(stated, raw.get(part) or {}, problems, f"{path}.{part}", known)
-        for part, stated in (("requests", fields.requests), ("limits", fields.limits))
+        _read_amounts(fields[part], problems, f"{path}.{part}", known) for part in _PARTS
     )
     return Resources(requests=requests, limits=limits)
 
 
 def _read_amounts(
-    fields: dict[str, int | None] | None,
-    raw: Mapping[str, Any],
+    stated: Mapping[str, Amount | None] | None,
     problems: Problems,
     path: str,
     known: frozenset[str] = _USUAL,
 ) -> Amounts:
-    if not fields:
-        return {}
-    for name, milli in fields.items():
-        if milli is not None and is_finer(raw[name]):
-            message = f"{quote(str(raw[name]))} is not a whole number of thousandths"
-            hint = f"it is rounded up to {format_milli(milli)}"
-            problems.warn(extend_path(path, name), message, hint)
-    if known.issuperset(fields) and None not in fields.values():
-        return fields  # type: ignore[return-value]  # there is no None in it
     amounts = {}
-    for name, milli in fields.items():
+    for name, amount in (stated or {}).items():
+        if amount is not None and amount.milli is not None:
+            amounts[name] = amount.milli
+            if is_finer(amount.stated):
+                message = f"{quote(str(amount.stated))} is not a whole number of thousandths"
+                hint = f"it is rounded up to {format_milli(amount.milli)}"
+                problems.warn(extend_path(path, name), message, hint)
+    if stated is None or (known.issuperset(stated) and len(amounts) == len(stated)):
+        return amounts
+    for name, amount in stated.items():
         if not is_resource_name(name):
             problems.error(extend_path(path, name), f"{quote(name)} is not a valid resource name")
         # a standard resource, one of a vendor, or `pid` of a pod. Source: Kubernetes,
         # pkg/apis/core/validation/validation.go, validateContainerResourceName.
         elif not ("/" in name or is_hugepages(name) or name in known):
-            problems.unknown(extend_path(path, name), *_describe_unknown(name, known, fields))
-        elif milli is not None:
-            amounts[name] = milli
-        elif raw[name] is None:
-            problems.warn(extend_path(path, name), "the value is null and is ignored")
+            problems.unknown(extend_path(path, name), *_describe_unknown(name, known, stated))
+        else:
+            if amount is None:
+                problems.warn(extend_path(path, name), "the value is null and is ignored")
+            continue
+        amounts.pop(name, None)
     return amounts
 
 
@@ -239,19 +201,19 @@ def _describe_unknown(
     return message, f"merge it into {right}" if right in stated else f"write {right}"
 
 
-def _read_priority(fields: PodFields, problems: Problems, path: str) -> int:
+def _read_priority(fields: Fields, problems: Problems, path: str) -> int:
     """Return the priority, or that of the class.
 
     Source: Kubernetes, plugin/pkg/admission/priority.
     """
-    if fields.priority is not None:
-        return fields.priority
-    name = fields.priority_class_name
-    if name and name not in PRIORITY_CLASSES:
+    if fields["priority"] is not None:
+        return int(fields["priority"])
+    name = fields["priorityClassName"]
+    if name and name not in _PRIORITY_CLASSES:
         message = f"unknown priority class {quote(name)}: the priority is 0"
         hint = f"set {extend_path(path, 'priority')} to the number"
         problems.warn(extend_path(path, "priorityClassName"), message, hint)
-    return PRIORITY_CLASSES.get(name or "", 0)
+    return _PRIORITY_CLASSES.get(name or "", 0)
 
 
 _MEMORY = "Memory"
@@ -259,77 +221,73 @@ _HUGEPAGES = "HugePages"
 """`HugePages`, or `HugePages-2Mi` and the like."""
 
 
-def read_volumes(
-    entries: Sequence[VolumeFields | None], raw: Sequence[Any], problems: Problems, path: str
+def _read_volumes(
+    entries: Sequence[Fields | None], problems: Problems, path: str
 ) -> tuple[MemoryVolume, ...]:
-    """Read the volumes of a pod.
+    """Return the volumes in memory.
 
     Source: Kubernetes, pkg/apis/core/validation/validation.go, ValidateVolumes.
     """
     volumes = []
     first: dict[str, str] = {}
     for index, entry in enumerate(entries):
-        where = f"{path}[{index}]"
         if entry is None:
-            if raw[index] is None:
-                problems.error(where, "must be a mapping, not null")
             continue
-        name = _read_name(entry, raw[index], problems, where)
-        if name and first.setdefault(name, where) != where:
+        where, name = f"{path}[{index}]", entry["name"]
+        at = f"{where}.name"
+        if name is None:
+            if not problems.has_error(at):
+                problems.error(at, "a volume needs a name")
+        elif problem := check_label(name, "volume"):
+            problems.add(at, problem)
+            name = None  # it would become part of a path
+        elif first.setdefault(name, where) != where:
             message = f"the name {quote(name)} is already used by {first[name]}"
-            problems.error(f"{where}.name", message, "choose another name")
-        if entry.empty_dir is not None:
-            in_memory = _is_in_memory(entry.empty_dir, problems, f"{where}.emptyDir")
-            size = _read_size(entry.empty_dir, raw[index]["emptyDir"], problems, where)
+            problems.error(at, message, "choose another name")
+        if entry["emptyDir"] is not None:
+            in_memory = _is_in_memory(entry["emptyDir"]["medium"] or "", problems, where)
+            size = _read_size(entry["emptyDir"]["sizeLimit"], problems, where)
             if name and in_memory:
                 volumes.append(MemoryVolume(name=name, size_bytes=size, where=where))
     return tuple(volumes)
 
 
-def _read_name(
-    entry: VolumeFields, raw: Mapping[str, Any], problems: Problems, path: str
-) -> str | None:
-    """Return the volume's name if it is valid: it becomes part of a path."""
-    if entry.name is None:
-        if raw.get("name") is None:
-            problems.error(f"{path}.name", "a volume needs a name")
-        return None
-    problem = check_label(entry.name, "volume")
-    problems.add(f"{path}.name", problem)
-    return None if problem else entry.name
-
-
-def _is_in_memory(entry: EmptyDirFields, problems: Problems, path: str) -> bool:
-    """Return whether it is a file system in memory; an unknown medium is an error.
+def _is_in_memory(medium: str, problems: Problems, path: str) -> bool:
+    """Return whether a medium is a file system in memory; an unknown one is an error.
 
     Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, SetUpAt, "unknown storage medium".
     """
-    medium = entry.medium or ""
+    at = f"{path}.emptyDir.medium"
     if medium.partition("-")[0] == _HUGEPAGES:
         message = "huge page volumes are not supported; the volume is ignored"
-        problems.warn(f"{path}.medium", message, "mount a hugetlbfs yourself")
+        problems.warn(at, message, "mount a hugetlbfs yourself")
     elif medium not in ("", _MEMORY):
-        right = nearest(medium, {_MEMORY: None, _HUGEPAGES: None})
+        right = nearest(medium, (_MEMORY, _HUGEPAGES))
         hint = f"write {right}" if right else "write Memory, or leave it out for a disk"
-        problems.error(f"{path}.medium", f"unknown medium {quote(medium)}", hint)
+        problems.error(at, f"unknown medium {quote(medium)}", hint)
     return medium == _MEMORY
 
 
-def _read_size(
-    entry: EmptyDirFields, raw: Mapping[str, Any], problems: Problems, path: str
-) -> int | None:
+def _read_size(limit: Amount | None, problems: Problems, path: str) -> int | None:
     """Return the size in whole bytes, rounded up."""
-    milli = entry.size_limit
-    if milli is None:
+    if limit is None or limit.milli is None:
         return None
-    if milli % 1000:
-        at, text = f"{path}.emptyDir.sizeLimit", str(raw["sizeLimit"])
+    if limit.milli % 1000:
+        at, text = f"{path}.emptyDir.sizeLimit", str(limit.stated)
         message = f"{quote(text)} is not a whole number of bytes"
         if text.endswith("m"):
             problems.error(at, message, f"write {text[:-1]}Mi for mebibytes")
             return None
         problems.warn(at, message)
-    return -(-milli // 1000)
+    return -(-limit.milli // 1000)
+
+
+def read_pod_level(value: object, problems: Problems, path: str) -> Resources:
+    """Read the pod level as an object of its own, with the fields of `spec.resources`."""
+    reading = read(RESOURCE_REQUIREMENTS, value, path)
+    problems.add("", *reading.problems)
+    check_fields(value, RESOURCE_REQUIREMENTS, path, problems)
+    return _read_resources(reading.fields, problems, path, _OF_POD)
 
 
 def read_annotations(

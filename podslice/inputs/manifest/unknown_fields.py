@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from podslice.errors import quote
 from podslice.inputs.budget import POD_PROBLEMS_MAX, UNKNOWN_FIELDS_MAX
-from podslice.inputs.manifest.kubernetes_fields import Fields, field_types
-from podslice.inputs.manifest.problems import Problems
+from podslice.inputs.manifest.fields import RESOURCE_REQUIREMENTS, type_of
+from podslice.inputs.manifest.reading import Problems
 from podslice.inputs.scalars import extend_path, nearest
 from podslice.model.config import Validate
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY
@@ -21,9 +21,8 @@ _PLACES_MAX = 2
 """The places of a name are a hint if they are not more than these."""
 ABBREVIATIONS = {"mem": MEMORY, "storage": EPHEMERAL_STORAGE}
 """Abbreviations that resemble no name."""
-_AMOUNTS: Fields = dict.fromkeys((CPU, MEMORY, EPHEMERAL_STORAGE), "")
-RESOURCE_REQUIREMENTS = "ResourceRequirements"
-_LIMITS, _REQUESTS = "limits", "requests"
+_AMOUNTS = ("limits", "requests")
+"""Fields that a hint treats as types, whose fields are resources."""
 _RARE = frozenset({"claims", "ephemeralContainers", "initContainers"})
 """Fields whose objects have the names of more usual ones."""
 _CHOICES = frozenset({"EnvVarSource", "Volume", "VolumeProjection"})
@@ -45,105 +44,81 @@ class _Object(NamedTuple):
         return extend_path(self.parent.path, *self.steps) if self.parent else str(self.steps[0])
 
 
-class UnknownField(NamedTuple):
-    """A field that its object does not have."""
-
-    name: str
-    object: _Object
-
-    @property
-    def path(self) -> str:
-        """Return the path of the field in the document."""
-        return extend_path(self.object.path, self.name)
-
-    @property
-    def hint(self) -> str:
-        """Return where the field belongs, or the name that was probably meant; or nothing."""
-        return _misspelled(self) or _belongs_below(self) or _belongs_elsewhere(self)
-
-
 def check_fields(fields: object, type_: str, path: str, problems: Problems) -> None:
     """Add the problems of the unknown fields of an object and of all objects in it.
 
-    The arguments are those of `find_unknown`. After the problems that are shown, no hint is searched.
-    """
-    if problems.validate is Validate.IGNORE:
-        return
-    found = find_unknown(fields, type_, path)
-    for number, unknown in enumerate(found):
-        hint = unknown.hint if number < POD_PROBLEMS_MAX else ""
-        problems.unknown(unknown.path, f"unknown field {quote(unknown.name)}", hint)
-
-
-def find_unknown(fields: object, type_: str, path: str) -> list[UnknownField]:
-    """Return the unknown fields of an object and of all objects in it, the first ones if they are many.
+    If they are many, the first ones are reported, and no hint is searched after the problems that are
+    shown.
 
     Args:
         fields: the object; anything else has no fields.
-        type_: its type in `kubernetes_fields`.
+        type_: its type in the table of fields.
         path: its place in the document.
+        problems: receives them.
     """
-    types, found = field_types(), list[UnknownField]()
+    if problems.validate is Validate.IGNORE:
+        return
+    left = UNKNOWN_FIELDS_MAX
     waiting = [_Object(fields, type_, None, (path,))] if isinstance(fields, dict) else []
-    while waiting and len(found) < UNKNOWN_FIELDS_MAX:
+    while waiting and left:
         each = waiting.pop()
-        known = types[each.type]
-        unknown = (name for name in each.fields if name not in known)
-        left = UNKNOWN_FIELDS_MAX - len(found)
-        found += [UnknownField(name, each) for name in islice(unknown, left)]
-        waiting += reversed(list(_objects_in(each, known)))
-    return found
+        known = type_of(each.type).fields
+        for name in islice((name for name in each.fields if name not in known), left):
+            shown = left > UNKNOWN_FIELDS_MAX - POD_PROBLEMS_MAX
+            hint = _find_hint(name, each) if shown else ""
+            problems.unknown(extend_path(each.path, name), f"unknown field {quote(name)}", hint)
+            left -= 1
+        waiting += reversed(list(_objects_in(each)))
 
 
-def _objects_in(outer: _Object, known: Fields) -> Iterator[_Object]:
+def _objects_in(outer: _Object) -> Iterator[_Object]:
     """Yield the objects in the fields of an object; readers report values of another type."""
+    known = type_of(outer.type).fields
     for name, value in outer.fields.items():
-        type_ = known.get(name)
-        if not type_:
+        row = known.get(name)
+        if row is None or not row.type:
             continue
-        plain = type_.strip("[]")
-        if type_ == plain:
-            if isinstance(value, dict):
-                yield _Object(value, plain, outer, (name,))
-        elif isinstance(value, list):
+        if not row.bracket and isinstance(value, dict):
+            yield _Object(value, row.type, outer, (name,))
+        elif row.bracket and isinstance(value, list):
             for index, entry in enumerate(value):
                 if isinstance(entry, dict):
-                    yield _Object(entry, plain, outer, (name, index))
+                    yield _Object(entry, row.type, outer, (name, index))
 
 
-def _misspelled(unknown: UnknownField) -> str:
-    """Return the hint for a name that resembles a field of its object."""
-    right = nearest(unknown.name, field_types()[unknown.object.type])
-    if right is None:
-        return ""
-    return f"merge it into {right}" if right in unknown.object.fields else f"write {right}"
+def _find_hint(name: str, outer: _Object) -> str:
+    """Return the name that was probably meant, or where the field belongs; or nothing."""
+    right = nearest(name, type_of(outer.type).fields)
+    if right is not None:
+        return f"merge it into {right}" if right in outer.fields else f"write {right}"
+    return _belongs_below(name, outer) or _belongs_elsewhere(name, outer)
 
 
-def _belongs_below(unknown: UnknownField) -> str:
+def _belongs_below(stated: str, outer: _Object) -> str:
     """Return the hint for a field, or the misspelled name of one, of an object in this one."""
-    names = _names_below(unknown.object.type)
-    name = ABBREVIATIONS.get(unknown.name, unknown.name)
+    names = _names_below(outer.type)
+    name = ABBREVIATIONS.get(stated, stated)
     if name not in names:
-        name = nearest(name, _names_below(unknown.object.type, levels=1)) or name
+        name = nearest(name, _names_below(outer.type, levels=1)) or name
     places = " or ".join(names.get(name, ()))
     if not places:
         return ""
-    return f"it belongs under {places}" if name == unknown.name else f"write {name} under {places}"
+    return f"it belongs under {places}" if name == stated else f"write {name} under {places}"
 
 
-def _belongs_elsewhere(unknown: UnknownField) -> str:
+def _belongs_elsewhere(name: str, beside: _Object) -> str:
     """Return the hint for a field of an outer object, or of another object in the next outer one."""
-    outer = beside = unknown.object.parent
+    outer = parent = beside.parent
     while outer is not None:
-        kind = field_types()[outer.type].get(unknown.name)
+        row = type_of(outer.type).fields.get(name)
         # a scalar that the outer object states, such as a name, is not what is meant
-        if kind or (kind is not None and unknown.name not in outer.fields):
+        if row is not None and (row.type or name not in outer.fields):
             return f"it belongs under {outer.path}" if outer.path else "it belongs at the top level"
         outer = outer.parent
-    if beside is None or beside.type in _CHOICES:
+    if parent is None or parent.type in _CHOICES:
         return ""
-    places = _names_below(beside.type, levels=1).get(unknown.name, ())
-    paths = " or ".join(f"{beside.path}.{each}".lstrip(".") for each in places)
+    places = _names_below(parent.type, levels=1).get(name, ())
+    paths = " or ".join(f"{parent.path}.{each}".lstrip(".") for each in places)
     return f"it belongs under {paths}" if paths else ""
 
 
@@ -154,13 +129,10 @@ def _names_below(type_: str, levels: int = _LEVELS) -> Mapping[str, tuple[str, .
     level = [("", type_)]
     for _ in range(levels):
         level = [
-            (
-                f"{path}.{name}".lstrip(".") + ("[…]" if kind.startswith("[") else ""),
-                kind.strip("[]"),
-            )
+            (f"{path}.{name}{mark}".lstrip("."), inner)
             for path, outer in level
-            for name, kind in _usual_fields(outer).items()
-            if kind
+            for name, (inner, mark) in _usual_fields(outer).items()
+            if inner
         ]
         names: dict[str, tuple[str, ...]] = {}
         for path, inner in level:
@@ -170,13 +142,10 @@ def _names_below(type_: str, levels: int = _LEVELS) -> Mapping[str, tuple[str, .
     return {name: paths for name, paths in found.items() if len(paths) <= _PLACES_MAX}
 
 
-def _usual_fields(type_: str) -> Fields:
-    """Return the fields of a type that a hint may name; fields of requests and limits are resources."""
-    if type_ in (_LIMITS, _REQUESTS):
-        return _AMOUNTS
-    fields = {name: kind for name, kind in field_types()[type_].items() if name not in _RARE}
-    return (
-        {**fields, _LIMITS: _LIMITS, _REQUESTS: _REQUESTS}
-        if type_ == RESOURCE_REQUIREMENTS
-        else fields
-    )
+def _usual_fields(type_: str) -> dict[str, tuple[str, str]]:
+    """Return the fields that a hint may name, each with its type and the mark of a list."""
+    if type_ in _AMOUNTS:
+        return dict.fromkeys((CPU, MEMORY, EPHEMERAL_STORAGE), ("", ""))
+    rows = {name: row for name, row in sorted(type_of(type_).fields.items()) if name not in _RARE}
+    fields = {name: (row.type, "[…]" if row.bracket else "") for name, row in rows.items()}
+    return fields | {each: (each, "") for each in _AMOUNTS if type_ == RESOURCE_REQUIREMENTS}

@@ -6,14 +6,11 @@ import re
 from contextlib import nullcontext
 
 import pytest
-from pydantic import BaseModel
 
 from podslice.errors import InputError
 from podslice.features.quadlet.result import Options
 from podslice.features.quadlet.unit_text import EMPTY_VARIABLE
-from podslice.features.quadlet.workload_models import WorkloadFields
-from podslice.model.pod_texts import POD_TEXTS
-from tests.cases.texts import FIELDS, HOSTILE, document, load, place, quadlets
+from tests.cases.texts import ALL_TEXTS, FIELDS, GRAMMARS, HOSTILE, document, load, place, quadlets
 from tests.cases.unit_words import generate as generated
 from tests.cases.unit_words import resolved, split
 
@@ -21,14 +18,19 @@ JSON_KEYS = ("Entrypoint", "HealthCmd")
 WORD_KEYS = ("Exec", "Environment", "Label", "PodmanArgs", "Mount")
 LISTS = ("AddCapability", "DropCapability")
 # what has its choices checked, is read elsewhere, or is the name of something in the same files
-NOT_IN_UNITS = re.compile(
+WITHOUT_GRAMMAR = re.compile(
     r"containers\[]\.(?:imagePullPolicy|restartPolicy|terminationMessagePolicy)"
     r"|containers\[]\.env\[]\.valueFrom\.(?:fieldRef|resourceFieldRef|\w+KeyRef\.key).*"
     r"|containers\[]\.ports\[]\.protocol|containers\[]\.volumeMounts\[]\.(?:name|mountPropagation)"
     r"|containers\[]\.\w+Probe\.httpGet\.scheme|containers\[]\.\w+Probe\..*\.port"
     r"|containers\[]\.securityContext\.procMount|.*Profile\.type"
     r"|volumes\[]\.emptyDir\.medium|volumes\[]\.hostPath\.type|.*\.items\[]\.(?:key|path)"
-    r"|dnsPolicy|restartPolicy"
+    r"|dnsPolicy|restartPolicy|priorityClassName"
+)
+# names of objects in the same files, of ports that probes refer to, and what is refused
+NOT_IN_UNITS = re.compile(
+    r"subdomain|.*\.(?:configMap|secret)\.(?:name|secretName)|.*(?:KeyRef|MapRef|secretRef)\.name"
+    r"|containers\[]\.ports\[]\.name"
 )
 OLD = Options(podman_version=(5, 4))
 NEW = Options(podman_version=(5, 6))
@@ -137,7 +139,7 @@ def test_a_text_is_an_error_or_one_value(field):
                 continue
             for options in (OLD, NEW):
                 files = quadlets(loaded, workloads, options).files
-                if POD_TEXTS[field].unit and (text or field.endswith(("[]", ".value"))):
+                if not NOT_IN_UNITS.fullmatch(field) and (text or field.endswith(("[]", ".value"))):
                     assert shape(files) == valid[options], name
                     assert expected(field, text) in found(files), name
 
@@ -165,49 +167,25 @@ def expected(field, text):
     return text
 
 
-def texts_in(model, path=""):
-    """The paths of all texts that the readers of workloads know."""
-    for name, info in model.model_fields.items():
-        place = f"{path}{info.alias or name}"
-        yield from texts_of_type(info.annotation, place)
-
-
-def texts_of_type(annotation, path):
-    arguments = getattr(annotation, "__args__", ())
-    if annotation is str:
-        yield path
-    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield from texts_in(annotation, f"{path}.")
-    elif getattr(annotation, "__origin__", None) is list:
-        yield from texts_of_type(arguments[0], f"{path}[]")
-    else:
-        for each in arguments:
-            yield from texts_of_type(each, path)
-
-
-def test_the_table_has_each_text_that_is_read():
-    read = {each.replace("initContainers", "containers") for each in texts_in(WorkloadFields)}
-    unknown = sorted(each for each in read - POD_TEXTS.keys() if not NOT_IN_UNITS.fullmatch(each))
-    assert unknown == []
-    not_read = POD_TEXTS.keys() - read
-    assert {each for each in not_read if not each.startswith(("metadata.", "volumeClaim"))} == {
-        "subdomain"
-    }
+def test_each_text_has_a_grammar_or_is_in_no_unit():
+    without = sorted(path for path in ALL_TEXTS.keys() - GRAMMARS.keys())
+    assert [each for each in without if not WITHOUT_GRAMMAR.fullmatch(each)] == []
 
 
 # variables with an invalid name are left out, as in the kubelet
-WRITTEN = [each for each in FIELDS if POD_TEXTS[each].unit and not each.endswith(".prefix")]
+WRITTEN = [
+    each for each in FIELDS if not (NOT_IN_UNITS.fullmatch(each) or each.endswith(".prefix"))
+]
 
 
 @pytest.mark.parametrize("field", WRITTEN)
 def test_a_text_that_no_reader_has_checked_is_not_written(field):
     valid = {options: shape(units(document(field), options)) for options in (OLD, NEW)}
-    row = POD_TEXTS[field]
     for name, text in HOSTILE.items():
         loaded, workloads, errors = load(document(field, text), validate=None)
         if errors or not text or (".." in text and field.endswith("hostPath.path")):
             continue  # the reader resolves it
         for options in (OLD, NEW):
-            valid_text = row.grammar.matches(text)
+            valid_text = GRAMMARS[field].matches(text)
             with nullcontext() if valid_text else pytest.raises(InputError, match=" is not "):
                 assert shape(quadlets(loaded, workloads, options).files) == valid[options], name

@@ -15,7 +15,7 @@ from podslice.features.quadlet.transition import (
     steps_to_remove,
 )
 from podslice.features.quadlet.workloads import read_workloads
-from podslice.inputs.manifest.kinds import DATA_KINDS
+from podslice.inputs.manifest.collect import Extent
 from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config
 from podslice.model.unit import GENERATED
@@ -61,8 +61,8 @@ UP = dict.fromkeys((POD, PREPARE, APP, LOG, PROBER, *VOLUMES), "active")
 
 
 def made(text=MANIFEST, **options):
-    loaded = load_pods(["-"], stdin=text.encode, used_kinds=DATA_KINDS)
-    workloads = read_workloads(loaded.pods, loaded.documents, ignored=frozenset())
+    loaded = load_pods(["-"], stdin=text.encode, extent=Extent.WORKLOADS)
+    workloads = read_workloads(loaded, ignored=frozenset())
     assert not [*loaded.problems, *workloads.problems]
     (pod,) = loaded.pods
     return generate(decide(pod, NODE, Config()), workloads.workloads[pod.key], Options(**options))

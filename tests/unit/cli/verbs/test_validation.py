@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from podslice.inputs.manifest.kinds import WORKLOADS
+from podslice.inputs.manifest.fields import WORKLOADS
 from tests.unit.builders import manifest
 from tests.unit.cli.pods import WEB
 

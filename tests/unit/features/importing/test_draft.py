@@ -4,8 +4,8 @@ import pytest
 
 from podslice.features.importing.policy import PresentSettings
 from podslice.features.importing.verb import ImportGroup, ImportSource, draft_pod
-from podslice.inputs.manifest.names import check_label
 from podslice.model.config import Config
+from podslice.model.grammar import check_label
 
 
 def source(name):

@@ -5,7 +5,7 @@ import pytest
 
 from podslice.errors import InputError, Severity
 from podslice.inputs.budget import LIMITS, Budget, BudgetItem
-from podslice.inputs.manifest.kinds import API_VERSIONS
+from podslice.inputs.manifest.fields import API_VERSIONS
 from podslice.inputs.manifest.load import format_manifest, load_pods, parse_manifest
 from podslice.model.config import Validate
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, default_uid

@@ -8,7 +8,7 @@ import yaml
 from podslice.features.quadlet.workloads import read_workloads
 from podslice.inputs.budget import POD_PROBLEMS_MAX
 from podslice.inputs.manifest import parse
-from podslice.inputs.manifest.kinds import DATA_KINDS
+from podslice.inputs.manifest.collect import Extent
 from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Validate
 
@@ -30,8 +30,8 @@ spec:
 
 
 def load(text):
-    loaded = load_pods(["-"], stdin=text.encode, used_kinds=DATA_KINDS, validate=Validate.IGNORE)
-    workloads = read_workloads(loaded.pods, loaded.documents)
+    loaded = load_pods(["-"], stdin=text.encode, extent=Extent.WORKLOADS, validate=Validate.IGNORE)
+    workloads = read_workloads(loaded)
     for each in loaded.documents.values():
         json.dumps(each, ensure_ascii=False).encode()
     return [each.where for each in (*loaded.all_problems, *workloads.problems)]

@@ -8,7 +8,7 @@ import yaml
 
 from podslice.store.store import Store
 from tests.unit.builders import make_files, manifest
-from tests.unit.cli.verbs.test_phase import SHOP
+from tests.unit.features.run.test_phase import SHOP
 
 VALID = 'cgroup-root = "/elsewhere"\nkube-reserved = "memory=2Gi"\ncpu-weight-mapping = "oci"\n'
 INVALID = f'{VALID}rules = "own"\neviction-hrad = ""\nfoo = 1\n'

@@ -14,7 +14,7 @@ from podslice.features.quadlet.prober import NOT_ALIVE
 from podslice.model.feature import load
 from tests.unit.cli.conftest import Ended
 
-QUADLET = Path(__file__).parents[2] / "cases/quadlet/probes-from-outside/expect.txt"
+QUADLET = Path(__file__).parents[3] / "cases/quadlet/probes-from-outside/expect.txt"
 GROUP = "/kubepods.slice/podslice-pod1-app.service"
 
 PODMAN = """\

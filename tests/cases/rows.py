@@ -14,7 +14,7 @@ import pytest
 
 from podslice.inputs.options.values import read_reservation
 from podslice.model.config import Config, Enforce, MemoryProtection, Rules, SwapBehavior, Threshold
-from podslice.model.node import CpuGroup, Node, parse_cpus
+from podslice.model.node import Node, parse_cpus
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, Qos
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import Resources, format_amount
@@ -190,18 +190,6 @@ def to_observation(text):
 def to_usage(text):
     """`memory=500Mi`, `storage=1Gi,inodes=1000,pids=5`."""
     return PodUsage(**to_amounts(text))
-
-
-def to_cpu_group(fields):
-    """A control group with those `below` it; `cpus` is a list as `0-1,3`."""
-    return CpuGroup(
-        name=fields["name"],
-        weight=fields.get("weight", 100),
-        quota_milli=fields.get("quota"),
-        threads=fields.get("threads"),
-        cpus=frozenset(parse_cpus(fields["cpus"])) if "cpus" in fields else None,
-        children=tuple(map(to_cpu_group, fields.get("below", []))),
-    )
 
 
 def check_row(run, row):

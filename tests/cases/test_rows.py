@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import InputError
-from podslice.features.simulate.cpu_sharing import share_cpu
-from podslice.features.simulate.memory_sharing import share_memory
 from podslice.inputs.budget import Budget
 from podslice.inputs.manifest.load import format_manifest, load_text, parse_manifest
 from podslice.model import grammar
@@ -56,7 +54,6 @@ from podslice.policy.eviction import (
 )
 from podslice.policy.unit_properties import oom_score_adj
 from podslice.policy.validate import validate
-from tests.cases.cpu_rows import run_cpu_pools, run_cpus, run_numa_alignment
 from tests.cases.rows import (
     check_row,
     load_rows,
@@ -65,7 +62,6 @@ from tests.cases.rows import (
     of_threshold,
     to_amounts,
     to_config,
-    to_cpu_group,
     to_eviction_threshold,
     to_node,
     to_observation,
@@ -497,32 +493,6 @@ def run_reserved(row):
     }
 
 
-def run_cpu_sharing(row):
-    """The CPU time of each group in thousandths of a CPU."""
-    used = share_cpu([to_cpu_group(each) for each in row["groups"]], row["cpus"])
-    return {"expect": {name: round(1000 * cpus) for name, cpus in used.items()}}
-
-
-def run_memory_sharing(row):
-    """Each pod as `name: limit, protection, OOM score, place of eviction or 0`, in order."""
-    config, node = to_config(row), to_node(row)
-    pods = [decide(to_pod(each), node, config) for each in row["pods"]]
-    uids = {pod.pod.uid: InitProgress(over=True) for pod in pods}
-    found = share_memory(desire(pods, node, config, progress=uids), node.swap_bytes)
-    texts = [
-        f"{each.pod.pod.name}: {format_bytes(each.limit_bytes)},"
-        f" {format_bytes(each.protected_bytes)}, {each.oom_score}, {each.eviction_rank or 0}"
-        for each in found.pods
-    ]
-    sums = (found.limit_bytes, found.available_bytes, found.overcommitted_bytes)
-    return {
-        "expect": texts,
-        "reclaimable": [format_bytes(each.reclaimable_bytes) for each in found.pods],
-        "unlimited": [each.pod.pod.name for each in found.pods if not each.is_limited],
-        "sums": "{} of {}: {}".format(*map(format_bytes, sums)),
-    }
-
-
 def plain(value):
     """The value of a field as TOML can state it."""
     if isinstance(value, Threshold):
@@ -550,9 +520,6 @@ KINDS = {
     "weight": run_weight,
     "quota": run_quota,
     "qos": run_qos,
-    "cpus": run_cpus,
-    "cpu_pools": run_cpu_pools,
-    "numa_alignment": run_numa_alignment,
     "aggregate": run_aggregate,
     "effective": run_effective,
     "defaulting": run_defaulting,
@@ -585,8 +552,6 @@ KINDS = {
     "compare": run_compare,
     "root": run_root,
     "reserved": run_reserved,
-    "cpu_sharing": run_cpu_sharing,
-    "memory_sharing": run_memory_sharing,
 }
 """A function gives everything that rows of its kind may expect, by the name of the field."""
 

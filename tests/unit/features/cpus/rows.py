@@ -110,3 +110,6 @@ def machine(text, *, offline):
     if uncore:
         cpus = [replace(cpu, uncore=cpu.core // uncore[0]) for cpu in cpus]
     return CpuTopology(cpus=tuple(cpus))
+
+
+KINDS = {"cpus": run_cpus, "cpu_pools": run_cpu_pools, "numa_alignment": run_numa_alignment}

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 from podslice.errors import invalid
 from podslice.model.resources import Amounts
@@ -216,22 +215,3 @@ def regular_topology(*, sockets: int, numa: int, cores: int, threads: int) -> Cp
             for core in range(total)
         )
     )
-
-
-DEFAULT_WEIGHT = 100
-"""Of a unit that states none. Source: systemd.resource-control(5), CPUWeight=."""
-
-
-class CpuGroup(NamedTuple):
-    """A control group as the kernel's scheduler divides CPU time, with the groups below it."""
-
-    name: str
-    """Of its unit; different from the names of all other groups of a tree."""
-    weight: int = DEFAULT_WEIGHT
-    quota_milli: int | None = None
-    """Its CPU limit in thousandths of a CPU; None for none."""
-    threads: int | None = None
-    """The threads that want to run; None for one on each of its CPUs. Only where nothing is below."""
-    cpus: frozenset[int] | None = None
-    """The numbers of the CPUs that it may use; None for those of its parent."""
-    children: tuple[CpuGroup, ...] = ()

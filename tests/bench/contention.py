@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from podslice.features.simulate.cpu_sharing import share_cpu
+from podslice.features.simulate.sharing import CpuGroup, share_cpu
 from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config, Enforce, WeightMapping
 from podslice.model.desired import Desired
-from podslice.model.node import CpuGroup, Node
+from podslice.model.node import Node
 from podslice.model.pod import Qos
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from podslice.features.simulate.cpu_sharing import share_cpu
-from podslice.model.node import CpuGroup
+from podslice.features.simulate.sharing import CpuGroup, share_cpu
 
 Row = dict[str, Any]
 SPLIT, SHARED = WAYS = ("split", "shared")

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podslice.features.simulate.cpu_sharing import Assumptions, cpu_tree, share_cpu
+from podslice.features.simulate.sharing import Assumptions, CpuGroup, cpu_tree, share_cpu
 from podslice.model.config import Config
-from podslice.model.node import CpuGroup, Node
+from podslice.model.node import Node
 from podslice.model.pod import Container, Pod
 from podslice.model.resources import Resources
 from podslice.policy.decide import decide
@@ -114,9 +114,10 @@ def make_tree(seed: int, cpu_count: int = CPUS) -> tuple[CpuGroup, ...]:
     node = Node(capacity={"cpu": 1000 * cpu_count, "memory": 2**30 * 1000})
     pods = [make_pod(chance, f"pod-{number}") for number in range(chance.randint(2, 7))]
     names = [pod.key for pod in pods]
+    idle = [name for name in names if chance.random() < 0.1]
+    threads = {name: chance.randint(1, 4) for name in (*names, "system.slice", "user.slice")}
     assumed = Assumptions(
-        idle=frozenset(name for name in names if chance.random() < 0.1),
-        threads={name: chance.randint(1, 4) for name in (*names, "system.slice", "user.slice")},
+        threads={**threads, **dict.fromkeys(idle, 0)},
         cpus={
             name: frozenset({chance.randrange(cpu_count)})
             for name in names

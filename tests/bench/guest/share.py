@@ -3,7 +3,7 @@
     python3 share.py SETTLE_SEC WINDOW_SEC < TREE
 
 TREE is a JSON list of groups with `name`, `weight`, `quota_milli`, `threads`, `cpus` and `children`, see
-`podslice.features.simulate.cpu_sharing`. They are built below a control group of their own, with a busy process for
+`podslice.features.simulate.sharing`. They are built below a control group of their own, with a busy process for
 each thread. Prints the CPU time of each by name, and by an empty name that of all, as JSON: in percent
 of the time in which the CPUs were idle or used by these groups.
 """

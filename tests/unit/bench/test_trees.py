@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.model.node import CpuGroup
+from podslice.features.simulate.sharing import CpuGroup
 from tests.bench import trees
 from tests.bench.result import to_markdown, to_text
 

@@ -1,8 +1,7 @@
 """Rows about what pods use while all are busy: CPU time in thousandths of a CPU, and memory."""
 
-from podslice.features.simulate.cpu_sharing import share_cpu
-from podslice.features.simulate.memory_sharing import share_memory
-from podslice.model.node import CpuGroup, parse_cpus
+from podslice.features.simulate.sharing import CpuGroup, share_cpu, share_memory
+from podslice.model.node import parse_cpus
 from podslice.model.pod import InitProgress
 from podslice.model.quantity import format_bytes
 from podslice.policy.decide import decide

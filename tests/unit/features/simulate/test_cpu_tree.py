@@ -2,9 +2,8 @@
 
 import pytest
 
-from podslice.features.simulate.cpu_sharing import Assumptions, cpu_tree, share_cpu
+from podslice.features.simulate.sharing import Assumptions, CpuGroup, cpu_tree, share_cpu
 from podslice.model.config import Enforce
-from podslice.model.node import CpuGroup
 from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume
 from tests.unit.builders import (
     besteffort,
@@ -132,9 +131,8 @@ def test_what_is_assumed(key):
         assert (other.threads, other.cpus) == (None, None)
         return web.children[0] if key == "default/web" else user
 
-    assert leaf(idle=frozenset({key})).threads == 0
+    assert leaf(threads={key: 0}).threads == 0
     assert leaf(threads={key: 3}).threads == 3
-    assert leaf(threads={key: 3}, idle=frozenset({key})).threads == 0
     assert leaf(cpus={key: cpus}).cpus == cpus
 
 

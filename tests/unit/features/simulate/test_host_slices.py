@@ -1,7 +1,8 @@
 """The slices of the host, from a tree of files."""
 
-from podslice.kernel.cgroup import CgroupFs, read_host_slices, usual_slices
-from podslice.model.node import CpuGroup
+from podslice.features.simulate.sharing import CpuGroup
+from podslice.features.simulate.verb import read_host_slices, usual_slices
+from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import SYSTEM
 from tests.unit.builders import USER, make_files
 

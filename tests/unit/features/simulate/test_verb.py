@@ -8,8 +8,14 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from podslice.cli import host as host_module
-from podslice.features.simulate.verb import Bar, BarChart, svg
-from tests.unit.builders import make_files, manifest, node
+from podslice.features.simulate.sharing import (
+    CpuGroup,
+    MemorySharing,
+    SimulatedUnit,
+    Simulation,
+)
+from podslice.features.simulate.view import svg
+from tests.unit.builders import decisions, guaranteed, make_files, manifest, node
 
 DB = {"cpu": "1", "memory": "1Gi"}
 PODS = {
@@ -138,7 +144,7 @@ def test_containers_and_units_in_wide_output(podslice, pods):
 
 
 def test_some_are_idle(podslice, pods):
-    idle = ("--idle=web", "--idle=system.slice", "--idle", "user.slice")
+    idle = ("--idle=web", "--threads=web=2", "--idle=system.slice", "--idle", "user.slice")
     ended = podslice("simulate", "-f", ".", *idle, "-o", "json")
     assert milli(ended) == {"web": 0, "batch": 7000, "db": 1000}
     assert json.loads(ended.out)["units"][0]["threads"] == 0
@@ -260,10 +266,19 @@ def test_a_picture(podslice, pods, tmp_path):
 
 
 def test_a_picture_with_names_that_are_markup_and_a_request_above_all():
-    bar = Bar(label="<a>&", depth=1, value=1, mark=9, text="1")
-    text = svg(BarChart(title='"', whole=4, bars=(bar,)))
+    (decision,) = decisions(guaranteed("a", cpu="9"))
+    unit = SimulatedUnit(
+        group=CpuGroup(name="a"),
+        label="<a>&",
+        depth=1,
+        parent="",
+        cpu_milli=1000,
+        pod=decision,
+        is_container=False,
+    )
+    text = svg(Simulation(cpu_count=4, units=(unit,), memory=MemorySharing(0, ())))
     root = ET.fromstring(text)  # noqa: S314 - as above
-    assert [each.text for each in root if each.tag.endswith("text")] == ['"', "<a>&", "1"]
+    assert [each.text for each in root if each.tag.endswith("text")][1:] == ["<a>&", "1.00"]
     assert root[-2].get("x") == "759.0"
 
 

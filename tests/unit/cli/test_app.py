@@ -13,7 +13,9 @@ from podslice.cli import app as app_module
 from podslice.cli.app import VERB_GROUPS, make_app
 from podslice.cli.command_tree import read_app
 from podslice.cli.verbs import node
+from podslice.features import FEATURES
 from podslice.inputs.options.table import OPTIONS
+from podslice.model.feature import VerbGroup
 from tests.unit.builders import manifest
 
 VERBS = sorted(
@@ -32,36 +34,15 @@ FILE_VERBS = ["apply", "explain", "plan", "render"]
 
 
 def test_every_verb_is_known():
-    assert VERBS == [
-        "adopt",
-        "agent",
-        "apply",
-        "audit",
-        "cgroup-parent",
-        "check",
-        "compose",
-        "confirm",
-        "delete",
-        "doctor",
-        "events",
-        "explain",
-        "import",
-        "logs",
-        "new",
-        "node",
-        "phase",
-        "plan",
-        "readmit",
-        "recommend",
-        "release",
-        "render",
-        "run",
-        "simulate",
-        "status",
-        "top",
-        "tree",
-        "version",
-    ]
+    core = {
+        *("agent", "apply", "check", "confirm", "delete", "events", "explain", "logs", "node"),
+        *("plan", "readmit", "render", "status", "top", "tree", "version"),
+    }
+    rows = (item for feature in FEATURES for item in feature.verbs.items())
+    of_features = {
+        name.partition(" ")[0] for name, row in rows if row.group is not VerbGroup.HIDDEN
+    }
+    assert set(VERBS) == core | of_features
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from podslice.features.simulate.sharing import (
 )
 from podslice.features.simulate.view import svg
 from tests.unit.builders import decisions, guaranteed, make_files, manifest, node
+from tests.unit.cli.verbs.test_validation import check_compose, check_typo
 
 DB = {"cpu": "1", "memory": "1Gi"}
 PODS = {
@@ -306,3 +307,11 @@ def test_a_picture_that_cannot_be_drawn(podslice, pods, tmp_path, monkeypatch):
     ended = podslice("simulate", "--plot=missing/shares.svg")
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == "error: missing/shares.svg: no such file or directory\n"
+
+
+def test_invalid_manifests(podslice, files, memory):
+    check_typo("simulate", podslice, files)
+
+
+def test_a_compose_project(podslice, files, memory):
+    check_compose("simulate", podslice, files)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from podslice.features.simulate.sharing import CpuGroup, share_cpu
 from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config, Enforce, WeightMapping
 from podslice.model.desired import Desired
@@ -17,6 +16,7 @@ from podslice.model.pod import Qos
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from tests.bench.load import watch_load
+from tests.bench.simulation import CpuGroup, share_cpu
 from tests.lab.vm import Vm
 
 SETTLE_SEC, WINDOW_SEC = 1.5, 4.0

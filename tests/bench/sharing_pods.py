@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from podslice.features.simulate.sharing import CpuGroup, share_cpu
+from tests.bench.simulation import CpuGroup, share_cpu
 
 Row = dict[str, Any]
 SPLIT, SHARED = WAYS = ("split", "shared")

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podslice.features.simulate.sharing import Assumptions, CpuGroup, cpu_tree, share_cpu
 from podslice.model.config import Config
 from podslice.model.node import Node
 from podslice.model.pod import Container, Pod
@@ -31,6 +30,7 @@ from podslice.model.resources import Resources
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from tests.bench.result import Aim, Plot, Point, Result, Spread, Table
+from tests.bench.simulation import Assumptions, CpuGroup, cpu_tree, share_cpu
 from tests.lab.paths import require_host
 from tests.lab.qemu import Hardware
 from tests.lab.vm import Vm

@@ -3,6 +3,8 @@ import time
 
 import pytest
 
+pytest.importorskip("podslice.features.simulate")
+
 from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config
 from podslice.model.node import Node

@@ -2,9 +2,11 @@
 
 import pytest
 
-from podslice.features.simulate.sharing import CpuGroup
+pytest.importorskip("podslice.features.simulate")
+
 from tests.bench import trees
 from tests.bench.result import to_markdown, to_text
+from tests.bench.simulation import CpuGroup
 
 
 def every(groups):

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+pytest.importorskip("podslice.features.simulate")
+
 from podslice.model.config import WeightMapping
 from podslice.model.pod import Qos
 from tests.bench import weights

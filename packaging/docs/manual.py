@@ -10,6 +10,7 @@
     @weights                 CPU requests and what the mappings make of them
     @annotations             the annotations of manifests, and their properties
     @properties              the properties that podslice sets, and the kernel's files
+    @feature NAME            until @end: the part of a feature, left out where its package is absent
 
 A template that lacks a verb or an option, or names one that does not exist, is an error.
 """
@@ -17,6 +18,7 @@ A template that lacks a verb or an option, or names one that does not exist, is 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import os
 import time
@@ -52,7 +54,17 @@ def _page(path: Path, root: Verb) -> str:
     title, _, section = path.stem.rpartition(".")
     used: dict[str, list[str]] = {}
     lines = []
+    is_absent = False
     for number, line in enumerate(path.read_text().splitlines(), start=1):
+        if line == "@end":
+            is_absent = False
+            continue
+        if line.startswith("@feature "):
+            package = f"podslice.features.{line.split()[1]}"
+            is_absent = importlib.util.find_spec(package) is None
+            continue
+        if is_absent:
+            continue
         if not line.startswith("@"):
             lines.append(line)
             continue

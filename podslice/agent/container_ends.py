@@ -18,7 +18,7 @@ from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.event import Kind
 from podslice.model.naming import SCOPE_PREFIX, podman_service, service_name
 from podslice.model.unit import TOP_SLICE, ObservedUnit, UnitKind, UnitName, parent_slice
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 from podslice.reconcile.observe import control_group
 from podslice.store.adopted_services import AdoptedService, read_adopted
 from podslice.store.histories import save_observed_end, save_oomd_kill

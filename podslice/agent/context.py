@@ -16,7 +16,7 @@ from podslice.model.event import Event, Kind
 from podslice.model.node_state import AgentState, Condition, Eviction, PendingPod, StuckPod
 from podslice.model.resources import RecommendedAmounts
 from podslice.model.unit import UnitName
-from podslice.reconcile.assessment import Assessment, OngoingTerminations
+from podslice.reconcile.assess import Assessment, OngoingTerminations
 from podslice.reconcile.world import LiveWorld
 from podslice.store.store import Store
 from podslice.systemd.client import Change, Client, ClientAround, Verb

@@ -34,9 +34,8 @@ from podslice.model.config import Config
 from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.unit import SYSTEM, Manager, UnitKind, UnitName
-from podslice.reconcile.assessment import Assessment
-from podslice.reconcile.guard import Guard, Guarded
-from podslice.reconcile.world import LiveWorld, World
+from podslice.reconcile.assess import Assessment
+from podslice.reconcile.world import Guard, Guarded, LiveWorld, World
 from podslice.systemd.caching_client import CachingClient
 from podslice.systemd.client import Client, OnChange, OnExit
 from podslice.systemd.journal import Journal

@@ -12,7 +12,7 @@ from podslice.model.properties import PROPERTIES
 from podslice.model.resources import hugetlb_files
 from podslice.model.unit import INFINITY, Caps, DesiredUnit, UnitName, Value
 from podslice.plan import StartUnit, Step, StopUnit
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 
 CONTESTED_TIMES = 5
 """A unit repaired this often within `CONTESTED_SEC` counts as contested."""

@@ -38,7 +38,7 @@ from podslice.policy.eviction import (
     next_poll_usec,
     pod_grace_sec,
 )
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 from podslice.reconcile.observe import control_group, tier_groups
 from podslice.systemd.client import Client
 from podslice.usage.stats import observe_signals, pod_usage

@@ -21,7 +21,7 @@ from podslice.model.pod import Pod
 from podslice.policy.admit import NAME_IN_USE
 from podslice.policy.allocatable import validate_node
 from podslice.policy.decide import decide_each
-from podslice.reconcile.readmission import is_evicted
+from podslice.reconcile.assess import is_evicted
 from podslice.reconcile.world import World
 from podslice.store.adopted_services import by_pod, read_adopted
 from podslice.store.files import Stamp, stamp

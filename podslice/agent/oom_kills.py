@@ -15,7 +15,7 @@ from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.model.naming import service_name
 from podslice.model.unit import UnitName
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 from podslice.reconcile.observe import control_group
 
 _PAUSE_SEC = 0.03

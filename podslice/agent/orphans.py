@@ -13,8 +13,7 @@ from podslice.model.pod import DEFAULT_GRACE_SEC, Qos
 from podslice.model.unit import Occupants, UnitName, control_group_of
 from podslice.plan import StopUnit, depth_of
 from podslice.reconcile.act import act_alone
-from podslice.reconcile.observe import control_group
-from podslice.reconcile.occupants import describe_processes, read_occupants
+from podslice.reconcile.observe import control_group, describe_processes, read_occupants
 from podslice.reconcile.report import Outcome
 from podslice.systemd.client import Client
 

@@ -19,11 +19,9 @@ from podslice.model.properties import managed_of, supported
 from podslice.model.unit import DesiredUnit, UnitName, parent_slice
 from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
 from podslice.policy.admit import EVICTED
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Assessment, Request
+from podslice.reconcile.assess import Assessment, Request, assess, find_pending, in_thread
 from podslice.reconcile.converge import apply
 from podslice.reconcile.manual_changes import take_over
-from podslice.reconcile.readmission import find_pending
 from podslice.reconcile.report import (
     Outcome,
     Report,
@@ -34,7 +32,6 @@ from podslice.reconcile.report import (
     describe_stuck,
     kind_of,
 )
-from podslice.reconcile.threads import in_thread
 from podslice.store.files import held_for
 from podslice.store.store import Store
 from podslice.systemd.caching_client import CachingClient, EditedLimits, changed_limits

@@ -18,7 +18,7 @@ from podslice.agent.context import EventLog
 from podslice.agent.endpoints.http import Server
 from podslice.errors import HostError, SystemdError
 from podslice.model.event import Kind
-from podslice.reconcile.readmission import living_agent
+from podslice.reconcile.assess import living_agent
 from podslice.store.store import Store
 from podslice.systemd.client import Client
 from podslice.systemd.notify import Notifier

@@ -12,9 +12,8 @@ from podslice.model.pod import Pod
 from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.reconcile.act import act_alone
-from podslice.reconcile.assessment import Assessment, OngoingTerminations
-from podslice.reconcile.observe import control_group
-from podslice.reconcile.occupants import read_occupants
+from podslice.reconcile.assess import Assessment, OngoingTerminations
+from podslice.reconcile.observe import control_group, read_occupants
 from podslice.reconcile.report import Outcome, StepResult, describe_result, describe_wait
 from podslice.systemd.client import Client
 

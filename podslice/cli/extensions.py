@@ -16,7 +16,7 @@ from podslice.model.pod import Pod
 from podslice.model.resources import UsedAmounts
 from podslice.model.unit import Manager
 from podslice.policy.exclusive import CpuStage
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 from podslice.reconcile.extension import Extension, PodRequest
 from podslice.reconcile.world import LiveWorld, World
 

@@ -29,8 +29,7 @@ from podslice.model.naming import podman_service, service_name
 from podslice.model.pod import NO_PROGRESS, ContainerKind, Pod
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import validate_node
-from podslice.reconcile.assess import assess_findings, read_findings
-from podslice.reconcile.assessment import Assessment, Request
+from podslice.reconcile.assess import Assessment, Request, assess_findings, read_findings
 from podslice.reconcile.report import describe_skipped, describe_step, describe_unconfirmed
 from podslice.reconcile.rollback import pending
 from podslice.reconcile.world import LiveWorld

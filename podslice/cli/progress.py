@@ -20,7 +20,7 @@ from podslice.model.desired import Refusal
 from podslice.model.event import Kind
 from podslice.model.node_state import StuckPod
 from podslice.plan import Plan, StopUnit
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 from podslice.reconcile.converge import Progress
 from podslice.reconcile.report import (
     Outcome,

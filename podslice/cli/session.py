@@ -17,9 +17,8 @@ from podslice.errors import BusUnavailable
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
 from podslice.model.node import Node
-from podslice.reconcile.guard import Guarded
 from podslice.reconcile.rollback import recorded
-from podslice.reconcile.world import LiveWorld, World
+from podslice.reconcile.world import Guarded, LiveWorld, World
 from podslice.store.store import Store
 from podslice.systemd import bus
 from podslice.systemd.find_manager import find_manager

@@ -19,9 +19,7 @@ from podslice.model.config import Config, Containers
 from podslice.model.desired import PodDecision
 from podslice.model.node_state import PendingPod
 from podslice.model.unit import Manager
-from podslice.reconcile.assess import Findings, assess_findings
-from podslice.reconcile.assessment import Assessment, Request
-from podslice.reconcile.readmission import find_pending
+from podslice.reconcile.assess import Assessment, Findings, Request, assess_findings, find_pending
 from podslice.reconcile.world import World
 from podslice.usage.health import UnwantedPod
 

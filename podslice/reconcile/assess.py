@@ -2,32 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+import asyncio
+import gc
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from podslice.errors import InputError, Problem
+from podslice.kernel.proc import read_process
 from podslice.model.desired import Desired, PodDecision, Refusal, ReservedValues
 from podslice.model.naming import scope_of_service
-from podslice.model.node_state import AgentState, Foreign
-from podslice.model.pod import Pod, Qos
+from podslice.model.node_state import AgentState, Eviction, Foreign, PendingPod
+from podslice.model.pod import InitProgress, Pod, Qos
 from podslice.model.properties import ALLOWED_CPUS
 from podslice.model.unit import Observed, UnitKind, UnitName
 from podslice.plan import Plan
 from podslice.plan.make import CLASS_CHANGED, TerminatingPods, make_plan
 from podslice.plan.restore import Restoration, keep_stated_cpus, restore_values
+from podslice.policy.admit import EVICTED, WantedState, hold_back, pending_pods
 from podslice.policy.desire import desire, without_reserved
 from podslice.policy.ownership import recover, uid_of
-from podslice.reconcile.assessment import Assessment, Request
 from podslice.reconcile.observe import meet, observe, used_bytes
-from podslice.reconcile.readmission import is_evicted, living_agent, split_admissible
 from podslice.reconcile.rollback import leave_reserved
-from podslice.reconcile.threads import in_thread
 from podslice.reconcile.world import World
-from podslice.store.store import Records
+from podslice.store.store import Records, Store
 
-_NOTHING = Request()
+_NOTHING = ReservedValues()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """The applied pods, the desired and the observed units, and the plan between them."""
+
+    current: tuple[Pod, ...]
+    """The applied pods, by key."""
+    desired: Desired
+    observed: Observed
+    plan: Plan
+    broken_records: tuple[str, ...] = ()
+    """Files among the records that are not valid records."""
+    orphans: tuple[UnitName, ...] = ()
+    """Slices below the root that belong to no pod."""
+    progress: Mapping[str, InitProgress] = field(default_factory=dict)
+    """The progress of init containers by the uids of their pods, where there is any."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The manifest files of applied pods by their uids, where an agent read them."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """The digests of manifests by the uids of the applied pods that have records."""
+    evicted: tuple[Eviction, ...] = ()
+    """The marks of evicted pods."""
+    recorded_values: ReservedValues = _NOTHING
+    """The values that podslice set outside the root, as recorded."""
+    held: ReservedValues = _NOTHING
+    """The same without values that were changed externally since."""
+    foreign: Foreign | None = None
+    """Why nothing may be changed; None where podslice owns the root."""
+    agent: AgentState | None = None
+    """The state that a running agent published."""
+
+
+class OngoingTerminations(NamedTuple):
+    """The uids of pods that another task of this process stops; the collections may change."""
+
+    in_progress: Collection[str] = ()
+    """Pods within their grace period: they and their units are left alone."""
+    expired: Collection[str] = ()
+    """Pods whose grace period is over: their remaining processes are killed."""
+
+
+_NONE = OngoingTerminations()
+
+
+class Request(NamedTuple):
+    """The pods to apply, the pods to remove, and how; by default nothing changes."""
+
+    candidates: tuple[PodDecision, ...] = ()
+    """The pods to apply."""
+    to_remove: Callable[[Pod], bool] = lambda _: False
+    """Whether an applied pod is to be removed."""
+    prune: bool = False
+    """Remove the applied pods that are not candidates, too."""
+    grace_sec: int | None = None
+    """The grace period of removed pods; None: as each pod states."""
+    force: bool = False
+    """Limit slices to less memory than they use."""
+    by_operator: bool = False
+    """Requested by a person. Otherwise reserved slices keep unconfirmed values."""
+    starts_containers: bool = False
+    """The containers are started afterwards, init containers, too."""
+    releases_reserved: bool = False
+    """Return the former values of reserved slices once no pods remain."""
+    expects_unused: bool = False
+    """Expect the former values of reserved slices where podslice has applied nothing."""
+    known: tuple[PodDecision, ...] = ()
+    """Decisions of an earlier assessment of the same world, to save time."""
+    terminating: OngoingTerminations = _NONE
+
+
+_NO_CHANGE = Request()
 
 
 class Findings(NamedTuple):
@@ -61,7 +134,7 @@ class _Planned(NamedTuple):
     plan: Plan
 
 
-async def assess(world: World, request: Request = _NOTHING) -> Assessment:
+async def assess(world: World, request: Request = _NO_CHANGE) -> Assessment:
     """Observe the units, select the pods, and plan.
 
     Raises:
@@ -298,3 +371,118 @@ def _orphans(world: World, desired: Desired, observed: Observed) -> Iterable[Uni
         and name.endswith(f".{UnitKind.SLICE}")
         and name.startswith(tree.root.removesuffix(".slice"))
     )
+
+
+def living_agent(store: Store) -> AgentState | None:
+    """Return the state that the agent published; None where that agent no longer runs."""
+    state = store.agent.read()
+    process = None if state is None else read_process(state.pid)
+    if state is None or process is None or process.started_ticks != state.started_ticks:
+        return None
+    return state
+
+
+def readmit(store: Store, keys: Collection[str] | None) -> tuple[Eviction, ...]:
+    """Remove the marks of evicted pods, of all with None; return the removed marks.
+
+    Raises:
+        HostError: the marks can't be read or removed.
+    """
+    evicted = store.load().evicted
+    dropped = tuple(mark for mark in evicted if keys is None or mark.pod in keys)
+    for mark in dropped:
+        store.unmark(mark.uid)
+    return dropped
+
+
+def is_evicted(pod: Pod, records: Records) -> bool:
+    """Return whether an applied pod is to be removed because its present manifest was evicted."""
+    return bool(records.evicted) and any(
+        mark.uid == pod.uid and mark.digest == records.digests.get(pod.uid, mark.digest)
+        for mark in records.evicted
+    )
+
+
+def split_admissible(
+    world: World, candidates: Iterable[PodDecision], records: Records, agent: AgentState | None
+) -> tuple[tuple[PodDecision, ...], tuple[Refusal, ...]]:
+    """Return the candidates that may be admitted, and the refusals of the others."""
+    marks = {mark.uid: mark for mark in records.evicted}
+    free, refused = [], []
+    for candidate in candidates:
+        pod = candidate.pod
+        mark = marks.get(pod.uid)
+        if mark is None or mark.digest != world.store.digest(pod):
+            free.append(candidate)
+            continue
+        message = (
+            f"{mark.message}; it is not admitted until its manifest changes; to readmit it:"
+            f" podslice readmit {pod.key}"
+        )
+        refused.append(Refusal(pod=pod.key, reason=EVICTED, message=message))
+    if agent is None or not world.config.admission:
+        return tuple(free), tuple(refused)
+    there = {pod.key for pod in records.pods}
+    allowed, waiting = hold_back(free, there, agent.conditions)
+    return allowed, (*refused, *waiting)
+
+
+def find_pending(  # noqa: PLR0913 - each is another part of what is wanted
+    assessment: Assessment,
+    candidates: Iterable[PodDecision],
+    *,
+    digests: Mapping[str, str],
+    sources: Mapping[str, str],
+    waiting: Iterable[Refusal] = (),
+    evicted: Iterable[Eviction] = (),
+    started: Collection[str] = (),
+) -> tuple[PendingPod, ...]:
+    """Return the pods that do not run as wanted.
+
+    Args:
+        assessment: one of a request with these candidates, or made after that.
+        candidates: the new and changed pods of manifests.
+        digests: the digests of their manifests, by uid.
+        sources: their files, by uid.
+        waiting: pods that have to wait for others, and are not candidates.
+        evicted: marks that are not recorded.
+        started: the pods whose containers `apply --start` runs, by key.
+    """
+    refused = (*assessment.plan.refused, *waiting)
+    keys = {each.pod for each in refused}
+    return pending_pods(
+        WantedState(
+            candidates=tuple(
+                each
+                for each in candidates
+                if each.pod.key in keys
+                or assessment.digests.get(each.pod.uid) != digests[each.pod.uid]
+            ),
+            applied=assessment.current,
+            refused=refused,
+            evicted=(*assessment.evicted, *evicted),
+            sources=sources,
+            started=started,
+            flag=assessment.observed.caps.manager.flag,
+        )
+    )
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a function in a thread; return its result.
+
+    Cyclic garbage collection is disabled meanwhile: it would stop all threads while it traverses
+    what the function has created, and the data has no cycles. A cancellation does not end the
+    thread, which asyncio waits for when its loop is closed.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return await asyncio.to_thread(work, *args, **kwargs)
+    finally:
+        if collects:
+            gc.enable()

@@ -1,9 +1,9 @@
 """Apply and delete: assess, record, act, and assess again.
 
-Both are iterators of what they find and do, in this order: the assessment, once everything that can be
-refused is checked and before anything is changed; the results of steps on services that come first;
-the plan of units, and the results of its steps as they are complete; refused pods and pods of which
-something is left; the results of steps on files; and the report.
+Both yield what they find and do, in this order: the assessment, once everything that can be refused is
+checked and before anything is changed; the results of steps on services that come first; the plan of
+units, and the results of its steps as they are complete; refused pods and pods of which something is
+left; the results of steps on files; and the report.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import (
     AsyncGenerator,
+    AsyncIterator,
     Awaitable,
     Callable,
     Collection,
@@ -19,28 +20,34 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing
-from dataclasses import replace
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from podslice.errors import HostError
 from podslice.kernel.cgroup import limit_hugepages
 from podslice.model.config import Enforce
 from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import StuckPod
 from podslice.model.pod import NO_PROGRESS, Pod, Qos
-from podslice.model.unit import control_group_of
-from podslice.plan import Action, Plan, PodStep, SetProperties, StartUnit, Step, StopUnit
+from podslice.model.unit import UnitName, control_group_of
+from podslice.plan import (
+    Action,
+    Plan,
+    PodStep,
+    SetProperties,
+    StartUnit,
+    Step,
+    StopUnit,
+    depth_of,
+)
 from podslice.policy.desire import pending
+from podslice.reconcile import act as acting
 from podslice.reconcile.act import Before, OnResult, act, nothing
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Assessment, Request
+from podslice.reconcile.assess import Assessment, Request, assess, living_agent, readmit
 from podslice.reconcile.extension import Extension
-from podslice.reconcile.guard import refuse
-from podslice.reconcile.observe import control_group
-from podslice.reconcile.occupants import describe_processes
-from podslice.reconcile.readmission import living_agent, readmit
-from podslice.reconcile.recording import recording
+from podslice.reconcile.observe import control_group, describe_processes
 from podslice.reconcile.report import Outcome, PodResult, Report, StepResult
 from podslice.reconcile.rollback import (
     confirm_implicitly,
@@ -51,7 +58,7 @@ from podslice.reconcile.rollback import (
     recorded,
     settle_values,
 )
-from podslice.reconcile.world import LiveWorld
+from podslice.reconcile.world import LiveWorld, World, refuse
 
 REMOVAL_PATIENCE_SEC = 2.0
 """How long a control group may outlast its slice."""
@@ -59,6 +66,7 @@ _POLL_SEC = 0.02
 
 Progress = Assessment | PodResult | Plan | StepResult | Refusal | StuckPod | Report
 """What an apply or a delete yields."""
+_Reported = asyncio.Queue[Progress | None]
 SourceOf = Callable[[PodDecision, Assessment], str | None]
 """Returns the manifest file of a pod, None where it is not from a directory."""
 
@@ -81,13 +89,12 @@ def apply(
         HostError: /run can't be written.
     """
     wanted = {candidate.pod.key: candidate.pod for candidate in request.candidates}
+    world.store.expect(wanted.values())
 
     def source_of(decision: PodDecision, assessment: Assessment) -> str | None:
         # a candidate that was refused leaves the applied pod of its name in place
         is_applied = wanted.get(decision.pod.key) is decision.pod
         return ((sources or {}) if is_applied else assessment.sources).get(decision.pod.uid)
-
-    world.store.expect(wanted.values())
 
     async def assess_candidates() -> Assessment:
         assessment = await assess(world, request)
@@ -95,12 +102,18 @@ def apply(
             _note_phases(world, assessment, wanted.keys())
         return assessment
 
-    return _converge(
-        world, request, assess_candidates, source_of, extensions, confirm_sec=confirm_sec
+    operation = _Operation(
+        world=world,
+        request=request,
+        assess=assess_candidates,
+        source_of=source_of,
+        extensions=extensions,
+        confirm_sec=confirm_sec,
     )
+    return _as_reported(operation.run)
 
 
-async def delete(
+def delete(
     world: LiveWorld,
     keys: Collection[str] | None,
     *,
@@ -122,30 +135,58 @@ async def delete(
 
     request = Request(to_remove=is_named, grace_sec=grace_sec, releases_reserved=True)
 
+    def source_of(decision: PodDecision, assessment: Assessment) -> str | None:
+        return assessment.sources.get(decision.pod.uid)
+
     async def assess_removal() -> Assessment:
         assessment = await assess(world, request)
         return assessment if world.may_set_values else _without_values(assessment)
 
-    if all(map(is_named, world.store.load().pods)):
-        await _release_reserved(world)
-    found = _converge(
-        world,
-        request,
-        assess_removal,
-        lambda decision, assessment: assessment.sources.get(decision.pod.uid),
-        extensions,
-    )
-    async with aclosing(found):
-        async for each in found:
-            if isinstance(each, Report):
-                marks = readmit(world.store, keys)
-                for mark in marks:
-                    world.on_note(
-                        f"pod {mark.pod} was evicted; its mark is removed, it may be applied again"
-                    )
-                yield replace(each, matched=each.matched.union(mark.pod for mark in marks))
-            else:
-                yield each
+    async def work(reported: _Reported) -> Report:
+        if all(map(is_named, world.store.load().pods)):
+            await _release_reserved(world)
+        operation = _Operation(
+            world=world,
+            request=request,
+            assess=assess_removal,
+            source_of=source_of,
+            extensions=extensions,
+        )
+        report = await operation.run(reported)
+        marks = readmit(world.store, keys)
+        for mark in marks:
+            world.on_note(
+                f"pod {mark.pod} was evicted; its mark is removed, it may be applied again"
+            )
+        return replace(report, matched=report.matched.union(mark.pod for mark in marks))
+
+    return _as_reported(work)
+
+
+async def _as_reported(
+    work: Callable[[_Reported], Coroutine[Any, Any, Report]],
+) -> AsyncGenerator[Progress, None]:
+    """Run an operation in a task; yield what it puts into its queue, and its report.
+
+    After an error or a cancellation everything that was done until then is yielded before it is
+    raised.
+    """
+    reported: _Reported = asyncio.Queue()
+    task = asyncio.create_task(work(reported))
+    task.add_done_callback(lambda _: reported.put_nowait(None))
+    try:
+        while (each := await reported.get()) is not None:
+            yield each
+            reported.task_done()
+        yield await task
+    except asyncio.CancelledError:
+        task.cancel()
+        while (each := await reported.get()) is not None:
+            yield each
+        raise
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def _without_values(assessment: Assessment) -> Assessment:
@@ -193,182 +234,232 @@ def _of_pod(assessment: Assessment, key: str) -> Plan:
     return assessment.plan.only({unit.name for unit in assessment.desired.units if unit.pod == key})
 
 
-async def _converge(
-    world: LiveWorld,
-    request: Request,
-    assess_again: Callable[[], Awaitable[Assessment]],
-    source_of: SourceOf,
-    extensions: Sequence[Extension],
-    confirm_sec: int | None = None,
-) -> AsyncGenerator[Progress, None]:
-    """Apply or delete, with what features do before and after that.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Operation:
+    """An apply or a delete."""
 
-    Services of removed pods stop, and adopted ones leave, before the slices change: systemd stops
-    with a slice what is in it. Files are written once the slices are as desired, and services start
-    in them when the caller has released the lock.
-    """
-    assessment = await assess_again()
-    refuse(assessment.foreign)
-    if request.by_operator and confirm_sec is None and await confirm_implicitly(world):
-        assessment = await assess_again()
-    for each in extensions:
-        await each.check(assessment)
-    planned = [await each.plan(assessment) for each in extensions]
-    yield assessment
-    before: list[PodResult] = []
-    first = _act((each, steps.before) for each, steps in zip(extensions, planned, strict=True))
-    async with aclosing(first):
-        async for result in first:
-            before.append(result)
-            yield result
-    if before:
-        assessment = await assess_again()
-    changing = _change_units(world, request, assessment, assess_again, source_of, confirm_sec)
-    report = Report()
-    async with aclosing(changing):
-        async for found in changing:
-            if isinstance(found, Report):
-                report = replace(found, before=tuple(before))
+    world: LiveWorld
+    request: Request
+    assess: Callable[[], Awaitable[Assessment]]
+    source_of: SourceOf
+    extensions: Sequence[Extension]
+    confirm_sec: int | None = None
+
+    async def run(self, reported: _Reported) -> Report:
+        """Change units, with what features do before and after that; return the report.
+
+        Services of removed pods stop, and adopted ones leave, before the slices change: systemd
+        stops with a slice what is in it. Files are written once the slices are as desired, and
+        services start in them when the caller has released the lock.
+        """
+        assessment = await self.assess()
+        refuse(assessment.foreign)
+        confirms = self.request.by_operator and self.confirm_sec is None
+        if confirms and await confirm_implicitly(self.world):
+            assessment = await self.assess()
+        for each in self.extensions:
+            await each.check(assessment)
+        first = [(each, (await each.plan(assessment)).before) for each in self.extensions]
+        reported.put_nowait(assessment)
+        await reported.join()  # the caller prepares for the change
+        before = await _act_around(first, reported)
+        if before:
+            assessment = await self.assess()
+        reported.put_nowait(assessment.plan)
+        await reported.join()
+        report = await self._change_units(assessment, reported)
+        for refusal in report.refused:
+            reported.put_nowait(refusal)
+        for stuck in report.stuck:
+            reported.put_nowait(stuck)
+        for each in self.extensions:
+            await each.finish()
+        undone = {
+            each.step.pod or "" for each in report.results if each.outcome is not Outcome.DONE
+        }
+        last = [(each, (await each.plan(assessment, undone)).after) for each in self.extensions]
+        after = await _act_around(
+            [(each, [step for step in steps if not _is_start(step)]) for each, steps in last],
+            reported,
+        )
+        failed = {each.step.pod for each in after if each.outcome is not Outcome.DONE}
+        starts = (step for _, steps in last for step in steps if _is_start(step))
+        return replace(
+            report,
+            before=tuple(before),
+            after=tuple(after),
+            starts=tuple(step for step in starts if step.pod not in failed),
+        )
+
+    async def _change_units(self, assessment: Assessment, reported: _Reported) -> Report:
+        """Take the steps on units; after complete success assess again, and undo drop-ins."""
+        world, plan = self.world, assessment.plan
+        take = partial(_act_on_units, world, on_result=reported.put_nowait)
+        async with self._recording(assessment) as before:
+            note(world, assessment.held, plan)
+            take_recorded = partial(take, before=before)
+            if self.confirm_sec is None:
+                results = await take_recorded(plan)
             else:
-                yield found
-    for each in extensions:
-        await each.finish()
-    failed = {each.step.pod or "" for each in report.results if each.outcome is not Outcome.DONE}
-    later = [(each, (await each.plan(assessment, failed)).after) for each in extensions]
-    after: list[PodResult] = []
-    last = _act((each, [step for step in steps if not _is_start(step)]) for each, steps in later)
-    async with aclosing(last):
-        async for result in last:
-            after.append(result)
-            yield result
-    failed = {each.step.pod for each in after if each.outcome is not Outcome.DONE}
-    starts = (step for _, steps in later for step in steps if _is_start(step))
-    yield replace(
-        report,
-        after=tuple(after),
-        starts=tuple(step for step in starts if step.pod not in failed),
-    )
+                results = await on_trial(
+                    world, plan, self.confirm_sec, take_recorded, reported.put_nowait
+                )
+        settle_values(world, assessment.held, results)
+        to_remove = self.request.to_remove
+        report = Report(
+            results=tuple(results),
+            skipped=plan.skipped,
+            refused=plan.refused,
+            matched=frozenset(pod.key for pod in assessment.current if to_remove(pod)),
+            stuck=await _forget(world, assessment, results),
+        )
+        if report.stuck or not report.is_complete:
+            return report
+        remaining = (await self.assess()).plan
+        if overruled := _overruled(remaining, results):
+            results += await take(overruled)
+            remaining = (await self.assess()).plan
+        return replace(report, results=tuple(results), remaining=remaining)
+
+    @asynccontextmanager
+    async def _recording(self, assessment: Assessment) -> AsyncIterator[Before]:
+        """Write the records of a plan; the yielded function writes those that its steps require.
+
+        A record is written before the slice of its pod is started: a crash then leaves a record
+        without a slice, never a slice without a record. The records of pods that are applied
+        already, and of few new ones, are written before anything changes, the others while systemd
+        starts the slices of others. At the end all are written, also after an error or an
+        interruption: the next apply of any pod then starts what is missing.
+
+        Raises:
+            HostError: /run can't be written.
+        """
+        at_once, waiting = self._split(assessment)
+        write = self._begin_records(assessment)
+        for decision in at_once:
+            write(decision)
+            await asyncio.sleep(0)
+
+        def record(name: UnitName) -> None:
+            if name in waiting:
+                write(waiting[name])
+                del waiting[name]
+
+        for name in list(waiting)[:1]:
+            record(name)  # to find out whether it works
+
+        async def before(steps: Sequence[Step]) -> None:
+            for step in steps:
+                record(step.name)
+
+        async def record_ahead() -> None:
+            """Record pods with a turn of other tasks after each; errors are left to the steps."""
+            with suppress(HostError):
+                for name in list(waiting):
+                    await asyncio.sleep(0)
+                    record(name)
+
+        ahead = asyncio.create_task(record_ahead())
+        try:
+            yield before
+        finally:
+            ahead.cancel()
+            try:
+                for name in list(waiting):
+                    record(name)
+            finally:
+                await asyncio.wait([ahead])
+
+    def _split(
+        self, assessment: Assessment
+    ) -> tuple[list[PodDecision], dict[UnitName, PodDecision]]:
+        """Return the pods to record at once, and by their slices those that can wait."""
+        plan, current, pods = assessment.plan, assessment.current, assessment.desired.pods
+        in_progress = self.request.terminating.in_progress
+        staying = {refusal.pod for refusal in plan.refused}
+        staying |= {pod.key for pod in current if pod.uid in in_progress}
+        known = {pod.uid for pod in current}
+        started = {step.name for step in plan.steps if isinstance(step, StartUnit)}
+        new = {each.slice for each in pods if each.pod.uid not in known} & started
+        if len(new) <= acting.BATCH_MAX:
+            new = set()  # all are started with the first call or the next
+        # in the order in which `act` starts the slices
+        ordered = sorted(pods, key=lambda each: (-depth_of(each.slice), each.slice))
+        return (
+            [each for each in pods if each.pod.key not in staying and each.slice not in new],
+            {
+                each.slice: each
+                for each in ordered
+                if each.pod.key not in staying and each.slice in new
+            },
+        )
+
+    def _begin_records(self, assessment: Assessment) -> Callable[[PodDecision], None]:
+        """Write what precedes every record; return the function that writes one, if it differs."""
+        world, store = self.world, self.world.store
+        for path in assessment.broken_records:
+            store.discard(path)
+        if assessment.desired.pods and world.origin.options is not None:
+            store.save_options(world.origin.options)
+        recorded = {pod.uid: pod for pod in assessment.current if pod.uid in assessment.digests}
+        marked = {mark.uid for mark in assessment.evicted}
+
+        def write(decision: PodDecision) -> None:
+            source, pod = self.source_of(decision, assessment), decision.pod
+            if recorded.get(pod.uid) != pod or assessment.sources.get(pod.uid) != source:
+                store.save(pod, source)
+            if pod.uid in marked:
+                store.unmark(pod.uid)  # its manifest has changed
+            if world.manager.is_user:
+                _make_volumes(world, pod)
+
+        return write
 
 
 def _is_start(step: PodStep) -> bool:
     return step.action is Action.START
 
 
-async def start_services(
+async def _act_around(
+    planned: Iterable[tuple[Extension, Sequence[PodStep]]], reported: _Reported
+) -> list[PodResult]:
+    """Take the steps of each extension."""
+    results = []
+    for extension, steps in planned:
+        async for result in extension.act(steps):
+            results.append(result)
+            reported.put_nowait(result)
+    return results
+
+
+def start_services(
     extensions: Iterable[Extension], report: Report
-) -> AsyncGenerator[PodResult | Report, None]:
-    """Start the services of a report, and yield it with the results.
+) -> AsyncGenerator[Progress, None]:
+    """Start the services of a report; yield the results, and the report with them.
 
     The caller has released the lock: the last init container calls podslice, which takes it.
     """
-    after = list(report.after)
-    started = _act(
-        (each, [step for step in report.starts if step.section == each.section])
-        for each in extensions
-    )
-    async with aclosing(started):
-        async for result in started:
-            after.append(result)
-            yield result
-    yield replace(report, after=tuple(after), starts=())
+
+    async def work(reported: _Reported) -> Report:
+        planned = [
+            (each, [step for step in report.starts if step.section == each.section])
+            for each in extensions
+        ]
+        results = await _act_around(planned, reported)
+        return replace(report, after=(*report.after, *results), starts=())
+
+    return _as_reported(work)
 
 
-async def _act(
-    planned: Iterable[tuple[Extension, Sequence[PodStep]]],
-) -> AsyncGenerator[PodResult, None]:
-    """Take the steps of each extension."""
-    for extension, steps in planned:
-        taken = extension.act(steps)
-        async with aclosing(taken):
-            async for result in taken:
-                yield result
-
-
-async def _change_units(
-    world: LiveWorld,
-    request: Request,
-    assessment: Assessment,
-    assess_again: Callable[[], Awaitable[Assessment]],
-    source_of: SourceOf,
-    confirm_sec: int | None,
-) -> AsyncGenerator[Plan | StepResult | Refusal | StuckPod | Report, None]:
-    """Take the steps on units; assess again after complete success, and take what drop-ins require."""
-    plan = assessment.plan
-    yield plan
-
-    async def change(on_result: OnResult) -> None:
-        async with recording(
-            world,
-            assessment,
-            source_of=lambda decision: source_of(decision, assessment),
-            in_progress=request.terminating.in_progress,
-        ) as before:
-            note(world, assessment.held, plan)
-            take = partial(_act_on_units, world, on_result=on_result, before=before)
-            if confirm_sec is None:
-                await take(plan)
-            else:
-                await on_trial(world, plan, confirm_sec, take, on_result)
-
-    results: list[StepResult] = []
-    async with aclosing(_as_reported(change)) as reported:
-        async for result in reported:
-            results.append(result)
-            yield result
-    # those on reserved slices come last if they are on trial
-    steps = plan.steps if confirm_sec is None else sorted(plan.steps, key=is_reserved)
-    results = _in_order(results, steps)
-    settle_values(world, assessment.held, results)
-    report = Report(
-        results=tuple(results),
-        skipped=plan.skipped,
-        refused=plan.refused,
-        matched=frozenset(pod.key for pod in assessment.current if request.to_remove(pod)),
-        stuck=await _forget(world, assessment, results),
-    )
-    if not report.stuck and report.is_complete:
-        remaining = (await assess_again()).plan
-        if overruled := _overruled(remaining, results):
-            async with aclosing(_as_reported(partial(_act_on_units, world, overruled))) as reported:
-                async for result in reported:
-                    results.append(result)
-                    yield result
-            results = _in_order(results, (*steps, *overruled.steps))
-            remaining = (await assess_again()).plan
-        report = replace(report, results=tuple(results), remaining=remaining)
-    further: tuple[Refusal | StuckPod | Report, ...] = (*report.refused, *report.stuck, report)
-    for each in further:
-        yield each
-
-
-async def _as_reported(
-    work: Callable[[OnResult], Coroutine[Any, Any, object]],
-) -> AsyncGenerator[StepResult, None]:
-    """Take steps in a task, and yield each result at once.
-
-    After an error or a cancellation the results until then are yielded before it is raised.
-    """
-    found: asyncio.Queue[StepResult | None] = asyncio.Queue()
-    task = asyncio.create_task(work(found.put_nowait))
-    task.add_done_callback(lambda _: found.put_nowait(None))
-    try:
-        while (result := await found.get()) is not None:
-            yield result
-        await task
-    except asyncio.CancelledError:
-        task.cancel()
-        while (result := await found.get()) is not None:
-            yield result
-        raise
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
-def _in_order(results: Iterable[StepResult], steps: Iterable[Step]) -> list[StepResult]:
-    """Return results in the order of the steps."""
-    position = {id(step): place for place, step in enumerate(steps)}
-    return sorted(results, key=lambda result: position[id(result.step)])
+def _make_volumes(world: World, pod: Pod) -> None:
+    """Make directories instead of volumes: a user's manager can't mount."""
+    for volume in pod.volumes:
+        if not world.store.volume_path(pod.uid, volume.name).exists():
+            path = world.store.make_volume(pod.uid, volume.name)
+            world.on_note(
+                f"pod {pod.key}: volume {volume.name} is the directory {path}, without a size of"
+                " its own: a user's manager can't mount"
+            )
 
 
 def _overruled(plan: Plan, results: Iterable[StepResult]) -> Plan:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import NamedTuple
 
 from podslice.plan import PodStep, PodSteps
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 from podslice.reconcile.report import PodResult
 
 

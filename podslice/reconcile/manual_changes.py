@@ -15,7 +15,7 @@ from podslice.errors import HostError
 from podslice.kernel.proc import read_process
 from podslice.model.node_state import ManualChange
 from podslice.model.unit import UnitName
-from podslice.reconcile.readmission import living_agent
+from podslice.reconcile.assess import living_agent
 from podslice.store.store import Store
 
 

@@ -15,7 +15,7 @@ from podslice.kernel.proc import process_name, read_process
 from podslice.model.desired import PodDecision
 from podslice.model.naming import SCOPE_PREFIX, podman_service, service_name
 from podslice.model.unit import ObservedUnit, UnitName, is_inside
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 from podslice.reconcile.world import LiveWorld
 from podslice.store.adopted_services import AdoptedService, read_adopted
 from podslice.systemd.client import Client

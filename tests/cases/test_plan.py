@@ -41,10 +41,8 @@ from podslice.model.unit import (
 )
 from podslice.plan import SetProperties, StartUnit, StopUnit
 from podslice.policy.decide import decide
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
-from podslice.reconcile.guard import Guard
-from podslice.reconcile.world import LiveWorld
+from podslice.reconcile.assess import Request, assess
+from podslice.reconcile.world import Guard, LiveWorld
 from podslice.store.store import Store
 from tests.cases.rows import to_amounts
 from tests.configuration import load_config

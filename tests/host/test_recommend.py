@@ -42,7 +42,7 @@ from podslice.features.history.recorder import UsageRecorder
 from podslice.cli.options import Planning
 from podslice.cli.session import open_world
 from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request
 from podslice.systemd.journal import Journal
 
 async def record(count):

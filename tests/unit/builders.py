@@ -28,8 +28,7 @@ from podslice.model.unit import (
 )
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
-from podslice.reconcile.guard import Guard, Guarded
-from podslice.reconcile.world import World
+from podslice.reconcile.world import Guard, Guarded, World
 from podslice.store.store import Store
 
 USER = user_manager(1000, {"XDG_RUNTIME_DIR": "/run/user/1000"})

@@ -12,7 +12,7 @@ from podslice.inputs.budget import POD_PROBLEMS_MAX, Budget
 from podslice.inputs.manifest.load import load_pods, load_text
 from podslice.model.event import Kind
 from podslice.policy.decide import decide_each
-from podslice.reconcile.threads import in_thread
+from podslice.reconcile.assess import in_thread
 from tests.unit import builders
 from tests.unit.agent.reconciled import Node
 

@@ -17,13 +17,12 @@ from podslice.cli.session import in_world, locked
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import LoadPods, load_to_apply, sources_or_default
 from podslice.errors import invalid
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request
 from podslice.reconcile.converge import apply as apply_pods
 from podslice.reconcile.converge import start_services
 from podslice.reconcile.extension import PodRequest
-from podslice.reconcile.guard import claims_beside_kubelet
 from podslice.reconcile.report import Report
-from podslice.reconcile.world import LiveWorld
+from podslice.reconcile.world import LiveWorld, claims_beside_kubelet
 
 CONFIRM_MAX_SEC = 86_400
 """A day; a longer time is most likely an error."""

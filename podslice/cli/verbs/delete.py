@@ -34,7 +34,7 @@ from podslice.cli.wanted import pods_of_manifests
 from podslice.errors import HostError, InputError, Problem, invalid, printable
 from podslice.model.config import Source, Validate
 from podslice.model.event import Kind
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 from podslice.reconcile.converge import Progress
 from podslice.reconcile.converge import delete as delete_pods
 from podslice.reconcile.extension import PodRequest

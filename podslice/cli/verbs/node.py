@@ -30,7 +30,7 @@ from podslice.model.resources import CPU, PIDS, Amounts, is_extended
 from podslice.model.unit import limit_of
 from podslice.policy.allocatable import allocate, threshold_amount, unrequested, validate_node
 from podslice.policy.desire import desire
-from podslice.reconcile.guard import Guard, claims_beside_kubelet
+from podslice.reconcile.world import Guard, claims_beside_kubelet
 
 
 @planning_options

@@ -19,8 +19,7 @@ from podslice.cli.session import in_world_or_offline
 from podslice.cli.views import changes, documents, status_view
 from podslice.cli.wanted import LoadPods, load_to_apply
 from podslice.plan import PodStep
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Assessment, Request
+from podslice.reconcile.assess import Assessment, Request, assess
 from podslice.reconcile.extension import PodRequest
 from podslice.reconcile.world import World
 

@@ -16,8 +16,8 @@ from podslice.cli.output import note, write
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import Problem
 from podslice.model.event import Kind
-from podslice.reconcile.readmission import living_agent
-from podslice.reconcile.readmission import readmit as readmit_pods
+from podslice.reconcile.assess import living_agent
+from podslice.reconcile.assess import readmit as readmit_pods
 
 
 @planning_options

@@ -43,8 +43,7 @@ from podslice.kernel.proc import read_process
 from podslice.model.properties import ALLOWED_CPUS, MEMORY_MAX
 from podslice.model.resources import CPU
 from podslice.model.unit import INFINITY, UnitName
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment, assess
 from podslice.reconcile.world import LiveWorld
 from podslice.systemd.caching_client import CachingClient
 from podslice.usage import stats

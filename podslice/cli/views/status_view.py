@@ -31,7 +31,7 @@ from podslice.model.properties import (
 )
 from podslice.model.quantity import format_bytes
 from podslice.model.unit import INFINITY, UnitKind, UnitName, Value
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 from podslice.usage.health import HealthProblem
 from podslice.usage.location import Located, Other, Placement, Running, Stray
 from podslice.usage.unit_status import (

@@ -25,7 +25,7 @@ from podslice.model.config import Origin, Source
 from podslice.model.naming import Tree
 from podslice.model.pod import Pod
 from podslice.model.unit import ObservedUnit, control_group_of
-from podslice.reconcile.guard import Guard, claims_beside_kubelet, list_evidence, recorded_pods
+from podslice.reconcile.world import Guard, claims_beside_kubelet, list_evidence, recorded_pods
 from podslice.systemd import bus
 
 HOST_ROOT = Path("/")

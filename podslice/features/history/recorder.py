@@ -37,8 +37,8 @@ from podslice.model.naming import (
 from podslice.model.pod import Container
 from podslice.model.resources import Amounts, RecommendedAmounts, memory_bytes
 from podslice.model.unit import Observed, UnitName, control_group_of
+from podslice.reconcile.assess import in_thread
 from podslice.reconcile.observe import control_group
-from podslice.reconcile.threads import in_thread
 
 SAMPLE_SEC = 60.0
 """The time between two samples. Source: VPA recommender, config/config.go, MetricsFetcherInterval."""

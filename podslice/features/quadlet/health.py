@@ -9,7 +9,7 @@ from podslice.features.quadlet.files import may_have_quadlets
 from podslice.model.config import Containers
 from podslice.model.naming import podman_service
 from podslice.model.node_state import ContainerFailure
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 from podslice.reconcile.world import LiveWorld
 from podslice.store.files import ValueFile
 from podslice.systemd.journalctl import reading_command

@@ -10,7 +10,7 @@ from podslice.errors import SystemdError
 from podslice.model.config import Containers
 from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.unit import TransientUnit, UnitName, Value
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 
 VERB = "__containers"
 """The internal verb that writes quadlets, and starts and stops services."""

@@ -44,7 +44,7 @@ from podslice.model.desired import Desired, PodDecision
 from podslice.model.unit import UnitName
 from podslice.plan import Action, PodStep, PodSteps
 from podslice.policy.exclusive import with_lasting_cpus
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 from podslice.reconcile.extension import Extension, PodRequest
 from podslice.reconcile.report import Outcome, PodResult
 from podslice.reconcile.world import LiveWorld, World

@@ -27,8 +27,7 @@ from podslice.kernel.proc import (
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import Manager, ObservedUnit, UnitName, Value, is_inside
 from podslice.reconcile.assess import assess
-from podslice.reconcile.guard import refuse
-from podslice.reconcile.world import LiveWorld
+from podslice.reconcile.world import LiveWorld, refuse
 from podslice.systemd.client import PIDFDS_MAX, Client
 from podslice.usage.location import PodMap
 

@@ -18,7 +18,7 @@ from podslice.model.event import Kind
 from podslice.model.naming import SCOPE_PREFIX, podman_service
 from podslice.model.unit import Manager, UnitName, control_group_of
 from podslice.plan import Action, PodStep, PodSteps
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 from podslice.reconcile.extension import Extension, PodRequest
 from podslice.reconcile.report import PodResult
 from podslice.reconcile.world import LiveWorld, World

@@ -25,10 +25,8 @@ from podslice.model.unit import (
     is_unit_name,
 )
 from podslice.plan import Action
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Assessment
-from podslice.reconcile.guard import refuse
-from podslice.reconcile.world import LiveWorld
+from podslice.reconcile.assess import Assessment, assess
+from podslice.reconcile.world import LiveWorld, refuse
 from podslice.store.adopted_services import (
     DROP_IN,
     AdoptedService,

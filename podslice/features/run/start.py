@@ -19,10 +19,9 @@ from podslice.model.pod import ContainerKind
 from podslice.model.unit import Command, TransientUnit, Value
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import settle
-from podslice.reconcile.guard import refuse
-from podslice.reconcile.occupants import describe_processes
+from podslice.reconcile.observe import describe_processes
 from podslice.reconcile.report import Outcome, describe_result
-from podslice.reconcile.world import LiveWorld
+from podslice.reconcile.world import LiveWorld, refuse
 from podslice.store.histories import VARIABLES
 from podslice.systemd.journalctl import reading_command
 

@@ -10,7 +10,7 @@ from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.naming import describe_container, service_name
 from podslice.model.unit import Observed, ObservedUnit, TransientUnit, UnitName, Value
 from podslice.plan.make import feasible
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 
 
 class Place(NamedTuple):

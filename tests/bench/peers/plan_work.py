@@ -19,8 +19,7 @@ from podslice.model.config import Validate
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import TransientUnit
 from podslice.plan import Plan, StartUnit, stage_of, transient_unit
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request, assess
 
 
 def main(manifest: str, capacity: str, work: str) -> None:

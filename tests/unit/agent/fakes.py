@@ -9,8 +9,7 @@ import os
 from collections import Counter
 
 from podslice.agent.context import AgentContext, Counters
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request, assess
 from tests.unit import builders
 
 

@@ -11,7 +11,7 @@ from podslice.agent.terminations import Terminations
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.event import Kind
 from podslice.model.node_state import Eviction
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request
 from podslice.systemd.caching_client import CachingClient
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders

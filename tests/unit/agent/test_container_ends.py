@@ -9,7 +9,7 @@ from podslice.agent.oom_kills import OomdMonitor
 from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request
 from podslice.reconcile.manual_changes import finish, record
 from podslice.store import histories
 from podslice.usage.location import observe_placed

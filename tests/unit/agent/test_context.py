@@ -5,7 +5,7 @@ import pytest
 
 from podslice.errors import Problem
 from podslice.model.node_state import Condition
-from podslice.reconcile.readmission import living_agent
+from podslice.reconcile.assess import living_agent
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import make_context
 

@@ -13,8 +13,8 @@ from podslice.model.event import Kind
 from podslice.model.node_state import Condition
 from podslice.model.pod import Qos
 from podslice.policy.eviction import CRITICAL_PRIORITY
-from podslice.reconcile.assessment import Request
-from podslice.reconcile.guard import Guard
+from podslice.reconcile.assess import Request
+from podslice.reconcile.world import Guard
 from podslice.store.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import (

@@ -7,7 +7,7 @@ from podslice.agent.terminations import Terminations
 from podslice.errors import JobFailed
 from podslice.model.config import OomPolicy
 from podslice.model.event import Kind
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import make_context, reassess, until, write_group
 from tests.unit.builders import burstable, config, decisions

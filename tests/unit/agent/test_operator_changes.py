@@ -8,8 +8,7 @@ import pytest
 
 from podslice.model.event import Kind
 from podslice.reconcile import manual_changes
-from podslice.reconcile.assessment import Request
-from podslice.reconcile.readmission import readmit
+from podslice.reconcile.assess import Request, readmit
 from podslice.store.store import Store
 from tests.unit.agent.reconciled import POD_STEPS, WEB, Node
 from tests.unit.builders import burstable, decisions

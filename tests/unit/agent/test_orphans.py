@@ -6,8 +6,8 @@ from podslice.agent.orphans import REMOVE_AFTER_SEC, REPORT_AFTER_SEC, OrphanCol
 from podslice.errors import JobFailed
 from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit
-from podslice.reconcile.assessment import Request
-from podslice.reconcile.guard import Guard
+from podslice.reconcile.assess import Request
+from podslice.reconcile.world import Guard
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import (
     GUARD_CACHE_SEC,

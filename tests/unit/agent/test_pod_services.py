@@ -7,7 +7,7 @@ import pytest
 from podslice.agent.container_ends import ServicesInPods
 from podslice.model.event import Kind
 from podslice.model.unit import Manager, UnitName
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request
 from podslice.store.adopted_services import AdoptedService, remove_drop_in, write_drop_in
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders

@@ -8,7 +8,7 @@ import pytest
 from podslice.agent.container_ends import ContainerEnds, PodmanExits
 from podslice.agent.oom_kills import OomdMonitor
 from podslice.model.event import Kind
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request
 from podslice.reconcile.manual_changes import record
 from podslice.usage.runtimes import podman_storage
 from tests.fake_systemd import FakeSystemd

@@ -13,8 +13,7 @@ from podslice.model.event import Kind
 from podslice.model.node_state import Condition
 from podslice.model.unit import INFINITY, TransientUnit, UnitName
 from podslice.reconcile import converge
-from podslice.reconcile.assessment import OngoingTerminations
-from podslice.reconcile.readmission import readmit
+from podslice.reconcile.assess import OngoingTerminations, readmit
 from podslice.store.adopted_services import AdoptedService
 from podslice.store.store import Store
 from podslice.systemd import caching_client

@@ -84,7 +84,7 @@ def here(tmp_path, monkeypatch, journal):
     monkeypatch.setattr(options, "find_manager", partial(_find_manager, root))
     monkeypatch.setattr(options, "read_files", partial(read_files, root=root))
     monkeypatch.setattr(options, "read_as", partial(read_as, root=root))
-    monkeypatch.setattr("podslice.reconcile.guard.find_kubelets", _kubelets)
+    monkeypatch.setattr("podslice.reconcile.world.find_kubelets", _kubelets)
     monkeypatch.setattr(wanted, "manifest_directories", lambda *_: (str(root / "manifests"),))
     monkeypatch.setattr(host, "usage_directory", lambda *_: str(root / "usage"))
     monkeypatch.setitem(CgroupFs.__init__.__kwdefaults__, "mount", root / "cgroup")

@@ -7,7 +7,7 @@ import pytest
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import UnitName
 from podslice.plan import Plan
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import Assessment
 from podslice.usage.location import Home, Other, PodMap, Running, arrange, locate, read_placement
 from podslice.usage.runtimes import RuntimeContainer
 from tests.unit.builders import (

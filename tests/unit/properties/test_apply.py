@@ -17,8 +17,7 @@ from podslice.errors import PodsliceError
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.naming import scope_name
 from podslice.model.unit import TransientUnit
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request, assess
 from podslice.reconcile.world import LiveWorld
 from podslice.store.store import Records, Store
 from tests.fake_systemd import FakeSystemd

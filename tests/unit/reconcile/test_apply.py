@@ -11,8 +11,7 @@ from podslice.model.unit import SYSTEM, TransientUnit
 from podslice.plan import Skipped, StopUnit
 from podslice.plan.make import CLASS_CHANGED
 from podslice.reconcile import converge
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request, assess
 from podslice.reconcile.report import StepResult
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (

@@ -9,8 +9,7 @@ import pytest
 from podslice.errors import JobFailed
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.node_state import StuckPod
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request, assess
 from podslice.reconcile.report import Outcome
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
@@ -87,7 +86,7 @@ async def test_units_of_other_programs_in_the_tree_are_kept(here, memory):
 def names(monkeypatch):
     """Name processes after their ids."""
     known = {7: "nginx", 8: "sh", 9: "\x1b[31mevil", 10: "a", 11: "b", 12: "c"}
-    monkeypatch.setattr("podslice.reconcile.occupants.process_name", known.__getitem__)
+    monkeypatch.setattr("podslice.reconcile.observe.process_name", known.__getitem__)
     return known
 
 

@@ -17,10 +17,9 @@ from podslice.kernel.programs import Invocation
 from podslice.model.event import Kind
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request, assess
 from podslice.reconcile.converge import settle
-from podslice.reconcile.guard import Guard
+from podslice.reconcile.world import Guard
 from podslice.store.store import Store
 from podslice.systemd.client import Client
 from tests.fake_systemd import FakeSystemd

@@ -10,9 +10,7 @@ from podslice.errors import InputError
 from podslice.kernel.proc import read_process
 from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.policy.eviction import CRITICAL_PRIORITY
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
-from podslice.reconcile.readmission import living_agent
+from podslice.reconcile.assess import Request, assess, living_agent
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import besteffort, burstable, config, decisions, guaranteed, world
 from tests.unit.converged import apply, delete

@@ -11,8 +11,7 @@ from podslice.model.properties import PROPERTIES
 from podslice.model.unit import INFINITY
 from podslice.plan import Change, SetProperties
 from podslice.plan.restore import fail_trial, record_steps, restore_values, settle_steps, try_steps
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request, assess
 from podslice.reconcile.report import describe_skipped, describe_step
 from podslice.reconcile.rollback import restore_all
 from podslice.store.store import Store

@@ -9,8 +9,7 @@ from podslice.model.config import Enforce
 from podslice.model.desired import TrialState, Unconfirmed
 from podslice.model.unit import INFINITY, ListedUnit
 from podslice.reconcile import rollback
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request, assess
 from podslice.reconcile.report import Outcome
 from podslice.reconcile.rollback import confirm, pending
 from tests.fake_systemd import FakeSystemd

@@ -1,8 +1,7 @@
 """Apply, delete and inspect pods in a world on the fake systemd."""
 
 from podslice.model.pod import MemoryVolume
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request, assess
 from tests.unit.builders import (
     besteffort,
     burstable,

@@ -10,8 +10,7 @@ from podslice.model.node import regular_topology
 from podslice.plan.restore import keep_stated_cpus
 from podslice.policy.desire import desire
 from podslice.reconcile import rollback
-from podslice.reconcile.assess import assess, list_cpus
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request, assess, list_cpus
 from podslice.reconcile.report import describe_skipped, describe_step
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (

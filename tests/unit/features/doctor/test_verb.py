@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from podslice.model.node_state import Kubelet
-from podslice.reconcile import guard
+from podslice.reconcile import world as guard
 from podslice.systemd import bus
 from tests.unit.features.doctor.hosts import PLAIN, USER_GROUP, program
 

@@ -14,7 +14,7 @@ from podslice.features.history.recorder import UsageRecorder
 from podslice.model.event import Kind
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import TransientUnit, UnitName, control_group_of
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
 from tests.unit.agent.fakes import end, make_context, reassess, until

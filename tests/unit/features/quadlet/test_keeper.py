@@ -3,7 +3,7 @@ import os
 from podslice.errors import Refused
 from podslice.features.quadlet.keeper import ContainerKeeper
 from podslice.model.config import Containers
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import make_context, reassess
 from tests.unit.builders import burstable, config, decisions

@@ -21,8 +21,7 @@ from podslice.features.run.adoption import AdoptionOutcome
 from podslice.features.run.target import find_place, scope_of
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName, user_manager
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request, assess
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, container, decisions, make_files, world
 from tests.unit.converged import apply

@@ -4,8 +4,7 @@ import pytest
 
 from podslice.features.run.start import has_arrived
 from podslice.features.run.target import find_place
-from podslice.reconcile.assess import assess
-from podslice.reconcile.assessment import Request
+from podslice.reconcile.assess import Request, assess
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, decisions, world
 from tests.unit.converged import apply

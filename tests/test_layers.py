@@ -220,7 +220,7 @@ def test_every_connection_that_changes_something_is_guarded():
     assert connecting - reading - agents == guarded - {"agent/daemon.py"}
     # the exception from the guard sets four properties, and has no other caller
     assert {name for name, found in made.items() if "LevelSlices" in found} == {
-        "features/kubelet/daemon.py"
+        "features/kubelet/agent.py"
     }
     assert "agent/daemon.py" in guarded
 

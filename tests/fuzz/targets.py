@@ -34,12 +34,12 @@ from podslice.features.history.prometheus import (
     parse_range,
 )
 from podslice.features.history.recommendation import recommend_pod
+from podslice.features.kubelet.api import read_kubeconfig
 from podslice.features.kubelet.config import read_settings
-from podslice.features.kubelet.files import read_kubeconfig
-from podslice.features.kubelet.level_record import LevelRecord
-from podslice.features.kubelet.node import KubeletSettings
-from podslice.features.kubelet.pod_level import plan_levels
-from podslice.features.kubelet.pod_list import parse_pod_list, read_pod_list
+from podslice.features.kubelet.levels import LevelRecord
+from podslice.features.kubelet.model import KubeletSettings
+from podslice.features.kubelet.pods import parse_pod_list, read_pod_list
+from podslice.features.kubelet.policy import plan_levels
 from podslice.features.kubelet.values import expect_node
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.manifest.load import (

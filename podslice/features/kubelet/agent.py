@@ -5,21 +5,37 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import socket
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import typer
+from prometheus_client import Metric
 
-from podslice.agent.service_process import prepare_memory
+from podslice.agent.context import Counters, EventLog, NodeStatus, TimedClient
+from podslice.agent.endpoints import metrics
+from podslice.agent.endpoints.http import Response, Route, Server
+from podslice.agent.endpoints.metrics import (
+    document_response,
+    format_family,
+    health_response,
+    make_family,
+    number_families,
+)
+from podslice.agent.service_process import Scheduler, ServiceProcess, prepare_memory
 from podslice.cli.arguments import DONE
 from podslice.cli.host import level_directory, load_node
 from podslice.cli.options import Planning, declared, parameter
+from podslice.errors import HostError
 from podslice.features.kubelet.api import KubeletApi
 from podslice.features.kubelet.config import read_version
-from podslice.features.kubelet.daemon import KubeletDaemon, KubeletSetup
-from podslice.features.kubelet.node import KubeletNode, KubeletSettings
-from podslice.features.kubelet.pod_list import parse_pod_list
+from podslice.features.kubelet.levels import LevelRecord, LevelSlices, PodLevels
+from podslice.features.kubelet.model import KubeletNode, KubeletSettings, LeftReason, LevelPlan
+from podslice.features.kubelet.pods import parse_pod_list
 from podslice.features.kubelet.source import (
     POD_LIST,
     KubeletSource,
@@ -29,8 +45,14 @@ from podslice.features.kubelet.source import (
     read_kubelet_settings,
 )
 from podslice.kernel.cgroup import CgroupFs
+from podslice.model.config import Config
+from podslice.model.event import Kind
 from podslice.model.node import Node
+from podslice.model.properties import PROPERTIES
+from podslice.model.unit import UnitName
+from podslice.store.files import release_lock, try_lock
 from podslice.systemd import bus
+from podslice.systemd.client import Client, OnChange
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier, listen_fds
 
@@ -88,8 +110,8 @@ class FollowedKubelet:
             HostError: the credentials are not valid.
         """
         connect(self._source, self._url)
-        if self._source.version is not None:
-            read_version(self._source.version)
+        if self._source.kubelet_version is not None:
+            read_version(self._source.kubelet_version)
 
     def refresh(self) -> None:
         """Read everything again next time."""
@@ -127,7 +149,7 @@ def run_kubelet_agent(
         InputError: the address or a file of the options is invalid.
         HostError: another agent runs, or a socket cannot be opened.
     """
-    kubelet = FollowedKubelet(source, source.url or "")
+    kubelet = FollowedKubelet(source, source.kubelet or "")
     kubelet.check()
     environment = dict(os.environ)
     directory = level_directory(planning.manager)
@@ -149,3 +171,222 @@ def run_kubelet_agent(
         await KubeletDaemon(setup).run()
 
     asyncio.run(serve())
+
+
+QUIET_SEC = 1.0
+"""Delay before a round after a signal: a pod and its containers start together."""
+
+OVERDUE_SEC = 120.0
+"""A read ends before: the kubelet has 30 s for each of three documents, and they are parsed."""
+
+
+class KubeletSetup(NamedTuple):
+    """The arguments of the agent."""
+
+    read: Callable[[], KubeletNode]
+    """Reads the kubelet; raises `HostError` or `InputError`. It may take seconds."""
+    refresh: Callable[[], None]
+    """Has the next reading ask for the configuration of the kubelet again."""
+    connect: Callable[[OnChange], Client]
+    """Returns a client that reports changes."""
+    config: Config
+    directory: Path
+    """Of the record of what was set, and of the lock of all such agents."""
+    journal: Journal
+    notifier: Notifier
+    cgroups: CgroupFs
+    sockets: Sequence[socket.socket] = ()
+    """The sockets that systemd passed."""
+    socket_path: Path | None = None
+    """The socket file to serve without those."""
+    restores: bool = False
+    """Whether to remove what was set before the agent exits."""
+
+
+class KubeletDaemon:
+    """The agent process."""
+
+    def __init__(self, setup: KubeletSetup) -> None:
+        """Connect nothing yet."""
+        self._setup = setup
+        self._counters = Counters()
+        self._events = EventLog(setup.journal)
+        self._status = NodeStatus(self._events, lambda: None)
+        self._scheduler = Scheduler(lambda: setup.config.sync_period_usec / 1e6)
+        self._client = TimedClient(setup.connect(self._on_signal), self._counters)
+        self._levels = PodLevels(
+            LevelSlices(self._client, setup.cgroups),
+            setup.read,
+            LevelRecord(setup.directory),
+            events=self._events,
+            status=self._status,
+            counters=self._counters,
+        )
+        self._process = ServiceProcess(setup.notifier, self._events)
+
+    async def run(self) -> None:
+        """Run until SIGTERM or SIGINT.
+
+        Raises:
+            HostError: another agent runs, or a socket cannot be opened.
+        """
+        setup, process = self._setup, self._process
+        held = try_lock(setup.directory)
+        if held is None:
+            raise HostError(
+                "an agent that applies pod levels is already running on this host, perhaps in a"
+                f" container; stop it first; to find it: fuser -v {setup.directory}/lock"
+            )
+        process.limit_threads()
+        process.handle_signals(self._on_hangup)
+        async with AsyncExitStack() as stack:
+            stack.callback(
+                lambda: release_lock(setup.directory, held, is_needed=bool(self._levels.plan.own))
+            )
+            stack.callback(setup.journal.close)
+            stack.push_async_exit(self._client)
+            await process.connect(self._client)
+            server = Server(level_routes(self.snapshot))
+            stack.push_async_callback(server.close)
+            await process.serve(server, setup.sockets, setup.socket_path, setup.config.listen)
+            self._events.report(
+                Kind.AGENT_STARTED, "the agent applies pod levels on the slices of a kubelet"
+            )
+            await process.run_parts(
+                (self._scheduler.run(self._run_round), process.feed_watchdog(self._scheduler))
+            )
+            setup.notifier.stopping()
+            if setup.restores:
+                await self._levels.remove()
+            count = len(self._levels.plan.own)
+            remaining = f"values remain on {count} slice{'' if count == 1 else 's'}"
+            text = f"the agent stops; {remaining if count else 'no values remain'}"
+            self._events.report(Kind.AGENT_STOPPED, text)
+
+    async def _run_round(self) -> bool:
+        """Run a round; notify the service manager of what is applied, and of the first problem."""
+        is_settled = await self._levels.run_round()
+        plan, problems = self._levels.plan, self._status.problems
+        left = len({each.pod for each in plan.left})
+        text = f"pod levels: {len(plan.own)} applied, {left} left alone"
+        self._process.notify(f"{text}; {problems[0]}" if problems else text)
+        return is_settled
+
+    def snapshot(self) -> LevelSnapshot:
+        """Return the state that the endpoints publish."""
+        reading_sec = self._levels.reading_sec
+        overdue = f"the kubelet: a read has not ended after {reading_sec:.0f} s"
+        return LevelSnapshot(
+            plan=self._levels.plan,
+            counters=self._counters,
+            events=self._events.counts,
+            failures=tuple(map(str, self._status.failures)),
+            overdue=overdue if reading_sec >= OVERDUE_SEC else "",
+        )
+
+    # What requests a round.
+
+    def _on_hangup(self) -> None:
+        self._setup.refresh()
+        self._scheduler.request()
+
+    def _on_signal(self, name: UnitName | None) -> None:
+        """Run a round after a change of a slice of the kubelet; None: of any unit."""
+        if name is None or self._levels.concerns(name):
+            self._scheduler.request(QUIET_SEC)
+
+
+_KINDS = (
+    *(Kind.AGENT_STARTED, Kind.AGENT_STOPPED, Kind.AGENT_FAILED, Kind.AGENT_NOTED),
+    *(Kind.LEVEL_APPLIED, Kind.LEVEL_REMOVED, Kind.LEVEL_LEFT),
+)
+"""The kinds of events of this agent."""
+
+
+class LevelSnapshot(NamedTuple):
+    """The state that the endpoints publish."""
+
+    plan: LevelPlan
+    counters: Counters
+    events: Mapping[Kind, int]
+    failures: tuple[str, ...] = ()
+    """Sentences on what has failed."""
+    overdue: str = ""
+    """A sentence on a read of the kubelet that should have ended; empty otherwise."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Return what keeps the agent from its work; without any, it is healthy."""
+        return (*self.failures, self.overdue) if self.overdue else self.failures
+
+
+def level_routes(snapshot: Callable[[], LevelSnapshot]) -> Mapping[str, Route]:
+    """Return the routes by path; `snapshot` returns the current state."""
+
+    async def health() -> Response:
+        return health_response(snapshot().problems)
+
+    async def alive() -> Response:
+        # a restart does not help against anything else
+        overdue = snapshot().overdue
+        return health_response((overdue,) if overdue else ())
+
+    async def scrape() -> Response:
+        body = map(format_family, collect(snapshot()))
+        return Response(body=body, content_type=metrics.CONTENT_TYPE)
+
+    async def levels() -> Response:
+        return document_response(document(snapshot().plan), fresh_sec=0.0)
+
+    return {"/healthz": health, "/livez": alive, "/metrics": scrape, "/pod-levels": levels}
+
+
+def document(plan: LevelPlan) -> dict[str, object]:
+    """Return the pods with values of podslice, and what is left alone, with the reasons."""
+    return {
+        "applied": [
+            {"pod": plan.pods.get(unit), "unit": unit, "properties": dict(values)}
+            for unit, values in sorted(plan.own.items())
+        ],
+        "left": [
+            {
+                "pod": each.pod,
+                "unit": each.unit,
+                "property": each.property,
+                "reason": each.reason.value,
+                "message": each.message,
+            }
+            for each in plan.left
+        ],
+    }
+
+
+def collect(snapshot: LevelSnapshot) -> Iterator[Metric]:
+    """Yield all metric families."""
+    plan = snapshot.plan
+    left = Counter(each.reason for each in plan.left)
+    text = "Pods of the kubelet that have values of podslice"
+    yield from number_families(("podslice_pod_levels_applied", text, len(plan.own)))
+    yield make_family(
+        "podslice_pod_level_value",
+        "Value that podslice has set on the slice of a pod, in the unit of systemd's property",
+        ("pod", "property"),
+        (
+            ((plan.pods.get(unit, ""), PROPERTIES[name].key), int(value))
+            for unit, values in sorted(plan.own.items())
+            for name, value in values.items()
+        ),
+    )
+    yield make_family(
+        "podslice_pod_levels_left",
+        "Pod levels, or values of them, that are not applied",
+        ("reason",),
+        (((reason.value,), left[reason]) for reason in LeftReason),
+    )
+    yield from metrics.collect_agent(
+        snapshot.counters,
+        snapshot.events,
+        _KINDS,
+        len(snapshot.problems),
+        rounds="the kubelet is read",
+    )

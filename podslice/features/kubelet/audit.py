@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -17,9 +17,8 @@ from podslice.cli.views import documents
 from podslice.cli.views.documents import Document, listed, number
 from podslice.cli.views.layout import Column, Shorten, remedy_section, table
 from podslice.cli.views.style import Cell, Display, Role, Styled
-from podslice.features.kubelet.level_record import LevelRecord
-from podslice.features.kubelet.metric_text import format_head, format_sample
-from podslice.features.kubelet.node import (
+from podslice.features.kubelet.levels import LevelRecord
+from podslice.features.kubelet.model import (
     AuditedUnit,
     AuditedValue,
     AuditFinding,
@@ -64,7 +63,7 @@ def audit(
 
     Nothing is changed. The exit status is 3 if there is a problem.
     """
-    pods, settings = read_kubelet(source._replace(files=tuple(filename or ())))
+    pods, settings = read_kubelet(source, filename or ())
     found = coroutines.run(_observe(pods, load_node(settings.config), settings))
     if output is AuditFormat.PROMETHEUS:
         write(metrics(found))
@@ -245,3 +244,18 @@ def _family(name: str, text: str, samples: Iterable[tuple[dict[str, str], int]])
     yield format_head(name, "gauge", text)
     for labels, value in samples:
         yield format_sample(name, labels, str(value))
+
+
+_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+_LABEL_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+
+def format_head(name: str, kind: str, text: str) -> str:
+    """Return the lines before the samples of a metric; `kind` is `gauge`, for example."""
+    return f"# HELP {name} {text.translate(_HELP_ESCAPES)}\n# TYPE {name} {kind}"
+
+
+def format_sample(name: str, labels: Mapping[str, str], value: str) -> str:
+    """Return the line of a sample, with its labels in the order of their names."""
+    pairs = (f'{label}="{labels[label].translate(_LABEL_ESCAPES)}"' for label in sorted(labels))
+    return f"{name}{{{','.join(pairs)}}} {value}" if labels else f"{name} {value}"

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from podslice.errors import InputError, Problem, invalid, quote
-from podslice.features.kubelet.files import mapping_of, read_document
-from podslice.features.kubelet.node import KUBELET_VERSION, KubeletSettings
+from podslice.features.kubelet.model import KUBELET_VERSION, KubeletSettings
+from podslice.inputs.budget import Budget, Exhausted
+from podslice.inputs.manifest.parse import read_documents
 from podslice.inputs.options.config_files import make_config, restore
 from podslice.inputs.options.values import read_boolean
 from podslice.inputs.scalars import read_int
@@ -46,6 +47,29 @@ _IGNORED = ("0%", "100%")
 """Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseThresholdStatement."""
 _OF_CONTROL_GROUPS = ("memory.available", "pid.available")
 T = TypeVar("T")
+
+
+def mapping_of(fields: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the mapping in a field; one of another type counts as not stated."""
+    found = fields.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def read_document(data: bytes, where: str) -> object:
+    """Return the only document of a text; None if there is not exactly one.
+
+    Raises:
+        InputError: it is not YAML, or exceeds the limits.
+    """
+    try:
+        found = list(read_documents(data, where, Budget()))
+    except InputError as error:
+        raise InputError(each.within(where) for each in error.problems) from error
+    except Exhausted as error:
+        raise InputError(error.at(where)) from error
+    if problems := [each.within(where) for one in found for each in one.invalid_texts]:
+        raise InputError(problems)
+    return found[0].value if len(found) == 1 else None
 
 
 def read_settings(

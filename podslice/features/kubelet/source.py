@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,69 +15,55 @@ from podslice.cli.manifests import read_stdin
 from podslice.cli.options import declared, parameter
 from podslice.cli.output import note
 from podslice.errors import HostError, InputError, Problem, invalid, printable
-from podslice.features.kubelet.api import KubeletApi, parse_address
+from podslice.features.kubelet.api import Credentials, KubeletApi, parse_address, read_kubeconfig
 from podslice.features.kubelet.config import read_settings, read_version
-from podslice.features.kubelet.files import read_kubeconfig
-from podslice.features.kubelet.node import KUBELET_VERSION, Credentials, KubeletPod, KubeletSettings
-from podslice.features.kubelet.pod_list import parse_pod_list, read_pod_list
+from podslice.features.kubelet.model import (
+    KUBELET_VERSION,
+    KubeletPod,
+    KubeletSettings,
+)
+from podslice.features.kubelet.pods import parse_pod_list, read_pod_list
 from podslice.inputs.budget import BYTES_MAX
 from podslice.inputs.source import read_authority, read_file
 from podslice.model.config import Config, PodsFrom
 from podslice.model.unit import Manager
 
 _KEY = "pods-from"
-_PARAMETERS = (
-    parameter(
-        "kubelet",
-        typer.Option("--kubelet", metavar="URL", help="Read the pods from the kubelet's API."),
-    ),
-    parameter(
-        "kubeconfig",
-        typer.Option("--kubeconfig", metavar="FILE", help="Use the user of this kubeconfig."),
-        Path | None,
-    ),
-    parameter(
-        "kubelet-ca",
-        typer.Option(
-            "--kubelet-ca",
-            metavar="FILE",
-            help="Trust these certificates, instead of the kubeconfig's.",
-        ),
-        Path | None,
-    ),
-    parameter(
-        "insecure-skip-tls-verify",
-        typer.Option("--insecure-skip-tls-verify", help="Accept any certificate of the kubelet."),
-        bool,
-    ),
-    parameter(
-        "kubelet-config",
-        typer.Option(
-            "--kubelet-config",
-            metavar="FILE",
-            help="Read the kubelet's configuration, or a saved /configz, from this file.",
-        ),
-        Path | None,
-    ),
-    parameter(
-        "kubelet-version",
-        typer.Option(
-            "--kubelet-version", metavar="VERSION", help="Follow the rules of this version."
-        ),
-    ),
-)
 
 
 class KubeletSource(NamedTuple):
-    """The options that state where to read."""
+    """The kubelet that options state; the fields have the names of the options."""
 
-    files: tuple[str, ...] = ()
-    url: str | None = None
+    kubelet: str | None = None
+    """The address of its API."""
     kubeconfig: Path | None = None
-    authority: Path | None = None
-    is_verified: bool = True
-    config: Path | None = None
-    version: str | None = None
+    kubelet_ca: Path | None = None
+    insecure_skip_tls_verify: bool = False
+    kubelet_config: Path | None = None
+    kubelet_version: str | None = None
+
+
+_PARAMETERS = tuple(
+    parameter(key, typer.Option(f"--{key}", metavar=metavar, help=text), kind)
+    for key, metavar, kind, text in (
+        ("kubelet", "URL", str | None, "Read the pods from the kubelet's API."),
+        ("kubeconfig", "FILE", Path | None, "Use the user of this kubeconfig."),
+        (
+            "kubelet-ca",
+            "FILE",
+            Path | None,
+            "Trust these certificates, instead of the kubeconfig's.",
+        ),
+        ("insecure-skip-tls-verify", None, bool, "Accept any certificate of the kubelet."),
+        (
+            "kubelet-config",
+            "FILE",
+            Path | None,
+            "Read the kubelet's configuration, or a saved /configz, from this file.",
+        ),
+        ("kubelet-version", "VERSION", str | None, "Follow the rules of this version."),
+    )
+)
 
 
 def kubelet_options(verb: Callable[..., int]) -> Callable[..., int]:
@@ -87,15 +73,8 @@ def kubelet_options(verb: Callable[..., int]) -> Callable[..., int]:
         parameters += _PARAMETERS if each.name == "source" else [each]
 
     def with_source(*arguments: Any, **given: Any) -> int:  # noqa: ANN401 (as typer has parsed it)
-        source = KubeletSource(
-            url=given.pop("kubelet", None),
-            kubeconfig=given.pop("kubeconfig", None),
-            authority=given.pop("kubelet_ca", None),
-            is_verified=not given.pop("insecure_skip_tls_verify", False),
-            config=given.pop("kubelet_config", None),
-            version=given.pop("kubelet_version", None),
-        )
-        return verb(*arguments, source=source, **given)
+        stated = {name: given.pop(name) for name in KubeletSource._fields if name in given}
+        return verb(*arguments, source=KubeletSource(**stated), **given)
 
     return declared(with_source, verb, parameters)
 
@@ -110,25 +89,21 @@ def check_options(
     """
     follows = config.pods_from is PodsFrom.KUBELET
     found = []
-    if follows and source.url is None:
+    if follows and source.kubelet is None:
         hint = "add --kubelet https://127.0.0.1:10250 to the command line of the agent"
         found.append(Problem(where=_KEY, message="the kubelet is not stated", hint=hint))
     if follows and manager.is_user:
         message = "a user's service manager has no kubelet"
         found.append(Problem(where="--user", message=message, hint="leave it out"))
     if not follows:
-        stated = {
-            "--kubelet": source.url is not None,
-            "--kubeconfig": source.kubeconfig is not None,
-            "--kubelet-ca": source.authority is not None,
-            "--insecure-skip-tls-verify": not source.is_verified,
-            "--kubelet-config": source.config is not None,
-            "--kubelet-version": source.version is not None,
-            "--restore": restores,
-        }
+        options = {**source._asdict(), "restore": restores}
+        stated = [name for name, value in options.items() if value not in (None, False)]
         hint = f'set {_KEY} = "kubelet" and allow-kubelet-slices = true in podslice.toml, or leave it out'
         message = "the agent reads its pods from manifests"
-        found = [Problem(where=name, message=message, hint=hint) for name in stated if stated[name]]
+        found = [
+            Problem(where=f"--{name.replace('_', '-')}", message=message, hint=hint)
+            for name in stated
+        ]
     if found:
         raise InputError(found)
     return follows
@@ -139,28 +114,34 @@ CONFIG_FILE = Path("/var/lib/kubelet/config.yaml")
 POD_LIST, _CONFIGZ = "/pods", "/configz"
 
 
-def read_kubelet(source: KubeletSource) -> tuple[tuple[KubeletPod, ...], KubeletSettings]:
-    """Return the pods of a kubelet, and its configuration.
+def read_kubelet(
+    source: KubeletSource, files: Sequence[str]
+) -> tuple[tuple[KubeletPod, ...], KubeletSettings]:
+    """Return the pods of a kubelet, from its API or from files, and its configuration.
 
     Raises:
         InputError: the options, a file or a document are invalid.
         HostError: the kubelet does not reply as expected.
     """
-    if bool(source.files) == bool(source.url):
+    if bool(files) == bool(source.kubelet):
         raise invalid(
             "state either --filename or --kubelet", "add one, or leave out one of the two"
         )
-    if source.url is None:
-        if source.kubeconfig or source.authority or not source.is_verified:
+    if source.kubelet is None:
+        if source.kubeconfig or source.kubelet_ca or source.insecure_skip_tls_verify:
             message = "--kubeconfig, --kubelet-ca and --insecure-skip-tls-verify require --kubelet"
             raise invalid(message, "add --kubelet https://127.0.0.1:10250")
-        stated = KUBELET_VERSION if source.version is None else read_version(source.version)
-        settings = _read_config(source.config or CONFIG_FILE, stated)
-        return read_pod_list(source.files, read_stdin), settings
-    api = connect(source, source.url)
+        stated = (
+            KUBELET_VERSION
+            if source.kubelet_version is None
+            else read_version(source.kubelet_version)
+        )
+        settings = _read_config(source.kubelet_config or CONFIG_FILE, stated)
+        return read_pod_list(files, read_stdin), settings
+    api = connect(source, source.kubelet)
     data = api.get(POD_LIST)
-    settings = read_kubelet_settings(source, source.url, api)
-    return parse_pod_list(data, f"{source.url}{POD_LIST}"), settings
+    settings = read_kubelet_settings(source, source.kubelet, api)
+    return parse_pod_list(data, f"{source.kubelet}{POD_LIST}"), settings
 
 
 def read_kubelet_settings(
@@ -178,12 +159,12 @@ def read_kubelet_settings(
         InputError: the configuration is invalid, or cannot be read.
         HostError: the kubelet does not reply as expected.
     """
-    if source.version is not None:
-        version = read_version(source.version)
+    if source.kubelet_version is not None:
+        version = read_version(source.kubelet_version)
     else:
         version = _ask_version(api) if assumes_version else read_version(api.version())
-    if source.config is not None or not api.is_secure:
-        return _read_config(source.config or CONFIG_FILE, version)
+    if source.kubelet_config is not None or not api.is_secure:
+        return _read_config(source.kubelet_config or CONFIG_FILE, version)
     data, name = api.get(_CONFIGZ), f"{url}{_CONFIGZ}"
     return read_settings(data, name, changed_sec=_changed(CONFIG_FILE), version=version)
 
@@ -199,11 +180,13 @@ def connect(source: KubeletSource, url: str) -> KubeletApi:
     credentials = Credentials()
     if source.kubeconfig is not None:
         credentials = read_kubeconfig(source.kubeconfig)
-    if source.authority is not None:
+    if source.kubelet_ca is not None:
         credentials = replace(
-            credentials, authority=read_authority(source.authority, "--kubelet-ca")
+            credentials, authority=read_authority(source.kubelet_ca, "--kubelet-ca")
         )
-    return KubeletApi(address, credentials, limit_bytes=BYTES_MAX, is_verified=source.is_verified)
+    return KubeletApi(
+        address, credentials, limit_bytes=BYTES_MAX, is_verified=not source.insecure_skip_tls_verify
+    )
 
 
 def _ask_version(api: KubeletApi) -> tuple[int, int]:

@@ -12,8 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from podslice.errors import printable
-from podslice.features.kubelet.decision import rejects_pod_level
-from podslice.features.kubelet.node import (
+from podslice.features.kubelet.model import (
     CONTAINERD,
     AuditedUnit,
     AuditedValue,
@@ -26,6 +25,7 @@ from podslice.features.kubelet.node import (
     LevelValues,
     NodeAudit,
 )
+from podslice.features.kubelet.policy import rejects_pod_level
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import has_mounts_of_host, process_name
 from podslice.kernel.text import split_words

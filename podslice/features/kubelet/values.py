@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from podslice.features.kubelet.decision import (
-    KubeletDecision,
-    config_of,
-    decide_otherwise,
-    decide_pod,
-    exclusive_containers,
-    has_memory_qos,
-    has_pod_level,
-    rejects_pod_level,
-)
-from podslice.features.kubelet.node import (
+from podslice.features.kubelet.model import (
     CONTAINERD,
     AuditFinding,
     ExpectedNode,
@@ -24,7 +14,17 @@ from podslice.features.kubelet.node import (
     KubeletPod,
     KubeletSettings,
 )
-from podslice.features.kubelet.pod_level import level_values
+from podslice.features.kubelet.policy import (
+    KubeletDecision,
+    config_of,
+    decide_otherwise,
+    decide_pod,
+    exclusive_containers,
+    has_memory_qos,
+    has_pod_level,
+    level_values,
+    rejects_pod_level,
+)
 from podslice.model.config import (
     Config,
     Enforce,

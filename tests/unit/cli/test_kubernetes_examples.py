@@ -13,9 +13,9 @@ pytest.importorskip("fastjsonschema")
 import fastjsonschema
 
 from podslice.cli.app import make_app
-from podslice.features.kubelet.endpoints import level_routes
-from podslice.features.kubelet.files import read_kubeconfig
-from podslice.features.kubelet.pod_list import parse_pod_list
+from podslice.features.kubelet.agent import level_routes
+from podslice.features.kubelet.api import read_kubeconfig
+from podslice.features.kubelet.pods import parse_pod_list
 from podslice.model.config import PodsFrom
 from tests.configuration import load_config
 from tests.unit.cli.kubernetes_schemas import KINDS, VERSIONS, validator

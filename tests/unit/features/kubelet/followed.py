@@ -4,7 +4,7 @@ import threading
 from dataclasses import replace
 
 from podslice.errors import HostError
-from podslice.features.kubelet.node import KubeletNode, KubeletPod, KubeletSettings
+from podslice.features.kubelet.model import KubeletNode, KubeletPod, KubeletSettings
 from podslice.model.config import Config
 from podslice.model.node import Node
 from podslice.model.resources import Resources

@@ -16,7 +16,7 @@ from tests.unit.features.kubelet.recorded_node import RecordedNode
 from tests.unit.features.kubelet.tls_server import KubeletServer
 
 FOLLOWS = Config(pods_from=PodsFrom.KUBELET, allow_kubelet_slices=True)
-STATED = KubeletSource(url="http://127.0.0.1:10255")
+STATED = KubeletSource(kubelet="http://127.0.0.1:10255")
 
 
 def problems(source, config, *, manager=SYSTEM, restores=False):
@@ -38,7 +38,7 @@ def test_options_that_contradict_each_other():
         " line of the agent"
     )
     assert user == "--user: a user's service manager has no kubelet; leave it out"
-    source = STATED._replace(is_verified=False, version="1.33")
+    source = STATED._replace(insecure_skip_tls_verify=True, kubelet_version="1.33")
     found = problems(source, Config(), restores=True)
     assert [each.partition(": ")[0] for each in found] == [
         *("--kubelet", "--insecure-skip-tls-verify", "--kubelet-version", "--restore")
@@ -92,7 +92,7 @@ def server(allow_effects, tmp_path, monkeypatch):
 
 @pytest.fixture
 def followed(server, tmp_path):
-    source = KubeletSource(url=server.url, config=tmp_path / "config.json")
+    source = KubeletSource(kubelet=server.url, kubelet_config=tmp_path / "config.json")
     clock = Clock()
     return FollowedKubelet(source, server.url, clock), clock
 

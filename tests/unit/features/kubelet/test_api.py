@@ -3,8 +3,7 @@
 import pytest
 
 from podslice.errors import HostError, InputError
-from podslice.features.kubelet.api import KubeletApi, parse_address
-from podslice.features.kubelet.node import Credentials
+from podslice.features.kubelet.api import Credentials, KubeletApi, parse_address
 from tests.unit.features.kubelet.tls_server import Certificates, KubeletServer
 from tests.unit.raw_server import RawServer
 

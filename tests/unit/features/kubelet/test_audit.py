@@ -12,7 +12,7 @@ import pytest
 from podslice.cli import host as host_module
 from podslice.errors import InputError
 from podslice.features.kubelet import source as kubelet_source
-from podslice.features.kubelet.pod_list import parse_pod_list
+from podslice.features.kubelet.pods import parse_pod_list
 from podslice.systemd import bus
 from tests.unit.builders import node as host
 from tests.unit.features.kubelet.recorded_node import RecordedManager, RecordedNode

@@ -6,7 +6,7 @@ import pytest
 
 from podslice.errors import InputError
 from podslice.features.kubelet.config import read_settings
-from podslice.features.kubelet.pod_list import parse_pod_list, read_pod_list
+from podslice.features.kubelet.pods import parse_pod_list, read_pod_list
 from podslice.model.config import DEFAULT_EVICTION_HARD, Enforce, OomPolicy, SwapBehavior, Threshold
 from podslice.model.node import Node
 from podslice.policy.allocatable import allocate

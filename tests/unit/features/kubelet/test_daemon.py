@@ -8,10 +8,9 @@ import signal
 import pytest
 
 from podslice.errors import HostError
-from podslice.features.kubelet import daemon as kubelet_daemon
-from podslice.features.kubelet.daemon import KubeletDaemon, KubeletSetup
-from podslice.features.kubelet.endpoints import level_routes
-from podslice.features.kubelet.level_record import LevelRecord
+from podslice.features.kubelet import agent as kubelet_daemon
+from podslice.features.kubelet.agent import KubeletDaemon, KubeletSetup, level_routes
+from podslice.features.kubelet.levels import LevelRecord
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import read_process
 from podslice.model.event import Kind

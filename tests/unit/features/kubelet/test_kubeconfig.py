@@ -6,7 +6,7 @@ import json
 import pytest
 
 from podslice.errors import InputError
-from podslice.features.kubelet.files import read_kubeconfig
+from podslice.features.kubelet.api import read_kubeconfig
 
 WORD = "abc"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from podslice.errors import HostError
-from podslice.features.kubelet.level_record import LevelRecord
+from podslice.features.kubelet.levels import LevelRecord
 from podslice.model.unit import UnitName
 
 OWN = {UnitName("kubepods-poda.slice"): {"CPUWeight": 20, "MemoryMax": 4096}}

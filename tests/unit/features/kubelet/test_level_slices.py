@@ -2,8 +2,8 @@
 
 import pytest
 
-from podslice.features.kubelet.level_slices import LevelSlices
-from podslice.features.kubelet.node import LevelChange
+from podslice.features.kubelet.levels import LevelSlices
+from podslice.features.kubelet.model import LevelChange
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import PropertyValue, TransientUnit, UnitName, control_group_of
 from tests.fake_systemd import FakeSystemd

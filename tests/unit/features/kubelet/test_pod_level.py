@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from podslice.features.kubelet.config import read_settings
-from podslice.features.kubelet.node import LEVEL_PROPERTIES, KubeletPod, KubeletSettings
-from podslice.features.kubelet.pod_level import SliceState, plan_levels
-from podslice.features.kubelet.pod_list import parse_pod_list
+from podslice.features.kubelet.model import LEVEL_PROPERTIES, KubeletPod, KubeletSettings
+from podslice.features.kubelet.pods import parse_pod_list
+from podslice.features.kubelet.policy import SliceState, plan_levels
 from podslice.inputs.budget import Budget
 from podslice.inputs.manifest.load import load_text
 from podslice.model.config import Config

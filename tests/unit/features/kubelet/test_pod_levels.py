@@ -6,10 +6,8 @@ import pytest
 
 from podslice.agent.context import Counters, EventLog, NodeStatus
 from podslice.errors import BadProperty, HostError, InputError, NoSuchUnit, Problem
-from podslice.features.kubelet.level_record import LevelRecord
-from podslice.features.kubelet.level_slices import LevelSlices
-from podslice.features.kubelet.node import LeftReason
-from podslice.features.kubelet.pod_levels import PodLevels
+from podslice.features.kubelet.levels import LevelRecord, LevelSlices, PodLevels
+from podslice.features.kubelet.model import LeftReason
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.event import Kind
 from tests.unit.agent.fakes import Clock, Events

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from podslice.features.kubelet.config import read_settings
-from podslice.features.kubelet.node import FindingKind
-from podslice.features.kubelet.pod_list import read_pod_list
+from podslice.features.kubelet.model import FindingKind
+from podslice.features.kubelet.pods import read_pod_list
 from podslice.features.kubelet.units import KubeletHost, audit_units
 from podslice.features.kubelet.values import expect_node
 from podslice.kernel.cgroup import CgroupFs

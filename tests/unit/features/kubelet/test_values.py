@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.features.kubelet.decision import (
+from podslice.features.kubelet.model import KubeletPod, KubeletSettings
+from podslice.features.kubelet.policy import (
     decide_pod,
     exclusive_containers,
     has_memory_qos,
     has_pod_level,
     rejects_pod_level,
 )
-from podslice.features.kubelet.node import KubeletPod, KubeletSettings
 from podslice.features.kubelet.values import expect_node
 from podslice.model.config import Config, Enforce, SwapBehavior
 from podslice.model.node import Node

@@ -76,17 +76,6 @@ class KubeletNode(NamedTuple):
     node: Node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
-    """What identifies a user at the API of a kubelet, and the kubelet to the user; PEM."""
-
-    token: str = field(default="", repr=False)
-    certificate: str = ""
-    key: str = field(default="", repr=False)
-    authority: str = ""
-    """The certificates that are trusted; empty for those of the host."""
-
-
 class FindingKind(StrEnum):
     """A kind of finding. The kinds below `KNOWN` are known behaviour of a kubelet."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 
 from podslice.agent.context import Counters, EventLog, NodeStatus
 from podslice.agent.drift import CONTESTED_SEC, CONTESTED_TIMES, RepairTimes
 from podslice.errors import HostError, InputError, NoSuchUnit, SystemdError
-from podslice.features.kubelet.level_record import LevelRecord
-from podslice.features.kubelet.level_slices import LevelSlices
-from podslice.features.kubelet.node import (
+from podslice.features.kubelet.model import (
+    LEVEL_PROPERTIES,
     KubeletNode,
     LeftAlone,
     LeftReason,
@@ -19,11 +20,15 @@ from podslice.features.kubelet.node import (
     LevelPlan,
     LevelValues,
 )
-from podslice.features.kubelet.pod_level import plan_levels
+from podslice.features.kubelet.policy import SliceState, plan_levels
+from podslice.features.kubelet.units import is_in_kernel, read_values
+from podslice.kernel.cgroup import CgroupFs
 from podslice.model.event import Kind
 from podslice.model.naming import Tree
 from podslice.model.properties import PROPERTIES, format_value
-from podslice.model.unit import PropertyValue, UnitKind, UnitName
+from podslice.model.unit import ObservedUnit, PropertyValue, UnitKind, UnitName
+from podslice.store.files import ValueFile
+from podslice.systemd.client import Client
 
 
 class PodLevels:
@@ -243,3 +248,88 @@ def _format(value: PropertyValue) -> str:
 
 def _left(change: LevelChange, reason: LeftReason, message: str) -> LeftAlone:
     return LeftAlone(pod=change.pod, unit=change.unit, reason=reason, message=message)
+
+
+class LevelRecord:
+    """A file, which exists while there are such values."""
+
+    def __init__(self, root: Path) -> None:
+        """`root` is the directory of all records."""
+        kind = dict[str, dict[UnitName, dict[str, int]]]
+        self._file = ValueFile(root / "pod-levels.json", kind)
+
+    def read(self) -> LevelValues:
+        """Return the values; none where the file is damaged."""
+        found = (self._file.read() or {}).get("slices", {})
+        is_valid = all(each.keys() <= set(LEVEL_PROPERTIES) for each in found.values())
+        return found if is_valid else {}
+
+    def save(self, levels: LevelValues) -> None:
+        """Write the values, if they have changed; without any, remove the file.
+
+        Raises:
+            HostError: it can't be written.
+        """
+        slices = {
+            unit: {name: int(value) for name, value in values.items()}
+            for unit, values in levels.items()
+        }
+        self._file.save({"slices": slices} if slices else None)
+
+
+_OF_POD = re.compile(r"[^/]+-pod[^-/]+\.slice")
+
+
+class LevelSlices:
+    """The slices of a kubelet's pods."""
+
+    def __init__(self, client: Client, cgroups: CgroupFs) -> None:
+        """Use this client for nothing else."""
+        self._client = client
+        self._cgroups = cgroups
+
+    async def observe(
+        self, root: UnitName, own: Collection[UnitName], page_size: int
+    ) -> Mapping[UnitName, SliceState]:
+        """Return the loaded slices of pods below the root.
+
+        Args:
+            root: the slice of all pods.
+            own: the slices whose values in the kernel are compared as well.
+            page_size: of the node's memory, in bytes.
+
+        Raises:
+            SystemdError: systemd cannot be asked.
+        """
+        pattern = f"{root.removesuffix(f'.{UnitKind.SLICE}')}-*.{UnitKind.SLICE}"
+        return {
+            unit.name: SliceState(
+                unit=unit,
+                rewritten=self._rewritten(unit, page_size) if unit.name in own else frozenset(),
+            )
+            for unit in await self._client.observe([pattern])
+            if unit.active_state != "inactive" and _OF_POD.fullmatch(unit.name)
+        }
+
+    async def set(self, change: LevelChange) -> None:
+        """Set properties of a slice until the next boot, or until the slice is removed.
+
+        Raises:
+            NoSuchUnit: the slice was removed.
+            SystemdError: systemd refuses, or cannot be reached.
+            ValueError: the change is not one of a pod's level; nothing changed.
+        """
+        values = change.values
+        if not _OF_POD.fullmatch(change.unit) or not values.keys() <= set(LEVEL_PROPERTIES):
+            raise ValueError(f"{change.unit}: {', '.join(values)} may not be changed")
+        await self._client.set_properties(change.unit, values)
+
+    def _rewritten(self, unit: ObservedUnit, page_size: int) -> frozenset[str]:
+        """Return the properties of which the kernel has another value than systemd."""
+        kernel = read_values(self._cgroups, unit.control_group, ())
+        return frozenset(
+            name
+            for name in LEVEL_PROPERTIES
+            if name in kernel
+            and not is_in_kernel(name, unit.properties.get(name), kernel[name], page_size)
+        )

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from podslice.errors import InputError, Problem, Severity, invalid, quote
-from podslice.features.kubelet.files import mapping_of
-from podslice.features.kubelet.node import KubeletPod
+from podslice.features.kubelet.config import mapping_of
+from podslice.features.kubelet.model import KubeletPod
 from podslice.inputs.budget import OBJECT_BYTES_MAX, Budget, Exhausted
 from podslice.inputs.manifest.collect import Extent
 from podslice.inputs.manifest.load import LoadedPods, load_pods, load_text

@@ -394,7 +394,9 @@ def test_cgroup_v1_has_no_values_to_compare(node, tmp_path):
     settings = read_settings(json.dumps(node.config).encode(), "config.yaml")
     pods = read_pod_list([str(tmp_path / "pods.json")], lambda: b"")
     expected = expect_node(pods, NODE, settings)
-    host = KubeletHost(observed=node.observed(), cgroups=CgroupFs(mount=tmp_path / "cgroup"))
+    host = KubeletHost(
+        observed=node.observed(), cgroups=CgroupFs(mount=tmp_path / "cgroup"), own={}
+    )
     audit = audit_units(expected, host, settings)
     assert not audit.problems
     assert UnitName("kubepods.slice") in {unit.expected.name for unit in audit.units}

@@ -24,6 +24,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
+from operator import attrgetter
 from pathlib import Path
 
 from docs import roff
@@ -237,7 +238,7 @@ def _cite(_: Verb, module: str, name: str = "") -> Iterator[str]:
 def _docstring(module: str, name: str) -> tuple[list[str], str]:
     """Return the paragraphs of a docstring, and the one with its source."""
     found = importlib.import_module(f"podslice.{module}")
-    text = inspect.getdoc(getattr(found, name) if name else found) or ""
+    text = inspect.getdoc(attrgetter(name)(found) if name else found) or ""
     paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
     sources = [part for part in paragraphs if part.startswith("Source: ")]
     if not sources:

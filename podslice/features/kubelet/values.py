@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from podslice.features.kubelet.model import (
     CONTAINERD,
@@ -86,229 +87,216 @@ def expect_node(
     pod_container_manager_linux.go; pkg/kubelet/kuberuntime/kuberuntime_container_linux.go.
     """
     pods = tuple(pods)
-    config, guards = config_of(settings), has_memory_qos(settings)
+    config = config_of(settings)
     active = [decide_pod(each, node, settings) for each in pods if not each.is_terminal]
     desired = desire([each.decision for each in active], node, config)
     tree = Tree(cgroup_root=config.cgroup_root)
+    values = ExpectedValues(node, settings, default_tasks_max)
     units = [
         ExpectedUnit(
             name=unit.name,
             control_group=unit.control_group,
-            values=tuple(_node_values(unit, desired.root, node, settings)),
+            values=tuple(values.of_node(unit, is_root=unit.name == desired.root)),
         )
         for unit in desired.units
         if unit.pod is None
     ]
     for each in active:
-        units += _pod_units(each, node, settings, default_tasks_max)
+        units += values.pod_units(each)
     return ExpectedNode(
         root=tree.root,
         units=tuple(units),
-        sandbox=tuple(_sandbox_values(settings, default_tasks_max)),
+        sandbox=tuple(values.of_sandbox()),
         terminated=_terminated(pods, active, tree),
         findings=(
-            *_exceeding(desired),
-            *_not_enforced(config),
-            *_configured(tree.root, settings),
-            *(found for each in active for found in _findings_of(each, settings)),
-            *([AuditFinding(FindingKind.MEMORY_QOS, tree.root, _GUARDS_ON)] if guards else ()),
+            *_node_findings(desired, tree.root, config, settings),
+            *(found for each in active for found in _pod_findings(each, settings)),
+            *(
+                [AuditFinding(FindingKind.MEMORY_QOS, tree.root, _GUARDS_ON)]
+                if values.guards
+                else ()
+            ),
         ),
         cpus=desired.allocation.capacity.get(CPU, 0) // 1000,
     )
 
 
-def _node_values(
-    unit: DesiredUnit, root: UnitName, node: Node, settings: KubeletSettings
-) -> Iterator[ExpectedValue]:
-    """Yield the values of a slice outside of pods; of a reserved one only those that are stated."""
-    if not unit.owned:
-        yield from (_value(each.name, each) for each in unit.properties)
-        yield from _hugepage_values(dict.fromkeys(node.hugepage_sizes, 0), "0: an enforced slice")
-        return
-    # `audit` reports the CPUs of the root in a separate finding
-    others = frozenset({ALLOWED_CPUS}) if unit.name == root else frozenset()
-    for each in _all_values(unit.kind, unit.properties, settings, without=others):
-        yield each._replace(is_periodic=each.has_source and unit.is_tier)
-    for size in node.hugepage_sizes:
-        for file in hugetlb_files(size):
+class ExpectedValues:
+    """The values that a kubelet and its runtime set on a node."""
+
+    def __init__(
+        self, node: Node, settings: KubeletSettings, default_tasks_max: int | None
+    ) -> None:
+        self._node, self._settings = node, settings
+        self.guards = _GUARDS if has_memory_qos(settings) else frozenset[str]()
+        """The properties of memory that are not compared."""
+        default = PropertyValue(
+            name=TASKS_MAX, value=default_tasks_max or 0, why="DefaultTasksMax of systemd"
+        )
+        self._default_tasks = () if default_tasks_max is None else (default,)
+        """The limit of processes of a scope that states none."""
+
+    def of_node(self, unit: DesiredUnit, *, is_root: bool) -> Iterator[ExpectedValue]:
+        """Yield the values of a slice outside of pods; of a reserved one only those that are stated."""
+        sizes = self._node.hugepage_sizes
+        if not unit.owned:
+            yield from (_value(each.name, each) for each in unit.properties)
+            yield from _hugepage_values(dict.fromkeys(sizes, 0), "0: an enforced slice")
+            return
+        # `audit` reports the CPUs of the root in a separate finding
+        others = frozenset({ALLOWED_CPUS} if is_root else ())
+        for each in self._all_values(unit.kind, unit.properties, without=others):
+            yield each._replace(is_periodic=each.has_source and unit.is_tier)
+        for file in chain.from_iterable(map(hugetlb_files, sizes)):
             yield ExpectedValue(
                 name=file, value=_UNBOUNDED, also="max", why="unbounded", is_periodic=True
             )
 
+    def _all_values(
+        self,
+        kind: UnitKind,
+        properties: Iterable[PropertyValue],
+        *,
+        without: Container[str] = (),
+    ) -> Iterator[ExpectedValue]:
+        """Yield the value of every managed property, set or not, and the files without a property."""
+        stated = {each.name: each for each in properties}
+        # those that are stated first
+        for name in dict.fromkeys((*stated, *MANAGED[kind])):
+            is_compared = name != CPU_QUOTA_PERIOD and name not in self.guards
+            if name in stated or (is_compared and name not in without):
+                yield _value(name, stated.get(name))
+        yield ExpectedValue(name="cgroup.freeze", value="0", why=_NOT_SET, has_source=False)
+        if kind is UnitKind.SLICE:
+            yield ExpectedValue(name=_OOM_GROUP, value="0", why=_NOT_SET, has_source=False)
 
-def _all_values(
-    kind: UnitKind,
-    properties: Iterable[PropertyValue],
-    settings: KubeletSettings,
-    *,
-    without: Container[str] = (),
-) -> Iterator[ExpectedValue]:
-    """Yield the value of every managed property, set or not, and the files without a property."""
-    stated = {each.name: each for each in properties}
-    guards = _GUARDS if has_memory_qos(settings) else ()
-    # those that are stated first
-    for name in dict.fromkeys((*stated, *MANAGED[kind])):
-        if name in stated or not (name == CPU_QUOTA_PERIOD or name in guards or name in without):
-            yield _value(name, stated.get(name))
-    yield ExpectedValue(name="cgroup.freeze", value="0", why=_NOT_SET, has_source=False)
-    if kind is UnitKind.SLICE:
-        yield ExpectedValue(name=_OOM_GROUP, value="0", why=_NOT_SET, has_source=False)
-
-
-def _value(name: str, stated: PropertyValue | None) -> ExpectedValue:
-    if stated is None:
-        return ExpectedValue(name=name, value=None, why=_NOT_SET, has_source=False)
-    return ExpectedValue(name=name, value=stated.value, why=stated.why)
-
-
-def _pod_units(
-    decided: KubeletDecision,
-    node: Node,
-    settings: KubeletSettings,
-    default_tasks_max: int | None,
-) -> Iterator[ExpectedUnit]:
-    """Yield the slice of a pod, and the scopes of its running containers."""
-    decision, exclusive = decided.decision, exclusive_containers(decided, settings)
-    otherwise = decide_otherwise(decided.pod, node, settings)
-    values = _limited_values(
-        UnitKind.SLICE,
-        _enforced((*decision.properties, _tasks_max(settings)), is_exclusive=bool(exclusive)),
-        otherwise.properties,
-        settings,
-    )
-    level = level_values(decided, node, settings)
-    yield ExpectedUnit(
-        name=decision.slice,
-        control_group=decision.control_group,
-        pod=decided.pod,
-        is_required=decided.pod.is_running,
-        values=(
-            *(
-                each._replace(pod_level=level[each.name].value) if each.name in level else each
-                for each in values
+    def pod_units(self, decided: KubeletDecision) -> Iterator[ExpectedUnit]:
+        """Yield the slice of a pod, and the scopes of its running containers."""
+        decision, settings = decided.decision, self._settings
+        exclusive = exclusive_containers(decided, settings)
+        otherwise = decide_otherwise(decided.pod, self._node, settings)
+        level = level_values(decided, self._node, settings)
+        yield ExpectedUnit(
+            name=decision.slice,
+            control_group=decision.control_group,
+            pod=decided.pod,
+            is_required=decided.pod.is_running,
+            values=(
+                *(
+                    each._replace(pod_level=level[each.name].value) if each.name in level else each
+                    for each in self._limited_values(
+                        UnitKind.SLICE,
+                        (*decision.properties, _tasks_max(settings)),
+                        otherwise.properties,
+                        is_exclusive=bool(exclusive),
+                    )
+                ),
+                *_hugepage_values(decision.hugepages, "requests of huge pages, or 0"),
             ),
-            *_hugepage_values(decision.hugepages, "requests of huge pages, or 0"),
-        ),
-    )
-    for stated, container, other in zip(
-        decision.pod.containers, decision.containers, otherwise.containers, strict=True
-    ):
-        is_exclusive = container.name in exclusive
-        scope = decided.pod.scopes.get(container.name)
-        if scope is not None:
+        )
+        for stated, container, other in zip(
+            decision.pod.containers, decision.containers, otherwise.containers, strict=True
+        ):
+            scope = decided.pod.scopes.get(container.name)
+            if scope is None:
+                continue
+            is_exclusive = container.name in exclusive
+            values = self.of_container(container, other, scope, is_exclusive=is_exclusive)
             yield ExpectedUnit(
                 name=scope,
                 control_group=f"{decision.control_group}/{scope}",
                 pod=decided.pod,
                 container=container.name,
                 exclusive_cpus=stated.resources.limits[CPU] // 1000 if is_exclusive else 0,
-                values=tuple(
-                    _container_values(
-                        container,
-                        other,
-                        settings,
-                        default_tasks_max if scope.startswith(CONTAINERD) else None,
-                        is_exclusive=is_exclusive,
-                    )
-                ),
+                values=tuple(values),
             )
 
+    def of_sandbox(self) -> Iterator[ExpectedValue]:
+        """Yield the values of the scope of a sandbox, which are the same for all pods.
 
-def _sandbox_values(
-    settings: KubeletSettings, default_tasks_max: int | None
-) -> Iterator[ExpectedValue]:
-    """Yield the values of the scope of a sandbox, which are the same for all pods.
+        Source: containerd 2.1.9, internal/cri/opts/spec_linux.go, DefaultSandboxCPUshares.
+        """
+        weight = weight_from_shares(MIN_SHARES, WeightMapping.KUBELET, container=True)
+        why = f"a sandbox → {MIN_SHARES} shares"
+        stated = PropertyValue(name=CPU_WEIGHT, value=weight, why=why)
+        yield from self._all_values(UnitKind.SCOPE, (stated, *self._default_tasks))
+        yield ExpectedValue(name=_OOM_GROUP, value="0", why=_NOT_SET, has_source=False)
 
-    Source: containerd 2.1.9, internal/cri/opts/spec_linux.go, DefaultSandboxCPUshares.
-    """
-    weight = weight_from_shares(MIN_SHARES, WeightMapping.KUBELET, container=True)
-    stated = PropertyValue(name=CPU_WEIGHT, value=weight, why=f"a sandbox → {MIN_SHARES} shares")
-    yield from _all_values(UnitKind.SCOPE, (stated, *_default_tasks(default_tasks_max)), settings)
-    yield ExpectedValue(name=_OOM_GROUP, value="0", why=_NOT_SET, has_source=False)
+    def _limited_values(
+        self,
+        kind: UnitKind,
+        properties: Sequence[PropertyValue],
+        otherwise: Iterable[PropertyValue],
+        *,
+        is_exclusive: bool,
+        without: Container[str] = (),
+    ) -> Iterator[ExpectedValue]:
+        """Yield the values of a pod's slice or a container's scope; exclusive CPUs have no quota.
 
+        A pod may have values from before a change of the configuration: of cpuCFSQuota no quota, or
+        the quota of the limits.
+        """
+        if is_exclusive:
+            properties = [e for e in properties if e.name not in {CPU_QUOTA, CPU_QUOTA_PERIOD}]
+        names = {each.name for each in properties}
+        if CPU_QUOTA in names and CPU_QUOTA_PERIOD not in names:
+            why = "cpuCFSQuotaPeriod, by default 100ms"
+            period = PropertyValue(name=CPU_QUOTA_PERIOD, value=QUOTA_PERIOD_USEC, why=why)
+            properties = (*properties, period)
+        quotas = frozenset({INFINITY, *(e.value for e in otherwise if e.name == CPU_QUOTA)})
+        older: dict[str, frozenset[Value] | None] = {CPU_QUOTA: quotas, CPU_QUOTA_PERIOD: None}
+        if kind is UnitKind.SLICE:
+            older[TASKS_MAX] = None
+        for each in self._all_values(kind, properties, without=without):
+            yield each._replace(older=older[each.name]) if each.name in older else each
 
-def _default_tasks(limit: int | None) -> Iterator[PropertyValue]:
-    """Yield the limit of processes of a scope that states none."""
-    if limit is not None:
-        yield PropertyValue(name=TASKS_MAX, value=limit, why="DefaultTasksMax of systemd")
+    def of_container(
+        self,
+        container: ContainerDecision,
+        otherwise: ContainerDecision,
+        scope: UnitName,
+        *,
+        is_exclusive: bool,
+    ) -> Iterator[ExpectedValue]:
+        """Yield the values of a container's scope; its weight may also be linear.
 
-
-def _enforced(
-    properties: Sequence[PropertyValue], *, is_exclusive: bool
-) -> Sequence[PropertyValue]:
-    """Return the properties, without the quota where CPUs are exclusive."""
-    if not is_exclusive:
-        return properties
-    return [each for each in properties if each.name not in {CPU_QUOTA, CPU_QUOTA_PERIOD}]
-
-
-def _limited_values(
-    kind: UnitKind,
-    properties: Sequence[PropertyValue],
-    otherwise: Iterable[PropertyValue],
-    settings: KubeletSettings,
-    *,
-    without: Container[str] = (),
-) -> Iterator[ExpectedValue]:
-    """Yield the values of a pod's slice or a container's scope, with the values of older configurations.
-
-    The quota may be from before a change of cpuCFSQuota: none, or the one of the limits.
-    """
-    names = {each.name for each in properties}
-    if CPU_QUOTA in names and CPU_QUOTA_PERIOD not in names:
-        why = "cpuCFSQuotaPeriod, by default 100ms"
-        period = PropertyValue(name=CPU_QUOTA_PERIOD, value=QUOTA_PERIOD_USEC, why=why)
-        properties = (*properties, period)
-    quotas = frozenset({INFINITY, *(each.value for each in otherwise if each.name == CPU_QUOTA)})
-    older: Mapping[str, frozenset[Value] | None] = {
-        CPU_QUOTA: quotas,
-        CPU_QUOTA_PERIOD: None,
-        **({TASKS_MAX: None} if kind is UnitKind.SLICE else {}),
-    }
-    for each in _all_values(kind, properties, settings, without=without):
-        yield each._replace(older=older[each.name]) if each.name in older else each
-
-
-def _container_values(
-    container: ContainerDecision,
-    otherwise: ContainerDecision,
-    settings: KubeletSettings,
-    default_tasks_max: int | None,
-    *,
-    is_exclusive: bool,
-) -> Iterator[ExpectedValue]:
-    """Yield the values of a container's scope; its weight may also be linear.
-
-    Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_container_linux.go,
-    generateLinuxContainerConfig (memory.oom.group) and configureContainerSwapResources; containerd,
-    docs/cri/config.md, disable_hugetlb_controller (true by default).
-    """
-    weights = {each.name: each.value for each in otherwise.properties}
-    with_swap = settings.version >= _NO_SWAP_SINCE
-    without = {
-        *((ALLOWED_CPUS,) if settings.has_static_cpus else ()),
-        *((ALLOWED_MEMORY_NODES,) if settings.has_static_memory else ()),
-        *(() if with_swap else (MEMORY_SWAP_MAX,)),
-    }
-    properties = [
-        each for each in container.properties if with_swap or each.name != MEMORY_SWAP_MAX
-    ]
-    stated = _enforced((*properties, *_default_tasks(default_tasks_max)), is_exclusive=is_exclusive)
-    for each in _limited_values(
-        UnitKind.SCOPE, stated, otherwise.properties, settings, without=without
-    ):
-        if each.name == CPU_WEIGHT:
-            yield each._replace(other=weights[CPU_WEIGHT])
-        elif each.name == MEMORY_SWAP_MAX:
-            yield each._replace(also=INFINITY)  # a runtime may write the file beside systemd
-        else:
-            yield each
-    if settings.version >= _OOM_GROUP_SINCE:
-        kills_all = settings.config.oom_policy is not OomPolicy.PROCESS
-        why = f"singleProcessOOMKill: {'false' if kills_all else 'true'}"
-        yield ExpectedValue(name=_OOM_GROUP, value=str(int(kills_all)), why=why)
-    for each in _hugepage_values(container.hugepages, "limits of huge pages, or 0"):
-        yield each._replace(also="max")
+        Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_container_linux.go,
+        generateLinuxContainerConfig (memory.oom.group) and configureContainerSwapResources;
+        containerd, docs/cri/config.md, disable_hugetlb_controller (true by default).
+        """
+        settings = self._settings
+        weights = {each.name: each.value for each in otherwise.properties}
+        without = {
+            ALLOWED_CPUS: settings.has_static_cpus,
+            ALLOWED_MEMORY_NODES: settings.has_static_memory,
+            MEMORY_SWAP_MAX: settings.version < _NO_SWAP_SINCE,
+        }
+        left_out = {name for name, is_left_out in without.items() if is_left_out}
+        properties = [
+            each
+            for each in container.properties
+            if each.name != MEMORY_SWAP_MAX or MEMORY_SWAP_MAX not in left_out
+        ]
+        for each in self._limited_values(
+            UnitKind.SCOPE,
+            # only the default of containerd's scopes is known
+            (*properties, *(self._default_tasks if scope.startswith(CONTAINERD) else ())),
+            otherwise.properties,
+            is_exclusive=is_exclusive,
+            without=left_out,
+        ):
+            if each.name == CPU_WEIGHT:
+                yield each._replace(other=weights[CPU_WEIGHT])
+            elif each.name == MEMORY_SWAP_MAX:
+                yield each._replace(also=INFINITY)  # a runtime may write the file beside systemd
+            else:
+                yield each
+        if settings.version >= _OOM_GROUP_SINCE:
+            kills_all = settings.config.oom_policy is not OomPolicy.PROCESS
+            why = f"singleProcessOOMKill: {'false' if kills_all else 'true'}"
+            yield ExpectedValue(name=_OOM_GROUP, value=str(int(kills_all)), why=why)
+        for each in _hugepage_values(container.hugepages, "limits of huge pages, or 0"):
+            yield each._replace(also="max")
 
 
 def _tasks_max(settings: KubeletSettings) -> PropertyValue:
@@ -317,9 +305,14 @@ def _tasks_max(settings: KubeletSettings) -> PropertyValue:
     Source: Kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go, EnsureExists, which sets it
     only for a new pod.
     """
-    limit = settings.pod_pids_limit
-    value = INFINITY if limit is None else limit
-    return PropertyValue(name=TASKS_MAX, value=value, why="podPidsLimit")
+    limit = INFINITY if settings.pod_pids_limit is None else settings.pod_pids_limit
+    return PropertyValue(name=TASKS_MAX, value=limit, why="podPidsLimit")
+
+
+def _value(name: str, stated: PropertyValue | None) -> ExpectedValue:
+    if stated is None:
+        return ExpectedValue(name=name, value=None, why=_NOT_SET, has_source=False)
+    return ExpectedValue(name=name, value=stated.value, why=stated.why)
 
 
 def _hugepage_values(hugepages: Mapping[int, int], why: str) -> Iterator[ExpectedValue]:
@@ -344,8 +337,10 @@ def _terminated(
     return found
 
 
-def _exceeding(desired: Desired) -> Iterator[AuditFinding]:
-    """Yield the resources of which the pods request more than the node can allocate."""
+def _node_findings(
+    desired: Desired, root: UnitName, config: Config, settings: KubeletSettings
+) -> Iterator[AuditFinding]:
+    """Yield the findings about what the pods request together, and about the configuration."""
     for name, allocatable in sorted(desired.allocation.allocatable.items()):
         requested = desired.requested.get(name, 0)
         if requested > allocatable:
@@ -357,9 +352,6 @@ def _exceeding(desired: Desired) -> Iterator[AuditFinding]:
                 hint="move pods to another node, or lower the reservations; new pods are rejected",
             )
 
-
-def _not_enforced(config: Config) -> Iterator[AuditFinding]:
-    """Yield the slices of reservations that are named and not enforced."""
     enforced = config.enforce_node_allocatable
     for kind, cgroup in (
         (Enforce.KUBE_RESERVED, config.kube_reserved_cgroup),
@@ -373,9 +365,6 @@ def _not_enforced(config: Config) -> Iterator[AuditFinding]:
                 hint=f"add {kind} to enforceNodeAllocatable",
             )
 
-
-def _configured(root: UnitName, settings: KubeletSettings) -> Iterator[AuditFinding]:
-    """Yield what the configuration states, and what no unit shows."""
     if settings.has_cgroupfs:
         yield AuditFinding(
             kind=FindingKind.CGROUP_DRIVER,
@@ -395,7 +384,7 @@ def _configured(root: UnitName, settings: KubeletSettings) -> Iterator[AuditFind
         )
 
 
-def _findings_of(decided: KubeletDecision, settings: KubeletSettings) -> Iterator[AuditFinding]:
+def _pod_findings(decided: KubeletDecision, settings: KubeletSettings) -> Iterator[AuditFinding]:
     """Yield the findings that follow from one pod alone."""
     pod, shown = decided.pod.pod, ".".join(map(str, settings.version))
     if pod.resources and not decided.pod.has_own_level and not has_pod_level(settings):

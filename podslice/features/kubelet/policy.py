@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from podslice.errors import Problem, Severity
@@ -181,17 +181,6 @@ class SliceState(NamedTuple):
     """The properties of which the kernel has another value than systemd."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    """The part of a plan that concerns one pod."""
-
-    pod: str
-    unit: UnitName
-    changes: tuple[PropertyValue, ...] = ()
-    left: tuple[LeftAlone, ...] = ()
-    own: Mapping[str, int | str] = field(default_factory=dict)
-
-
 def plan_levels(
     pods: Iterable[KubeletPod],
     slices: Mapping[UnitName, SliceState],
@@ -216,22 +205,16 @@ def plan_levels(
     Source: Pod-Level Resource Limits, "Proof of Concept Architecture"; Kubernetes,
     pkg/kubelet/cm/helpers_linux.go, ResourceConfigForPod, for pods with a pod level.
     """
-    outcomes = [
-        _plan_pod(pod, slices, own, node, settings, removes=removes)
-        for pod in pods
-        if not pod.is_terminal
-    ]
-    lasting = slices.keys() - {each.unit for each in outcomes}
+    planner = _Planner(slices, own, node, settings)
+    for pod in pods:
+        if not pod.is_terminal:
+            planner.plan(pod, removes=removes)
+    lasting = slices.keys() - planner.units
     return LevelPlan(
-        changes=tuple(
-            LevelChange(pod=each.pod, unit=each.unit, properties=each.changes)
-            for each in outcomes
-            if each.changes
-        ),
-        left=tuple(left for each in outcomes for left in each.left),
-        own={unit: values for unit, values in own.items() if unit in lasting}
-        | {each.unit: each.own for each in outcomes if each.own},
-        pods={each.unit: each.pod for each in outcomes if each.own},
+        changes=tuple(planner.changes),
+        left=tuple(planner.left),
+        own={**{unit: own[unit] for unit in own if unit in lasting}, **planner.own},
+        pods=planner.pods,
     )
 
 
@@ -278,32 +261,84 @@ def _excluded(decided: KubeletDecision, settings: KubeletSettings) -> Mapping[st
     return found
 
 
-def _plan_pod(
-    pod: KubeletPod,
-    slices: Mapping[UnitName, SliceState],
-    own: LevelValues,
-    node: Node,
-    settings: KubeletSettings,
-    *,
-    removes: bool,
-) -> _Outcome:
-    decided = decide_pod(pod, node, settings)
-    unit = _slice_of(decided.decision, slices)
-    state, before = slices.get(unit), own.get(unit, {})
-    is_removed = removes or not (pod.pod.resources or _errors_of(pod.pod.problems, pod))
-    level = None if is_removed else _decide_level(decided, node, settings)
-    why = None if is_removed else _why_left(decided, level, state)
-    if why is not None or state is None:
-        left = () if why is None else (_leave(decided, unit, *why),)
-        return _Outcome(pod=pod.pod.key, unit=unit, left=left, own=before if state else {})
-    wanted = {} if level is None else _values_of(level, decided, settings)
-    if not before and _is_set_already(decided, wanted, state):
-        left = (_leave(decided, unit, LeftReason.KUBELET_APPLIES, _SET_ALREADY),)
-        return _Outcome(pod=pod.pod.key, unit=unit, left=left)
-    outcome = _compare(decided, wanted, state, before)
-    excluded = {} if level is None else _excluded(decided, settings)
-    more = (_leave(decided, unit, each, _WHY[each], name) for name, each in excluded.items())
-    return replace(outcome, left=(*outcome.left, *more))
+class _Planner:
+    """The plan for the pods of a kubelet, one after the other."""
+
+    def __init__(
+        self,
+        slices: Mapping[UnitName, SliceState],
+        own: LevelValues,
+        node: Node,
+        settings: KubeletSettings,
+    ) -> None:
+        self._slices, self._before, self._node, self._settings = slices, own, node, settings
+        self.units: set[UnitName] = set()
+        """The slices of all pods."""
+        self.changes: list[LevelChange] = []
+        self.left: list[LeftAlone] = []
+        self.own: dict[UnitName, Mapping[str, int | str]] = {}
+        self.pods: dict[UnitName, str] = {}
+
+    def plan(self, pod: KubeletPod, *, removes: bool) -> None:
+        """Add what concerns one pod."""
+        decided = decide_pod(pod, self._node, self._settings)
+        unit, key = _slice_of(decided.decision, self._slices), pod.pod.key
+        self.units.add(unit)
+        state, before = self._slices.get(unit), self._before.get(unit, {})
+        is_removed = removes or not (pod.pod.resources or _errors_of(pod.pod.problems, pod))
+        level = None if is_removed else _decide_level(decided, self._node, self._settings)
+        why = None if is_removed else _why_left(decided, level, state)
+        wanted = {} if level is None else _values_of(level, decided, self._settings)
+        if why is not None:
+            self.left.append(LeftAlone(key, unit, *why))
+        if why is not None or state is None:
+            own = before if state else {}
+        elif not before and _is_set_already(decided, wanted, state):
+            reason = LeftReason.KUBELET_APPLIES
+            self.left.append(LeftAlone(key, unit, reason, _SET_ALREADY))
+            own = {}
+        else:
+            own = self._compare(decided, wanted, state, before)
+            excluded = {} if level is None else _excluded(decided, self._settings)
+            for name, reason in excluded.items():
+                self.left.append(LeftAlone(key, unit, reason, _WHY[reason], name))
+        if own:
+            self.own[unit], self.pods[unit] = own, key
+
+    def _compare(
+        self,
+        decided: KubeletDecision,
+        wanted: Mapping[str, PropertyValue],
+        state: SliceState,
+        before: Mapping[str, int | str],
+    ) -> Mapping[str, int | str]:
+        """Compare the properties of a slice with the kubelet's and the wanted ones.
+
+        Return the values of podslice once the changes are made.
+        """
+        key, unit = decided.pod.pod.key, state.unit.name
+        kubelets = {each.name: each for each in decided.decision.properties}
+        changes, own = [], {}
+        for name in LEVEL_PROPERTIES:
+            unset = PropertyValue(name=name, value=PROPERTIES[name].unset or 0, why=_NOT_SET)
+            kubelets_own = kubelets.get(name, unset)
+            target = wanted.get(name, kubelets_own)
+            if target.value == kubelets_own.value and name not in before:
+                continue
+            found = state.unit.properties.get(name, unset.value)
+            if found == target.value and name not in before:
+                continue  # not podslice's, and not removed by it
+            if found not in (target.value, kubelets_own.value, unset.value, before.get(name)):
+                message = f"{PROPERTIES[name].key} is {format_value(name, found)}, {_OTHER_VALUE}"
+                self.left.append(LeftAlone(key, unit, LeftReason.OTHER_VALUE, message, name))
+                continue
+            if found != target.value or name in state.rewritten:
+                changes.append(target)
+            if target.value != kubelets_own.value:
+                own[name] = target.value
+        if changes:
+            self.changes.append(LevelChange(pod=key, unit=unit, properties=tuple(changes)))
+        return own
 
 
 def _is_set_already(
@@ -331,41 +366,6 @@ def _slice_of(decision: PodDecision, slices: Collection[UnitName]) -> UnitName:
     """
     names = (decision.slice, *decision.elsewhere)
     return next((name for name in names if name in slices), decision.slice)
-
-
-def _compare(
-    decided: KubeletDecision,
-    wanted: Mapping[str, PropertyValue],
-    state: SliceState,
-    before: Mapping[str, int | str],
-) -> _Outcome:
-    """Compare the properties of a slice with the kubelet's and the wanted ones."""
-    kubelets = {each.name: each for each in decided.decision.properties}
-    changes, left, own = [], [], {}
-    for name in LEVEL_PROPERTIES:
-        kubelets_own = kubelets.get(name) or _unset(name)
-        target = wanted.get(name, kubelets_own)
-        if target.value == kubelets_own.value and name not in before:
-            continue
-        unset = _unset(name).value
-        found = state.unit.properties.get(name, unset)
-        if found == target.value and name not in before:
-            continue  # not podslice's, and not removed by it
-        if found not in (target.value, kubelets_own.value, unset, before.get(name)):
-            message = f"{PROPERTIES[name].key} is {format_value(name, found)}, {_OTHER_VALUE}"
-            reason = LeftReason.OTHER_VALUE
-            left.append(_leave(decided, state.unit.name, reason, message, name))
-            continue
-        if found != target.value or name in state.rewritten:
-            changes.append(target)
-        if target.value != kubelets_own.value:
-            own[name] = target.value
-    key, unit = decided.pod.pod.key, state.unit.name
-    return _Outcome(pod=key, unit=unit, changes=tuple(changes), left=tuple(left), own=own)
-
-
-def _unset(name: str) -> PropertyValue:
-    return PropertyValue(name=name, value=PROPERTIES[name].unset or 0, why=_NOT_SET)
 
 
 def _why_left(
@@ -409,13 +409,3 @@ def _errors_of(problems: Iterable[Problem], pod: KubeletPod) -> list[str]:
         if each.severity is Severity.ERROR:
             found.append(str(replace(each, where=place)))
     return found
-
-
-def _leave(
-    decided: KubeletDecision,
-    unit: UnitName,
-    reason: LeftReason,
-    message: str,
-    name: str | None = None,
-) -> LeftAlone:
-    return LeftAlone(decided.pod.pod.key, unit, reason, message, property=name)

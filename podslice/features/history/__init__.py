@@ -19,5 +19,5 @@ FEATURE = Feature(
         ),
     },
     agent_parts=("podslice.features.history.recorder:make_recorder",),
-    recorded_usage="podslice.features.history.recorded:RecordedUsage",
+    recorded_usage="podslice.features.history.files:RecordedUsage",
 )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any, NamedTuple
 
@@ -95,12 +94,11 @@ class UsageHistory(NamedTuple):
     """The time of the last one; 0 without one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodHistory:
+class PodHistory(NamedTuple):
     """The histories of a pod as a whole, and of its containers by name."""
 
     pod: UsageHistory = UsageHistory()
-    containers: Mapping[str, UsageHistory] = field(default_factory=dict)
+    containers: Mapping[str, UsageHistory] = {}
 
 
 # Histories as JSON documents, and back. The weights of a histogram become whole numbers relative to the
@@ -134,58 +132,36 @@ def parse_pod_history(found: object) -> PodHistory:
         raise ValueError(f"version {document.get('version')} is not supported")
     containers = _mapping(document.get("containers"))
     return PodHistory(
-        pod=_parse(document.get("pod")),
-        containers={str(name): _parse(each) for name, each in containers.items()},
+        pod=_parse(UsageHistory(), document.get("pod")),
+        containers={str(name): _parse(UsageHistory(), each) for name, each in containers.items()},
     )
 
 
-def _format(history: UsageHistory) -> Document:
-    memory, waits = history.memory, history.waits
-    return {
-        "first_sec": history.first_sec,
-        "last_sec": history.last_sec,
-        "samples": history.samples,
-        "cpu": _format_histogram(history.cpu),
-        "memory": {
-            **_format_histogram(memory.finished),
-            "window_end_sec": memory.window_end_sec,
-            "observed_bytes": memory.observed_bytes,
-            "oom_bytes": memory.oom_bytes,
-        },
-        "waits": {
-            "at_sec": waits.at_sec,
-            "observed_sec": round(waits.observed_sec, 3),
-            "cpu_sec": round(waits.cpu_sec, 3),
-            "memory_sec": round(waits.memory_sec, 3),
-        },
-        "oom_kills": history.oom_kills,
-        "oom_kill_sec": history.oom_kill_sec,
-    }
+def _format(value: Any) -> Any:  # noqa: ANN401 - any value of a history
+    """Return a value as JSON; the finished windows are part of the memory, not below it."""
+    if isinstance(value, DecayingHistogram):
+        return _format_histogram(value)
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, int):
+        return value
+    document = {name: _format(each) for name, each in value._asdict().items()}
+    return {**document.pop("finished", {}), **document}
 
 
-def _parse(found: object) -> UsageHistory:
-    document = _mapping(found)
-    memory, waits = _mapping(document.get("memory")), _mapping(document.get("waits"))
-    return UsageHistory(
-        first_sec=_whole(document, "first_sec"),
-        last_sec=_whole(document, "last_sec"),
-        samples=_whole(document, "samples"),
-        cpu=_parse_histogram(_mapping(document.get("cpu"))),
-        memory=MemoryPeaks(
-            finished=_parse_histogram(memory),
-            window_end_sec=_whole(memory, "window_end_sec"),
-            observed_bytes=_whole(memory, "observed_bytes"),
-            oom_bytes=_whole(memory, "oom_bytes"),
-        ),
-        waits=WaitTimes(
-            at_sec=_whole(waits, "at_sec"),
-            observed_sec=_float(waits, "observed_sec"),
-            cpu_sec=_float(waits, "cpu_sec"),
-            memory_sec=_float(waits, "memory_sec"),
-        ),
-        oom_kills=_whole(document, "oom_kills"),
-        oom_kill_sec=_whole(document, "oom_kill_sec"),
-    )
+def _parse(empty: Any, found: object) -> Any:  # noqa: ANN401 - any value of a history
+    """Return the value of a document; its fields have the types that they have in an empty one."""
+    document, fields = _mapping(found), dict[str, Any]()
+    for name, value in empty._asdict().items():
+        if isinstance(value, DecayingHistogram):
+            below = document if name == "finished" else _mapping(document.get(name))
+            fields[name] = _parse_histogram(below)
+        elif isinstance(value, MemoryPeaks | WaitTimes):
+            fields[name] = _parse(value, document.get(name))
+        else:
+            read = _float if isinstance(value, float) else _whole
+            fields[name] = read(document, name)
+    return empty._replace(**fields)
 
 
 def _format_histogram(histogram: DecayingHistogram) -> Document:

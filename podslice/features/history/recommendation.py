@@ -240,28 +240,21 @@ def _wait_shares(waits: WaitTimes) -> tuple[float, float]:
     return waits.cpu_sec / waits.observed_sec, waits.memory_sec / waits.observed_sec
 
 
-class ContainerRecommendation(NamedTuple):
-    """The recommended amounts of a container."""
-
-    name: str
-    amounts: Recommendation
-
-
 class PodRecommendation(NamedTuple):
     """The recommended amounts of a pod; its containers need less together than in sum."""
 
     key: str
     """`namespace/name`."""
     amounts: Recommendation
-    containers: tuple[ContainerRecommendation, ...] = ()
-    """Those that have been observed; init containers are not among them."""
+    containers: Mapping[str, Recommendation]
+    """By name, of the containers that have been observed; init containers are not among them."""
     decision: PodDecision | None = None
     """None of a pod that is not applied."""
 
     @property
     def sum_of_requests(self) -> Amounts:
         """Return what its containers' recommended requests add up to, of known resources."""
-        each = [container.amounts for container in self.containers]
+        each = self.containers.values()
         found = {
             CPU: _total(amounts.cpu_request for amounts in each),
             MEMORY: _total(amounts.memory_request for amounts in each),
@@ -291,19 +284,16 @@ def recommend_pod(
     return PodRecommendation(
         key=key,
         amounts=recommend_whole(history.pod, now_sec, decision),
-        containers=tuple(
-            ContainerRecommendation(
-                name=name,
-                amounts=recommend(
-                    history.containers[name],
-                    now_sec,
-                    requests=resources.get(name, unknown).requests,
-                    limits=resources.get(name, unknown).limits,
-                ),
+        containers={
+            name: recommend(
+                history.containers[name],
+                now_sec,
+                requests=resources.get(name, unknown).requests,
+                limits=resources.get(name, unknown).limits,
             )
             for name in resources or history.containers
             if name in history.containers
-        ),
+        },
         decision=decision,
     )
 

@@ -16,9 +16,9 @@ from podslice.cli.views.layout import Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
 from podslice.errors import HostError, Problem, invalid
+from podslice.features.history.files import recorded_files, see_agent
 from podslice.features.history.model import PodHistory
 from podslice.features.history.recommendation import SliceUsage, recommend_reservation, slice_usage
-from podslice.features.history.recorded import recorded_files, see_agent
 from podslice.features.importing.policy import format_age
 from podslice.features.node.providers import Reservation, by_provider
 from podslice.model.naming import USER_SLICE, kube_reserved_slice, system_reserved_slice

@@ -31,6 +31,7 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import separated
 from podslice.errors import HostError, Problem, Severity, invalid
+from podslice.features.history.files import recorded_files, see_agent
 from podslice.features.history.model import PodHistory
 from podslice.features.history.prometheus import PrometheusApi
 from podslice.features.history.recommendation import (
@@ -40,7 +41,6 @@ from podslice.features.history.recommendation import (
     Veto,
     recommend_pod,
 )
-from podslice.features.history.recorded import recorded_files, see_agent
 from podslice.features.history.samples import is_expired
 from podslice.features.importing.manifest import NewContainer, NewPod, format_lines
 from podslice.features.importing.policy import StatedAmount, format_age
@@ -116,7 +116,6 @@ def recommend(
         missing = (each.key for each in found if each.decision is None)
         hint = "to show the amounts: omit -o patch"
         problems += [Problem(where=key, message=message, hint=hint) for key in missing]
-    if output is RecommendFormat.PATCH:
         decided = ((each, each.decision) for each in found)
         made = (manifest_lines(each, decision) for each, decision in decided if decision)
         write(separated(made, "---"))
@@ -220,10 +219,9 @@ _Level = tuple[dict[str, StatedAmount], dict[str, StatedAmount]]
 def manifest_lines(found: PodRecommendation, decision: PodDecision) -> Iterator[str]:
     """Yield the manifest of an applied pod, with the fields that determine its resources only."""
     pod = decision.pod
-    by_name = {each.name: each.amounts for each in found.containers}
     has_pod_level = bool(pod.resources) or not any(each.resources for each in pod.containers)
     containers = tuple(
-        _container(each.name, each.resources, by_name.get(each.name))
+        _container(each.name, each.resources, found.containers.get(each.name))
         for each in pod.of_kind(ContainerKind.APP)
     )
     requests, limits = _pod_level(found, pod, containers) if has_pod_level else ({}, {})
@@ -347,7 +345,7 @@ def lines(found: Sequence[PodRecommendation], display: Display) -> Iterator[str]
     rows = []
     for pod in found:
         rows.append(_table_row(pod.key, pod.amounts, display))
-        rows += [_table_row(f"  {each.name}", each.amounts, display) for each in pod.containers]
+        rows += [_table_row(f"  {name}", each, display) for name, each in pod.containers.items()]
     yield from table((*_COLUMNS, *_BOUNDS) if display.wide else _COLUMNS, rows, display)
     notes = [text for pod in found for text in notes_of(pod)]
     if any(pod.amounts.confidence_days < 1 for pod in found):
@@ -367,7 +365,7 @@ def notes_of(pod: PodRecommendation) -> Iterator[str]:
             f"{pod.key}: its containers need {format_amounts(pod.sum_of_requests)} in sum; together,"
             f" as a pod, {format_amounts(saving)} less"
         )
-    containers = ((f"{pod.key}, container {each.name}", each.amounts) for each in pod.containers)
+    containers = ((f"{pod.key}, container {name}", e) for name, e in pod.containers.items())
     for name, amounts in ((pod.key, pod.amounts), *containers):
         for what, _, advice in _parts(amounts):
             if advice is not None and advice.veto is not None:
@@ -387,7 +385,7 @@ def document(pod: PodRecommendation) -> Document:
         "name": name,
         **_amounts_document(pod.amounts),
         "containers": [
-            {"name": each.name, **_amounts_document(each.amounts)} for each in pod.containers
+            {"name": name, **_amounts_document(each)} for name, each in pod.containers.items()
         ],
         "sum_of_requests": tables.amounts_document(pod.sum_of_requests),
         "saving": tables.amounts_document(pod.saving),

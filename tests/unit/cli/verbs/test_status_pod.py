@@ -396,7 +396,7 @@ def recorded(here):
 
 
 def test_bars_show_the_request_and_the_recorded_usage(shop, recorded, podslice, monkeypatch):
-    monkeypatch.setattr("podslice.features.history.recorded.time.time", lambda: recorded)
+    monkeypatch.setattr("podslice.features.history.files.time.time", lambda: recorded)
     use = podslice("status", "shop", "--exit-zero").out.partition("USE\n")[2]
     cpu, memory, tasks, *_ = use.splitlines()
     assert "  ░░░░P░░░░░R░░░░░░░░░  " in cpu
@@ -412,7 +412,7 @@ def test_bars_show_the_request_and_the_recorded_usage(shop, recorded, podslice, 
 def test_without_a_limit_the_bar_is_as_long_as_the_largest_amount(
     here, podslice, files, recorded, monkeypatch
 ):
-    monkeypatch.setattr("podslice.features.history.recorded.time.time", lambda: recorded)
+    monkeypatch.setattr("podslice.features.history.files.time.time", lambda: recorded)
     text = SHOP.replace("  resources: {limits: {cpu: 500m, memory: 64Mi}}\n", "")
     files({"shop.yaml": text})
     assert podslice("apply", "-f", "shop.yaml").code == 0

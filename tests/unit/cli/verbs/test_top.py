@@ -412,7 +412,7 @@ def test_recorded_usage_is_read_again_when_the_agent_has_written(eyes, here, mon
     files, read = UsageFiles(here / "usage"), []
     path = files.pod_path(A.pod.key)
     history, end_sec = to_history({"series": [{"hours": 1, "cpu": 100, "memory": 40}]})
-    monkeypatch.setattr("podslice.features.history.recorded.time.time", lambda: end_sec)
+    monkeypatch.setattr("podslice.features.history.files.time.time", lambda: end_sec)
     original = UsageFiles.read
     monkeypatch.setattr(UsageFiles, "read", lambda *each: read.append(each) or original(*each))
     looking = eyes()

@@ -49,7 +49,7 @@ def now_sec(busy):
 
 
 def names(found):
-    return [each.name for each in found.containers]
+    return [*found.containers]
 
 
 # Pods.
@@ -72,7 +72,7 @@ def test_the_containers_are_those_of_the_manifest_that_have_a_history(busy, idle
     )
     found = recommend_pod("default/web", history, now_sec, decision=decision)
     assert (found.key, found.decision, names(found)) == ("default/web", decision, ["proxy", "app"])
-    proxy, app = (each.amounts for each in found.containers)
+    proxy, app = found.containers.values()
     assert (proxy.cpu_request.current, proxy.cpu_request.recommended) == (None, 127)
     # the limit counts as the request that is not stated
     assert (app.cpu_request.current, app.memory_request.current) == (500, 1024 * MI * 1000)
@@ -91,7 +91,7 @@ def test_the_limit_of_a_pod_is_that_of_its_slice(busy, now_sec):
 def test_a_pod_that_is_not_applied_has_no_present_amounts(busy, now_sec):
     found = recommend_pod("default/web", PodHistory(pod=busy, containers={"app": busy}), now_sec)
     assert (found.decision, names(found)) == (None, ["app"])
-    for amounts in (found.amounts, found.containers[0].amounts):
+    for amounts in (found.amounts, *found.containers.values()):
         for each in (amounts.cpu_request, amounts.memory_request, amounts.memory_limit):
             assert (each.current, each.veto) == (None, None)
 

@@ -149,7 +149,7 @@ async def test_a_day_in_fast_motion(here):
     (decision,) = here.context.assessment.desired.pods
     found = recommend_pod("default/web", history, int(here.now_sec), decision=decision)
     assert history.pod.samples == DAY_MIN // STEP_MIN - 1
-    for amounts in (found.amounts, found.containers[0].amounts):
+    for amounts in (found.amounts, *found.containers.values()):
         assert amounts.cpu_request.recommended == 1169
         assert amounts.memory_request.recommended == amounts.memory_limit.recommended
         assert amounts.memory_limit.recommended == 121 * MI * 1000

@@ -13,7 +13,8 @@ import sys
 import time
 
 from tests.fuzz.engine import save, search
-from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS
 
 BATCH = 200
 """Mutations between two checks of the time."""

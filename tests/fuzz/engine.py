@@ -17,7 +17,7 @@ from types import FrameType
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.targets import Target
+from tests.fuzz.target import Target
 
 LEAST_CALLS = 100_000
 """Calls that any input may cost, however short: imports and tables created once."""

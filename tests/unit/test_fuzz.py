@@ -5,7 +5,8 @@ import pytest
 pytest.importorskip("hypothesis")
 
 from tests.fuzz.engine import TooMuchWorkError, counted, execute, save, search
-from tests.fuzz.targets import CORPUS, TARGETS, Target
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS
 
 EXAMPLES = 40
 by_name = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -29,7 +30,8 @@ def test_mutations_of_the_corpus(target):
 
 
 def test_every_directory_of_the_corpus_has_a_target():
-    assert {path.name for path in CORPUS.iterdir()} == {target.name for target in TARGETS}
+    directories = {path for target in TARGETS for path in target.home.iterdir()}
+    assert directories <= {target.corpus for target in TARGETS}
     assert all(target.inputs() for target in TARGETS)
 
 
@@ -40,15 +42,14 @@ def planted(run, **fields):
     return Target(name="planted", run=run, calls=10, **fields)
 
 
-def test_an_error_that_is_not_documented_is_found_and_minimised(monkeypatch, tmp_path):
+def test_an_error_that_is_not_documented_is_found_and_minimised(tmp_path):
     def fail(data):
         if b"[" in data and b"\xff" in data:
             raise RecursionError
 
-    monkeypatch.setattr("tests.fuzz.targets.CORPUS", tmp_path)
     (tmp_path / "planted").mkdir()
     (tmp_path / "planted/seed").write_bytes(b"a long seed that has nothing to do with it")
-    target = planted(fail, tokens=(b"[", b"\xff", b"{", b"x"))
+    target = planted(fail, tokens=(b"[", b"\xff", b"{", b"x"), home=tmp_path)
     found = search(target, examples=2000)
     assert isinstance(found.error, RecursionError)
     assert len(found.data) < 50

@@ -17,7 +17,6 @@ from podslice import __main__
 from podslice.cli import host, manual_log, options, wanted
 from podslice.cli.app import run
 from podslice.errors import BusUnavailable
-from podslice.features.doctor import verb as doctor
 from podslice.features.quadlet import containers
 from podslice.features.quadlet import loading as quadlets
 from podslice.features.quadlet import services as quadlet_services
@@ -33,7 +32,6 @@ from tests.unit.agent.fakes import Events
 from tests.unit.builders import make_files, node
 from tests.unit.cli.podman import WithPodman
 from tests.unit.cli.pods import WEB
-from tests.unit.features.doctor.hosts import host as doctor_host
 
 
 class Ended(NamedTuple):
@@ -192,20 +190,6 @@ def web(files):
     """The manifest of one pod with two containers."""
     files({"web.yaml": WEB})
     return "web.yaml"
-
-
-@pytest.fixture
-def machine(tmp_path, monkeypatch):
-    """Make a host of files, which the verb checks as root."""
-
-    def make(*changes):
-        root = doctor_host(tmp_path / "host", *changes)
-        monkeypatch.setattr(doctor, "HOST_ROOT", root)
-        monkeypatch.setattr(doctor.os, "getuid", lambda: 0)
-        monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")
-        return root
-
-    return make
 
 
 @pytest.fixture

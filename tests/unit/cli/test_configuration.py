@@ -105,16 +105,6 @@ def test_readmit_reaches_the_marks(applied, podslice):
     assert "pod default/web was not evicted" in ended.err
 
 
-def test_doctor_reports_the_configuration(applied, podslice, machine):
-    machine()
-    ended = podslice("doctor", "-o", "json")
-    found = json.loads(ended.out)
-    (finding,) = (each for each in found["findings"] if each["check"] == "configuration")
-    assert (ended.code, finding["state"]) == (3, "attention")
-    assert finding["what"] == "3 problems in the configuration files"
-    assert len(found["configuration"]["problems"]) == 3
-
-
 def test_delete_removes_and_relaxes_the_tiers(applied, podslice):
     before = state_of(applied)
     ended = podslice("delete", "web", "-o", "json")

@@ -19,11 +19,10 @@ from podslice.cli.views.text_width import width_of
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import Entry
 from tests.unit.builders import manifest
-from tests.unit.features.doctor.hosts import program
 
 WIDTHS = (60, 80, 120, 200)
 _END = "\x03"
-_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def pods(count):
@@ -111,7 +110,7 @@ TABLES = (
 def check_widths(at_terminal, podslice, arguments):
     """No table is wider than its terminal, and in a pipe it is complete."""
     for width in WIDTHS:
-        lines = [_STYLE.sub("", line) for line in at_terminal(width, *arguments)]
+        lines = [STYLE.sub("", line) for line in at_terminal(width, *arguments)]
         found = [line for line in lines if width_of(line) > width]
         assert not found, (arguments, width)
     piped = podslice(*arguments).out
@@ -122,15 +121,6 @@ def check_widths(at_terminal, podslice, arguments):
 def test_no_table_is_wider_than_its_terminal(at_terminal, podslice, crowd):
     for arguments in TABLES:
         check_widths(at_terminal, podslice, arguments)
-
-
-def test_findings_are_folded_at_the_terminal_s_width(at_terminal, memory, machine):
-    driver = '{"exec-opts": ["native.cgroupdriver=cgroupfs"]}'
-    machine(program("dockerd"), {"etc/docker/daemon.json": driver})
-    for width in WIDTHS:
-        lines = [_STYLE.sub("", line) for line in at_terminal(width, "doctor")]
-        assert "".join(lines).count("control groups are created by") == 1
-        assert max(map(width_of, lines)) <= width
 
 
 @pytest.mark.parametrize(
@@ -148,7 +138,7 @@ def test_no_two_pods_look_the_same(at_terminal, crowd, arguments, title):
 def check_pods(at_terminal, crowd, arguments, title):
     """Whatever the width, the shortened names of pods are different."""
     for width in WIDTHS:
-        lines = [_STYLE.sub("", line) for line in at_terminal(width, *arguments)]
+        lines = [STYLE.sub("", line) for line in at_terminal(width, *arguments)]
         head = next(line for line in lines if title in line.split())
         begin = head.index(title)
         end = re.compile(r"  +\S").search(head, begin).end() - 1
@@ -160,7 +150,7 @@ def check_pods(at_terminal, crowd, arguments, title):
 
 def test_followed_events_fit_and_their_pods_look_different(at_terminal, crowd):
     for width in WIDTHS:
-        lines = [_STYLE.sub("", line) for line in at_terminal(width, "events", "--follow")]
+        lines = [STYLE.sub("", line) for line in at_terminal(width, "events", "--follow")]
         assert max(map(width_of, lines)) <= width
         dated = [line for line in lines if line.startswith("20")]
         assert len(dated) == crowd
@@ -182,7 +172,7 @@ def test_a_terminal_has_colors_and_a_pipe_has_none(at_terminal, podslice, crowd,
 
 def test_wide_output_is_complete_also_on_a_terminal(at_terminal, podslice, crowd, monkeypatch):
     monkeypatch.setattr(overview.time, "time_ns", lambda: 2_000_000_000 * 10**9)
-    lines = [_STYLE.sub("", line) for line in at_terminal(60, "status", "-o", "wide")]
+    lines = [STYLE.sub("", line) for line in at_terminal(60, "status", "-o", "wide")]
     assert lines == podslice("status", "-o", "wide").out.splitlines()
 
 

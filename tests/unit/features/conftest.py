@@ -5,7 +5,6 @@ from tests.unit.cli.conftest import (  # noqa: F401 - fixtures
     files,
     here,
     journal,
-    machine,
     main,
     memory,
     messages,

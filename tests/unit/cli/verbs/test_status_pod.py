@@ -12,8 +12,6 @@ import pytest
 from podslice.cli import overview
 from podslice.cli.views.status_view import duration, exit_sentence, exit_summary
 from podslice.errors import HostError
-from podslice.features.history.files import UsageFiles
-from podslice.features.history.model import PodHistory
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.container_exit import ContainerExit
 from podslice.store import histories
@@ -22,7 +20,6 @@ from podslice.systemd.journalctl import Entry
 from podslice.usage import runtimes
 from podslice.usage.runtimes import PublishedPort, RuntimeContainer
 from tests.unit.builders import make_files
-from tests.unit.features.history.rows import to_history
 
 SHOP = """\
 apiVersion: v1
@@ -381,60 +378,3 @@ def test_the_unrecorded_end_of_a_container_in_words():
 )
 def test_durations(sec, text):
     assert duration(int(sec * 1_000_000)) == text
-
-
-# Recorded usage.
-
-
-@pytest.fixture
-def recorded(here):
-    """A day of a steady load of the pod: 100m and 40 MiB."""
-    history, end_sec = to_history({"series": [{"hours": 24, "cpu": 100, "memory": 40}]})
-    files = UsageFiles(here / "usage")
-    files.write(files.pod_path("default/shop"), PodHistory(pod=history))
-    return end_sec
-
-
-def test_bars_show_the_request_and_the_recorded_usage(shop, recorded, podslice, monkeypatch):
-    monkeypatch.setattr("podslice.features.history.files.time.time", lambda: recorded)
-    use = podslice("status", "shop", "--exit-zero").out.partition("USE\n")[2]
-    cpu, memory, tasks, *_ = use.splitlines()
-    assert "  ░░░░P░░░░░R░░░░░░░░░  " in cpu
-    assert cpu.endswith(" of 0.50 CPUs; R: requested 0.25; P: 90th percentile 0.11")
-    assert memory.split()[1] == "██R█████████P██░░░░░"
-    assert memory.endswith("48 MiB of 64 MiB; R: requested 8 MiB; P: 90th percentile 41.1 MiB")
-    assert tasks.endswith("5, no limit")
-    found = json.loads(podslice("status", "shop", "-o", "json").out)["pod"]
-    assert found["usage_p90"] == {"cpu_milli": 110, "memory_working_set_bytes": 43101250}
-
-
-@pytest.mark.usefixtures("memory", "events")
-def test_without_a_limit_the_bar_is_as_long_as_the_largest_amount(
-    here, podslice, files, recorded, monkeypatch
-):
-    monkeypatch.setattr("podslice.features.history.files.time.time", lambda: recorded)
-    text = SHOP.replace("  resources: {limits: {cpu: 500m, memory: 64Mi}}\n", "")
-    files({"shop.yaml": text})
-    assert podslice("apply", "-f", "shop.yaml").code == 0
-    group = here / "cgroup" / GROUP
-    group.mkdir(parents=True)
-    for name, content in COUNTERS.items():
-        (group / name).write_text(content)
-    (here / "cgroup/cgroup.controllers").write_text("cpu memory pids\n")
-    use = podslice("status", "shop", "--exit-zero").out.partition("USE\n")[2]
-    row = use.splitlines()[1]
-    assert row.split()[1] == "███R█████████████P██"
-    assert row.endswith("48 MiB, no limit; R: requested 8 MiB; P: 90th percentile 41.1 MiB")
-
-
-@pytest.mark.parametrize("directory", ["", None])
-def test_without_a_history_bars_are_of_the_limits(shop, podslice, here, monkeypatch, directory):
-    if directory is None:
-        path = UsageFiles(here / "usage").pod_path("default/shop")
-        path.parent.mkdir(parents=True)
-        path.write_text("{")
-    else:
-        monkeypatch.setattr("podslice.cli.host.usage_directory", lambda *_: directory)
-    assert "R:" not in podslice("status", "shop", "--exit-zero").out
-    found = json.loads(podslice("status", "shop", "-o", "json", "--exit-zero").out)["pod"]
-    assert found["usage_p90"] is None

@@ -13,8 +13,6 @@ from podslice.cli.views import usage_table
 from podslice.cli.views.style import Display
 from podslice.cli.views.usage_table import NODE, NodeSummary, measure
 from podslice.errors import BusUnavailable, HostError, Problem
-from podslice.features.history.files import UsageFiles
-from podslice.features.history.model import PodHistory
 from podslice.kernel.cgroup import Pressure, Sample, Waited
 from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.model.resources import UsedAmounts
@@ -22,7 +20,6 @@ from podslice.model.unit import UnitName
 from podslice.usage import stats
 from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats
 from tests.unit.builders import burstable, decisions, guaranteed, manifest, world
-from tests.unit.features.history.rows import to_history
 
 MI = 2**20
 A, B = decisions(burstable("a"), guaranteed("b"))
@@ -406,29 +403,6 @@ def test_a_lost_bus_is_reported_and_usage_is_still_shown(eyes, memory, monkeypat
     again = asyncio.run(looking.observe())
     assert again.summary.problems == ["units as of the last update: the bus is gone"]
     assert again.usage.node.cpu_milli == 1500
-
-
-def test_recorded_usage_is_read_again_when_the_agent_has_written(eyes, here, monkeypatch):
-    files, read = UsageFiles(here / "usage"), []
-    path = files.pod_path(A.pod.key)
-    history, end_sec = to_history({"series": [{"hours": 1, "cpu": 100, "memory": 40}]})
-    monkeypatch.setattr("podslice.features.history.files.time.time", lambda: end_sec)
-    original = UsageFiles.read
-    monkeypatch.setattr(UsageFiles, "read", lambda *each: read.append(each) or original(*each))
-    looking = eyes()
-
-    def marks():
-        usage = asyncio.run(looking.observe()).usage
-        return {pod.name: (pod.cpu_marks, pod.memory_marks) for pod in usage.pods}
-
-    assert marks() == {A.pod.key: ({}, {}), B.pod.key: ({}, {})}
-    files.write(path, PodHistory(pod=history))
-    expected = {"R": 500, "P": 110}, {"R": 256 * MI, "P": 43_101_250}
-    assert marks()[A.pod.key] == marks()[A.pod.key] == expected
-    assert len(read) == 1
-    path.write_text("{")
-    assert marks()[A.pod.key] == ({}, {})
-    assert len(read) == 2
 
 
 def test_a_bus_that_was_never_there_is_an_error(eyes, memory, monkeypatch):

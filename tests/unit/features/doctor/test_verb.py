@@ -5,9 +5,11 @@ import json
 import pytest
 import yaml
 
+from podslice.cli.views.text_width import width_of
 from podslice.model.node_state import Kubelet
 from podslice.reconcile import world as guard
 from podslice.systemd import bus
+from tests.unit.cli.test_widths import STYLE, WIDTHS
 from tests.unit.features.doctor.hosts import PLAIN, USER_GROUP, program
 
 DRIVER = {"etc/docker/daemon.json": '{"exec-opts": ["native.cgroupdriver=cgroupfs"]}'}
@@ -175,3 +177,22 @@ def test_a_kubelet_that_claims_the_same_node(podslice, web, root):
         )
     else:
         assert [each["state"] for each in found] == ["attention"]
+
+
+def test_findings_are_folded_at_the_terminal_s_width(at_terminal, memory, machine):
+    driver = '{"exec-opts": ["native.cgroupdriver=cgroupfs"]}'
+    machine(program("dockerd"), {"etc/docker/daemon.json": driver})
+    for width in WIDTHS:
+        lines = [STYLE.sub("", line) for line in at_terminal(width, "doctor")]
+        assert "".join(lines).count("control groups are created by") == 1
+        assert max(map(width_of, lines)) <= width
+
+
+def test_doctor_reports_the_configuration(applied, podslice, machine):
+    machine()
+    ended = podslice("doctor", "-o", "json")
+    found = json.loads(ended.out)
+    (finding,) = (each for each in found["findings"] if each["check"] == "configuration")
+    assert (ended.code, finding["state"]) == (3, "attention")
+    assert finding["what"] == "3 problems in the configuration files"
+    assert len(found["configuration"]["problems"]) == 3

@@ -9,7 +9,7 @@ package of the schemas is large, so that this part is written once, after a chan
 import json
 from pathlib import Path
 
-from tests.unit.cli.kubernetes_schemas import download, references
+from tests.unit.features.kubelet.kubernetes_schemas import download, references
 
 FILE = Path(__file__).with_suffix(".json")
 VERSIONS = ("1.36", "1.37")

@@ -18,9 +18,9 @@ from podslice.features.kubelet.api import read_kubeconfig
 from podslice.features.kubelet.pods import parse_pod_list
 from podslice.model.config import PodsFrom
 from tests.configuration import load_config
-from tests.unit.cli.kubernetes_schemas import KINDS, VERSIONS, validator
+from tests.unit.features.kubelet.kubernetes_schemas import KINDS, VERSIONS, validator
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 EXAMPLE = ROOT / "examples/kubernetes"
 CONTAINERFILE = ROOT / "packaging/container/Containerfile"
 MOUNTED = "/var/run/secrets/kubernetes.io/serviceaccount/token"

@@ -4,7 +4,7 @@
 with every field of the manifests, and the newest. The package that contains all of them is large, so
 that the part is written once, after a change of the kinds or of the package:
 
-    .venv/bin/python -m tests.unit.cli.kubernetes_schemas
+    .venv/bin/python -m tests.unit.features.kubelet.kubernetes_schemas
 """
 
 import json

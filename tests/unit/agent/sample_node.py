@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from podslice.agent.context import Counters
 from podslice.agent.endpoints.snapshot import Snapshot
-from podslice.features.history.recommendation import only_amounts, recommend
 from podslice.kernel.cgroup import Pressure, Sample, Waited
 from podslice.model.config import Threshold
 from podslice.model.event import Kind
 from podslice.model.node_state import Condition
+from podslice.model.resources import RecommendedAmounts
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import allocate
 from podslice.policy.eviction import SignalObservation, eviction_thresholds
 from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats, VolumeStats
 from tests.unit import builders
-from tests.unit.features.history.rows import to_history
 
 MI = 2**20
 BOOT_USEC = 1_700_000_000 * 10**6
@@ -138,9 +137,10 @@ def snapshot(*decisions, config=CONFIG, **fields):
 
 
 def recommended():
-    """Return what a day of 1 CPU and 100 MiB results in."""
-    history, now_sec = to_history({"series": [{"hours": 24, "cpu": 1000, "memory": 100}]})
-    return only_amounts(recommend(history, now_sec, requests={}, limits={}))
+    """Return amounts as from a day of 1 CPU and 100 MiB."""
+    return RecommendedAmounts(
+        cpu_request=1169, memory_request=121 * MI * 1000, memory_limit=121 * MI * 1000
+    )
 
 
 def default_decisions():

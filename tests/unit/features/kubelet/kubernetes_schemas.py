@@ -8,14 +8,12 @@ that the part is written once, after a change of the kinds or of the package:
 """
 
 import json
-import subprocess
-import sys
-import tempfile
-import zipfile
 from functools import cache
 from pathlib import Path
 
 import fastjsonschema
+
+from tests.unit.inputs.manifest.published_fields import download, references
 
 FILE = Path(__file__).with_suffix(".json")
 VERSIONS = ("1.30", "1.37")
@@ -25,11 +23,6 @@ KINDS = {
     "DaemonSet": "io.k8s.api.apps.v1.DaemonSet",
     **{f"ClusterRole{part}": f"io.k8s.api.rbac.v1.ClusterRole{part}" for part in ("", "Binding")},
 }
-PACKAGE = (
-    "kubernetes-validate==1.37.0"
-    " --hash=sha256:85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9\n"
-)
-MEMBER = "kubernetes_validate/kubernetes-json-schema/v{}.0-local-strict/_definitions.json"
 KEPT = ("$ref", "additionalProperties", "enum", "items", "oneOf", "required", "type")
 
 
@@ -60,18 +53,6 @@ def shorten(schema):
     return found
 
 
-def references(schema):
-    """Yield the names of the definitions that a schema refers to."""
-    if isinstance(schema, list):
-        for each in schema:
-            yield from references(each)
-    elif isinstance(schema, dict):
-        if isinstance(found := schema.get("$ref"), str):
-            yield found.rpartition("/")[2]
-        for each in schema.values():
-            yield from references(each)
-
-
 def needed(definitions):
     """Return the definitions of the kinds, and of everything in them."""
     found, waiting = {}, list(KINDS.values())
@@ -85,18 +66,6 @@ def needed(definitions):
 
 def main():
     FILE.write_text("\n".join(_lines(download(VERSIONS))) + "\n")
-
-
-def download(versions):
-    """Return the definitions of each version, from the package."""
-    with tempfile.TemporaryDirectory() as name:
-        lock = Path(name) / "requirements.txt"
-        lock.write_text(PACKAGE)
-        command = ("-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "-d", name)
-        subprocess.run((sys.executable, *command, "-r", str(lock)), check=True)
-        (wheel,) = Path(name).glob("*.whl")
-        with zipfile.ZipFile(wheel) as members:
-            return {v: json.loads(members.read(MEMBER.format(v)))["$defs"] for v in versions}
 
 
 def _lines(published):

@@ -7,9 +7,11 @@ package of the schemas is large, so that this part is written once, after a chan
 """
 
 import json
+import subprocess
+import sys
+import tempfile
+import zipfile
 from pathlib import Path
-
-from tests.unit.features.kubelet.kubernetes_schemas import download, references
 
 FILE = Path(__file__).with_suffix(".json")
 VERSIONS = ("1.36", "1.37")
@@ -18,6 +20,11 @@ GROUPS = {
     "apps": ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"),
     "batch": ("Job", "CronJob"),
 }
+PACKAGE = (
+    "kubernetes-validate==1.37.0"
+    " --hash=sha256:85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9\n"
+)
+MEMBER = "kubernetes_validate/kubernetes-json-schema/v{}.0-local-strict/_definitions.json"
 ROOTS = [f"io.k8s.api.{group}.v1.{kind}" for group, kinds in GROUPS.items() for kind in kinds]
 
 
@@ -53,6 +60,30 @@ def reachable(definitions):
     short = {name.rpartition(".")[2]: fields for name, fields in found.items()}
     assert len(short) == len(found)
     return {name: short[name] for name in sorted(short)}
+
+
+def references(schema):
+    """Yield the names of the definitions that a schema refers to."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from references(each)
+    elif isinstance(schema, dict):
+        if isinstance(found := schema.get("$ref"), str):
+            yield found.rpartition("/")[2]
+        for each in schema.values():
+            yield from references(each)
+
+
+def download(versions):
+    """Return the definitions of each version, from the package."""
+    with tempfile.TemporaryDirectory() as name:
+        lock = Path(name) / "requirements.txt"
+        lock.write_text(PACKAGE)
+        command = ("-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "-d", name)
+        subprocess.run((sys.executable, *command, "-r", str(lock)), check=True)
+        (wheel,) = Path(name).glob("*.whl")
+        with zipfile.ZipFile(wheel) as members:
+            return {v: json.loads(members.read(MEMBER.format(v)))["$defs"] for v in versions}
 
 
 def main():

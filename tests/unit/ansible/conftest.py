@@ -14,13 +14,13 @@ from tests.unit.cli.conftest import (  # noqa: F401
     files,
     here,
     journal,
-    machine,
     memory,
     no_loop,
     podslice,
     runtimes_hold,
     web,
 )
+from tests.unit.features.doctor.conftest import machine  # noqa: F401
 
 COLLECTION = Path(__file__).resolve().parents[3] / "packaging/ansible"
 

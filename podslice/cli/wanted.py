@@ -12,7 +12,6 @@ from podslice.agent.manifests import ManifestDirectories, WantedPodsReader
 from podslice.cli.extensions import pods_run_by_features
 from podslice.cli.manifests import choose_candidates, load_all, require_pods
 from podslice.cli.options import Planning
-from podslice.cli.output import note
 from podslice.errors import HostError, InputError, Problem, Severity, printable
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config, Containers
@@ -225,50 +224,6 @@ async def _compare(
         ),
         problems=tuple(dict.fromkeys(problems)),
     )
-
-
-_STDIN = "-"
-_AGENT, _APPLY = "podslice-agent.service", "podslice-apply.service"
-
-
-def note_start_at_boot(planning: Planning, sources: Sequence[str]) -> None:
-    """Print what the pods of these manifests need to start at boot, if something is missing."""
-    manager, missing = planning.manager, []
-    directories = manifest_directories(planning.config, manager) or Config().manifests
-    outside = [each for each in sources if not _is_inside(each, directories)]
-    if outside:
-        listed = " ".join("standard input" if each == _STDIN else each for each in outside)
-        missing.append(f"copy {listed} to {directories[0]}")
-    units = (_AGENT,) if manager.is_user else (_APPLY, _AGENT)
-    if not any(is_enabled(each, manager) for each in units):
-        missing.append(f"systemctl{manager.flag} enable {units[0]}")
-    if missing:
-        when = "with the user's service manager" if manager.is_user else "at boot"
-        note(f"the pods do not start {when}; to change that: {'; '.join(missing)}")
-
-
-def note_limits_at_boot(planning: Planning, key: str) -> None:
-    """Print what a pod needs so that its services start in its slice at boot, if it is missing."""
-    manager, config = planning.manager, planning.config
-    directories = manifest_directories(config, manager) or Config().manifests
-    files = pods_of_manifests(planning)
-    inside = {str(Path(path).parent) for path, pods in files.items() if key in pods}
-    if not manager.is_user and Config().manifests[0] in inside:
-        return  # a service with the drop-in starts what applies them
-    if not inside:
-        remedy = f"copy its manifest to {directories[0]}"
-    elif is_enabled(_AGENT, manager) or manager.is_user:
-        return
-    else:
-        remedy = f"systemctl enable {_AGENT}"
-    when = "with the user's service manager" if manager.is_user else "at boot"
-    note(f"pod {key} is not applied {when}, so that its services start without limits; {remedy}")
-
-
-def _is_inside(source: str, directories: Sequence[str]) -> bool:
-    path = Path(source).resolve()
-    places = {Path(each).resolve() for each in directories}
-    return source != _STDIN and not places.isdisjoint({path, *path.parents})
 
 
 def is_enabled(unit: str, manager: Manager) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from podslice.cli import wanted
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all
 from podslice.cli.options import Planning, planning_options
@@ -14,7 +15,6 @@ from podslice.cli.session import in_world, locked
 from podslice.cli.views.changes import pod_lines
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
-from podslice.cli.wanted import manifest_directories
 from podslice.errors import HostError, InputError, PodsliceError, Problem, Severity, printable
 from podslice.features.quadlet.health import ContainerFailures
 from podslice.features.quadlet.loading import further_problems, host_options, make_quadlets
@@ -124,7 +124,7 @@ def _read_files(
     planning: Planning, sources: Iterable[str], log: ContainerLog
 ) -> Iterator[tuple[str, _Pods]]:
     """Yield the files of the agent's manifest directories that have no error."""
-    directories = manifest_directories(planning.config, planning.manager)
+    directories = wanted.manifest_directories(planning.config, planning.manager)
     for source in sources:
         if str(Path(source).parent) not in directories:
             continue

@@ -12,13 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
-from podslice.cli import interrupts
+from podslice.cli import interrupts, wanted
 from podslice.cli.arguments import DONE, FAILED, code_of
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, choose_candidates, decide_all, require_pods
 from podslice.cli.options import Planning, declared, parameter
 from podslice.cli.output import OutputFormat, note, note_problems, write
-from podslice.cli.wanted import PodsToApply, note_start_at_boot, sources_or_default
+from podslice.cli.wanted import PodsToApply, is_enabled, sources_or_default
 from podslice.errors import invalid, printable
 from podslice.features.quadlet.files import Directories, installed, write_quadlets
 from podslice.features.quadlet.loading import (
@@ -29,10 +29,13 @@ from podslice.features.quadlet.loading import (
 )
 from podslice.features.quadlet.result import ARCHIVE_SUFFIX, Quadlets, is_data, with_archive
 from podslice.features.quadlet.services import PodsToStart
+from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.unit import Manager
 from podslice.policy.allocatable import validate_node
 
+_STDIN = "-"
+_AGENT, _APPLY = "podslice-agent.service", "podslice-apply.service"
 _EXTRACT = "tar --extract --preserve-permissions --directory=/ --file=FILE"
 _IGNORE = parameter(
     "ignore",
@@ -100,11 +103,33 @@ def load_started(
     for text in chain.from_iterable(each.notes for each in made):
         note(text)
     if made and is_for_host:
-        note_start_at_boot(planning, sources)
+        _note_start_at_boot(planning, sources)
     return PodsToApply(
         candidates=candidates,
         started=PodsToStart(quadlets=made, decisions=candidates, make=make),
     )
+
+
+def _note_start_at_boot(planning: Planning, sources: Sequence[str]) -> None:
+    """Print what the pods of these manifests need to start at boot, if something is missing."""
+    manager, missing = planning.manager, []
+    directories = wanted.manifest_directories(planning.config, manager) or Config().manifests
+    outside = [each for each in sources if not _is_inside(each, directories)]
+    if outside:
+        listed = " ".join("standard input" if each == _STDIN else each for each in outside)
+        missing.append(f"copy {listed} to {directories[0]}")
+    units = (_AGENT,) if manager.is_user else (_APPLY, _AGENT)
+    if not any(is_enabled(each, manager) for each in units):
+        missing.append(f"systemctl{manager.flag} enable {units[0]}")
+    if missing:
+        when = "with the user's service manager" if manager.is_user else "at boot"
+        note(f"the pods do not start {when}; to change that: {'; '.join(missing)}")
+
+
+def _is_inside(source: str, directories: Sequence[str]) -> bool:
+    path = Path(source).resolve()
+    places = {Path(each).resolve() for each in directories}
+    return source != _STDIN and not places.isdisjoint({path, *path.parents})
 
 
 class UnitFormat(StrEnum):
@@ -197,7 +222,7 @@ def render_quadlets(
         note(text)
     code = _write(made, planning.manager, directory, install=install)
     if install:
-        note_start_at_boot(planning, filename)
+        _note_start_at_boot(planning, filename)
     return code
 
 

@@ -39,7 +39,7 @@ FEATURE = Feature(
         "__init_done": VerbRow(
             group=VerbGroup.HIDDEN,
             rank=2,
-            function="podslice.features.run.init_done:init_done",
+            function="podslice.features.run.phase:init_done",
         ),
     },
     changes="podslice.features.run.drop_ins:ServiceChanges",

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from podslice.cli import interrupts
+from podslice.cli import interrupts, wanted
 from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, RestartService
 from podslice.cli.host import applied_pod, tolerate
 from podslice.cli.manual_log import ManualLog, manual_log
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import OutputFormat, emit
+from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents
 from podslice.cli.views.changes import rest_lines
 from podslice.cli.views.layout import fold
 from podslice.cli.views.style import Display
 from podslice.cli.views.tables import columns, list_first
-from podslice.cli.wanted import note_limits_at_boot
 from podslice.errors import InputError, Problem, invalid
 from podslice.features.run import adoption, drop_ins
 from podslice.features.run.adoption import Adopted
 from podslice.features.run.drop_ins import DropIn
 from podslice.features.run.service_adoption import adopt_services, release_services
+from podslice.model.config import Config
 from podslice.model.event import Kind
 from podslice.reconcile.report import PodResult, describe_result
 from podslice.reconcile.world import LiveWorld
@@ -34,6 +35,7 @@ _DIGITS_MAX = 20
 _PID_MAX = 2**22
 """Source: proc_sys_kernel(5), pid_max."""
 _HANGING = "    "
+_AGENT = "podslice-agent.service"
 
 
 @planning_options
@@ -104,8 +106,26 @@ def _adopt_services(
         return await _restarted(world, placed, may_restart=may_restart)
 
     code = _emit(in_world(planning, work), output, with_text=True)
-    note_limits_at_boot(planning, key)
+    _note_limits_at_boot(planning, key)
     return code
+
+
+def _note_limits_at_boot(planning: Planning, key: str) -> None:
+    """Print what a pod needs so that its services start in its slice at boot, if it is missing."""
+    manager, config = planning.manager, planning.config
+    directories = wanted.manifest_directories(config, manager) or Config().manifests
+    files = wanted.pods_of_manifests(planning)
+    inside = {str(Path(path).parent) for path, pods in files.items() if key in pods}
+    if not manager.is_user and Config().manifests[0] in inside:
+        return  # a service with the drop-in starts what applies them
+    if not inside:
+        remedy = f"copy its manifest to {directories[0]}"
+    elif wanted.is_enabled(_AGENT, manager) or manager.is_user:
+        return
+    else:
+        remedy = f"systemctl enable {_AGENT}"
+    when = "with the user's service manager" if manager.is_user else "at boot"
+    note(f"pod {key} is not applied {when}, so that its services start without limits; {remedy}")
 
 
 def _adopt_processes(

@@ -1,10 +1,11 @@
-"""`podslice phase`."""
+"""The init phase of a pod: `podslice phase`, and the end of init containers."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -13,16 +14,28 @@ from podslice.cli.arguments import DONE, Namespace, Output, PodName
 from podslice.cli.host import applied_pod, configuration_document, tolerate
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import OutputFormat, emit
+from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.progress import emit_report
 from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents, tables
-from podslice.features.run.pod_phase import Phase, read_phase, set_phase, why_no_phase
+from podslice.errors import HostError, InputError, Problem
+from podslice.features.run.target import find_pod
 from podslice.model.config import Rules
+from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
+from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress
 from podslice.model.unit import PropertyValue
-from podslice.reconcile.report import Report
+from podslice.policy import desire
+from podslice.reconcile.assess import assess
+from podslice.reconcile.converge import settle
+from podslice.reconcile.report import Outcome, Report, describe_result
 from podslice.reconcile.world import LiveWorld
+
+INIT_DONE = "__init_done"
+"""The internal verb that systemd runs after a detached init container."""
+
+SUCCESS = {"SERVICE_RESULT": "success", "EXIT_CODE": "exited", "EXIT_STATUS": "0"}
+"""How systemd reports an exit status of 0. Source: systemd.exec(5), Environment Variables."""
 
 
 class PhaseName(StrEnum):
@@ -102,3 +115,106 @@ def _lines(found: Phase, rules: Rules) -> Iterator[str]:
 
 def _properties(properties: tuple[PropertyValue, ...]) -> str:
     return " ".join(map(tables.format_property, properties)) or "nothing"
+
+
+@planning_options
+def init_done(
+    planning: Planning, pod: PodName, container: Annotated[str, typer.Argument(metavar="CONTAINER")]
+) -> int:
+    """Record the result of a detached init container that systemd reports."""
+    if any(os.environ.get(name) != value for name, value in SUCCESS.items()):
+        return DONE
+    return record_init_end(tolerate(planning), pod, container)
+
+
+def record_init_end(planning: Planning, key: str, container: str) -> int:
+    """Record that an init container has ended with 0, and return the exit code."""
+
+    async def work(world: LiveWorld) -> Report:
+        with locked(world.store), manual_log("run", world.store, world.manager) as log:
+            interrupts.begin(f"the end of container {container} may not be recorded")
+            log.announce(pods=[key])
+            report = await finish_container(world, key, container)
+            text = f"init container {container} of pod {key} has exited with 0"
+            log.report(Kind.PHASE_CHANGED, text, pod=key, fields={"CONTAINER": container})
+        return report
+
+    report = in_world(planning, work)
+    for result in report.results:
+        if result.outcome is not Outcome.DONE:
+            note(describe_result(result))
+    return report.exit_code
+
+
+class Phase(NamedTuple):
+    """The phase of a pod, and the progress of its init containers."""
+
+    pod: PodDecision
+    progress: InitProgress
+    initializing: bool
+
+    @property
+    def init_containers(self) -> tuple[tuple[str, bool], ...]:
+        """The init containers in order, each with whether it has exited with 0."""
+        containers = self.pod.pod.of_kind(ContainerKind.INIT)
+        return tuple((each.name, each.name in self.progress.done) for each in containers)
+
+
+async def read_phase(world: LiveWorld, key: str) -> Phase:
+    """Return the phase of a pod.
+
+    Raises:
+        HostError: the pod is not applied.
+    """
+    assessment = await assess(world)
+    pod = find_pod(assessment, key)
+    return Phase(
+        pod=pod,
+        progress=assessment.progress.get(pod.pod.uid, NO_PROGRESS),
+        initializing=key in assessment.desired.initializing,
+    )
+
+
+async def finish_container(world: LiveWorld, key: str, container: str) -> Report:
+    """Record that an init container is done; the last one ends the init phase.
+
+    The caller holds the lock. A pod that no longer exists is ignored.
+
+    Raises:
+        ForeignRoot: the root belongs to a kubelet.
+    """
+    await world.claim(world.client)
+    try:
+        phase = await read_phase(world, key)
+    except HostError:
+        return Report()
+    after = desire.finish(phase.pod.pod, phase.progress, container)
+    world.store.save_progress(phase.pod.pod.uid, after)
+    if not after.over or phase.progress.over:
+        return Report()
+    return await settle(world, key)
+
+
+async def set_phase(world: LiveWorld, key: str, *, initializing: bool) -> Report:
+    """End the init phase of a pod, or restart it. The caller holds the lock.
+
+    Raises:
+        ForeignRoot: the root belongs to a kubelet.
+        HostError: the pod is not applied.
+        InputError: the pod has no init phase.
+    """
+    await world.claim(world.client)
+    phase = await read_phase(world, key)
+    if why := why_no_phase(phase, world.config.rules):
+        hint = f"there is nothing to set; see: podslice phase {key}"
+        raise InputError(Problem(where=f"pod {key}", message=why, hint=hint))
+    progress = NO_PROGRESS if initializing else phase.progress._replace(over=True)
+    world.store.save_progress(phase.pod.pod.uid, progress)
+    return await settle(world, key)
+
+
+def why_no_phase(phase: Phase, rules: Rules) -> str:
+    """Return why a pod has no init phase; empty where it has one."""
+    if rules is Rules.KUBERNETES:
+        return "under the rules of Kubernetes a pod's limits bind from the start"
+    return "" if phase.init_containers else "it has no init containers, so its limits always bind"

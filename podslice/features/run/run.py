@@ -20,7 +20,6 @@ from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, PodsliceError, Problem
-from podslice.features.run import init_done
 from podslice.features.run.foreground import (
     Child,
     OomKills,
@@ -29,6 +28,7 @@ from podslice.features.run.foreground import (
     is_followed,
     variables_of,
 )
+from podslice.features.run.phase import INIT_DONE, SUCCESS, record_init_end
 from podslice.features.run.start import (
     Started,
     has_arrived,
@@ -137,7 +137,7 @@ def _run_in_place(
     is_init = started.place.container.kind is ContainerKind.INIT
     if status != 0 or not is_init:
         return exit_like(status)
-    return init_done.finish(planning, key, started.place.container.name)
+    return record_init_end(planning, key, started.place.container.name)
 
 
 def _with_environment(world: LiveWorld, place: Place, wanted: Invocation) -> Invocation:
@@ -253,7 +253,7 @@ def _record_command(planning: Planning, place: Place) -> tuple[str, ...]:
     user = ["--user"] if planning.manager.is_user else []
     search = os.environ.get("PYTHONPATH")
     path = [] if search is None else [f"--setenv=PYTHONPATH={search}"]
-    passed = [f"--setenv={name}" for name in init_done.SUCCESS]
+    passed = [f"--setenv={name}" for name in SUCCESS]
     what = f"--description=End of {place.full_name}"
     # an installed podslice knows where its libraries are
     is_installed = Path(sys.argv[0]).name == "podslice" and Path(sys.argv[0]).is_absolute()
@@ -263,7 +263,7 @@ def _record_command(planning: Planning, place: Place) -> tuple[str, ...]:
         *(runner, *user, "--quiet", "--collect", "--no-block", what, *passed, *path, "--"),
         *(
             *program,
-            init_done.VERB,
+            INIT_DONE,
             *planning.arguments,
             place.pod.pod.key,
             place.container.name,

@@ -11,7 +11,7 @@ from podslice.agent.context import AgentContext, Counters
 from podslice.agent.terminations import Terminations
 from podslice.errors import ForeignRoot
 from podslice.features.run import adoption
-from podslice.features.run.pod_phase import finish_container, set_phase
+from podslice.features.run.phase import finish_container, set_phase
 from podslice.features.run.start import start_scope, start_service
 from podslice.kernel.programs import Invocation
 from podslice.model.event import Kind

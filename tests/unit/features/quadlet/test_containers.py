@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from podslice.cli import wanted
 from podslice.errors import HostError, Refused, warning
 from podslice.features.quadlet import containers
 from podslice.features.quadlet import loading as quadlets
@@ -78,7 +79,7 @@ def machine(here, podslice, podman_memory, quadlet_directory, monkeypatch):
     found = Machine(here, podslice, podman_memory, quadlet_directory)
     found.read_really = containers.read_with_status
     monkeypatch.setattr(containers, "read_with_status", found.read)
-    monkeypatch.setattr(containers, "manifest_directories", lambda *_: (str(here / "manifests"),))
+    monkeypatch.setattr(wanted, "manifest_directories", lambda *_: (str(here / "manifests"),))
     found.put("web", WEB)
     found.applied()
     return found
@@ -248,7 +249,7 @@ def test_an_old_podman_is_reported(machine, monkeypatch):
 
 
 def test_another_directory_is_not_the_agents(machine, monkeypatch):
-    monkeypatch.setattr(containers, "manifest_directories", lambda *_: ("/elsewhere",))
+    monkeypatch.setattr(wanted, "manifest_directories", lambda *_: ("/elsewhere",))
     assert machine.run() == (0, [], "")
 
 

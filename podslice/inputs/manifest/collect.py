@@ -362,7 +362,7 @@ def _is_foreign(api_version: object) -> bool:
 
 def _check_object(value: Mapping[str, object], kind: str, problems: Problems, path: str) -> None:
     """Check the version of an object, and the fields of it and of all objects in it."""
-    plain = kind.removesuffix(LIST) or LIST
+    plain = LIST if kind == LIST else kind.removesuffix(LIST)
     right = API_VERSIONS.get(plain)
     if right is None:
         return

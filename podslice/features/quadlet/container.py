@@ -68,12 +68,14 @@ class ContainerUnit:
     @cached_property
     def command(self) -> tuple[Expanded, ...]:
         """Return the command, expanded; variables of the image are not known, as in the kubelet."""
-        return tuple(expand(each, self.variables) for each in self.container.command)
+        return tuple(
+            expand(each, self.variables) for each in self.container.fields["command"] or ()
+        )
 
     @cached_property
     def arguments(self) -> tuple[Expanded, ...]:
         """Return the arguments, expanded."""
-        return tuple(expand(each, self.variables) for each in self.container.args)
+        return tuple(expand(each, self.variables) for each in self.container.fields["args"] or ())
 
     @property
     def is_secret(self) -> bool:
@@ -132,7 +134,7 @@ class ContainerUnit:
         body.add("PidsLimit", "-1")
         adjustment = names.decided(container.name).oom_score_adj
         body.add("PodmanArgs", f"--oom-score-adj={adjustment}")
-        if container.has_terminal:
+        if container.fields["tty"]:
             body.add("PodmanArgs", "--tty")
         return body
 
@@ -145,8 +147,8 @@ class ContainerUnit:
             body.add("Entrypoint", json_words(each.text for each in self.command))
         if self.arguments:
             body.add("Exec", arguments(each.text for each in self.arguments))
-        if self.container.working_dir:
-            body.add_text("WorkingDir", "Container.workingDir", self.container.working_dir)
+        if directory := self.container.fields["workingDir"]:
+            body.add_text("WorkingDir", "Container.workingDir", directory)
 
     def _add_environment(self, body: Section) -> None:
         secret = self._secret_variables()

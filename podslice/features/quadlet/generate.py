@@ -159,18 +159,18 @@ def _pod(workload: PodWorkload, names: Names) -> Section:
         checked("Sysctl.name", name)
         checked("Sysctl.value", value)
         body.add("PodmanArgs", argument(f"--sysctl={csv_field(f'{name}={value}')}"))
-    if workload.host_pid:
+    if workload.fields["hostPID"]:
         body.add("PodmanArgs", "--pid=host")
-    elif workload.shares_processes:
+    elif workload.fields["shareProcessNamespace"]:
         body.add("PodmanArgs", _SHARED)
-    if workload.private_users:
+    if workload.fields["hostUsers"] is False:
         body.add("UserNS", "auto")
     return body
 
 
 def _add_network(body: Section, workload: PodWorkload, names: Names) -> None:
     """Add network, ports and names; the host's network has no ports to publish."""
-    if workload.host_network:
+    if workload.fields["hostNetwork"]:
         body.add("Network", "host")
     else:
         body.add("PublishPort", *_published(workload))
@@ -195,10 +195,10 @@ def _hostname(workload: PodWorkload, names: Names) -> str:
     Source: Kubernetes, pkg/kubelet/kubelet_pods.go, GeneratePodHostNameAndDomain and
     truncatePodHostnameIfNeeded.
     """
-    if workload.hostname:
-        return checked("PodSpec.hostname", workload.hostname)
+    if stated := workload.fields["hostname"]:
+        return checked("PodSpec.hostname", stated)
     own = names.decision.pod.name[:LABEL_MAX].rstrip("-.")
-    return "" if workload.host_network or own == names.pod else own
+    return "" if workload.fields["hostNetwork"] or own == names.pod else own
 
 
 def _published(workload: PodWorkload) -> Iterator[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from podslice.model.pod import ContainerKind
 
@@ -213,10 +213,8 @@ class ContainerWorkload:
     name: str
     kind: ContainerKind
     image: str
-    command: tuple[str, ...] = ()
-    """Replaces the image's entry point, and its command as well; empty if it is not stated."""
-    args: tuple[str, ...] = ()
-    working_dir: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """All fields of the manifest by their names there: one that is not converted is only here."""
     environment: tuple[Variable, ...] = ()
     """In the order in which they are defined; a later one of the same name is valid."""
     pull: Pull = Pull.IF_NOT_PRESENT
@@ -228,7 +226,6 @@ class ContainerWorkload:
     post_start: Exec | Sleep | None = None
     pre_stop: Exec | Sleep | None = None
     stop_signal: str = ""
-    has_terminal: bool = False
     security: Security = field(default_factory=Security)
 
 
@@ -247,13 +244,9 @@ class PodWorkload:
     containers: tuple[ContainerWorkload, ...]
     """Init containers and sidecars first, in the order in which they start."""
     volumes: tuple[Volume, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """All fields of the manifest by their names there: one that is not converted is only here."""
     restart: Restart = Restart.ALWAYS
-    host_network: bool = False
-    host_pid: bool = False
-    shares_processes: bool = False
-    private_users: bool = False
-    """Whether the pod has its own user namespace: `hostUsers: false`."""
-    hostname: str = ""
     dns: Dns = field(default_factory=Dns)
     hosts: Mapping[str, str] = field(default_factory=dict)
     """Name → address: `hostAliases`."""

@@ -198,9 +198,7 @@ class ContainerReader(NamedTuple):
             name=entry["name"],
             kind=kind,
             image=entry["image"] or "",
-            command=tuple(entry["command"] or ()),
-            args=tuple(entry["args"] or ()),
-            working_dir=entry["workingDir"] or "",
+            fields=entry,
             environment=tuple(self._variables(entry, path)),
             pull=self._pull(entry, path),
             ports=ports,
@@ -212,7 +210,6 @@ class ContainerReader(NamedTuple):
             post_start=self._handler(lifecycle["postStart"], f"{path}.lifecycle.postStart"),
             pre_stop=self._handler(lifecycle["preStop"], f"{path}.lifecycle.preStop"),
             stop_signal=lifecycle["stopSignal"] or "",
-            has_terminal=bool(entry["tty"]),
             security=self._security(entry["securityContext"], f"{path}.securityContext"),
         )
 

@@ -124,12 +124,8 @@ def _read_pod(
     return PodWorkload(
         containers=containers,
         volumes=volumes,
+        fields=spec,
         restart=_restart(spec, refusals, path),
-        host_network=bool(spec["hostNetwork"]),
-        host_pid=bool(spec["hostPID"]),
-        shares_processes=bool(spec["shareProcessNamespace"]),
-        private_users=spec["hostUsers"] is False,
-        hostname=spec["hostname"] or "",
         dns=_dns(spec, refusals, path),
         hosts={
             name: each["ip"] or ""

@@ -8,53 +8,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from podslice.inputs.options.values import (
-    Reader,
-    choose,
-    optional,
-    read_boolean,
-    read_capacity,
-    read_cgroup,
-    read_cpu_options,
-    read_cpus,
-    read_directories,
-    read_directory,
-    read_driver,
-    read_duration,
-    read_enforce,
-    read_factor,
-    read_grace_periods,
-    read_listen,
-    read_percents,
-    read_period,
-    read_pids,
-    read_pressure_limit,
-    read_reclaims,
-    read_reservation,
-    read_root,
-    read_seconds,
-    read_sync_period,
-    read_thresholds,
-    read_tier_thresholds,
-    read_tiers,
-    read_topology,
-    read_validate,
-)
-from podslice.model.config import (
-    Containers,
-    CpuManagerPolicy,
-    CpusetPartition,
-    ExclusiveFor,
-    KubernetesVersion,
-    MemoryProtection,
-    OomPolicy,
-    PodsFrom,
-    Rules,
-    SwapBehavior,
-    TopologyManagerPolicy,
-    TopologyManagerScope,
-    WeightMapping,
-)
+from podslice.inputs.options import values
+from podslice.inputs.options.values import choose, optional
+from podslice.model import config
 from podslice.model.naming import KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE
 
 
@@ -65,7 +21,7 @@ class ConfigOption(NamedTuple):
     """The name of the kubelet's flag, if it has one of the same meaning."""
     metavar: str
     """The placeholder of the value in help texts; empty for a boolean."""
-    read: Reader
+    read: values.Reader
     help: str
     own_field: str | None = ""
     """The field of `Config` unless it is named as the key; None for an option that is only checked."""
@@ -81,7 +37,7 @@ class ConfigOption(NamedTuple):
     @property
     def is_boolean(self) -> bool:
         """Return whether the value is a boolean."""
-        return self.read is read_boolean
+        return self.read is values.read_boolean
 
 
 def _choice(
@@ -93,125 +49,125 @@ def _choice(
 
 
 OPTIONS = (
-    ConfigOption("validate", "strict|warn|ignore", read_validate,
+    ConfigOption("validate", "strict|warn|ignore", values.read_validate,
                  "Reject manifests with unknown fields, warn of the fields, or ignore them."),
-    _choice("rules", Rules,
+    _choice("rules", config.Rules,
             "Follow the pod-level resources proposals, or the current kubelet."),
-    _choice("kubernetes-version", KubernetesVersion,
+    _choice("kubernetes-version", config.KubernetesVersion,
             "The version of the kubelet that the rules kubernetes follow."),
-    ConfigOption("capacity", "RESOURCE=QUANTITY,…", read_capacity,
+    ConfigOption("capacity", "RESOURCE=QUANTITY,…", values.read_capacity,
                  "Capacity of the node; resources not listed are taken from this host."),
-    ConfigOption("cpu-topology", "sockets=NUMBER,…|FILE", read_topology,
+    ConfigOption("cpu-topology", "sockets=NUMBER,…|FILE", values.read_topology,
                  "CPUs of another machine to plan for: their numbers, or a JSON file; empty for"
                  " this host's."),
-    ConfigOption("memory-hugetlb-accounting", "true|false", optional(read_boolean),
+    ConfigOption("memory-hugetlb-accounting", "true|false", optional(values.read_boolean),
                  "Whether the node counts huge pages as memory; empty to detect it on this host."),
-    ConfigOption("kube-reserved", "RESOURCE=QUANTITY,…", read_reservation,
+    ConfigOption("kube-reserved", "RESOURCE=QUANTITY,…", values.read_reservation,
                  "Reserve these resources for container runtimes and podslice."),
-    ConfigOption("system-reserved", "RESOURCE=QUANTITY,…", read_reservation,
+    ConfigOption("system-reserved", "RESOURCE=QUANTITY,…", values.read_reservation,
                  "Reserve these resources for system daemons."),
-    ConfigOption("kube-reserved-cgroup", "PATH", read_cgroup,
+    ConfigOption("kube-reserved-cgroup", "PATH", values.read_cgroup,
                  f"Slice on which kube-reserved is enforced, such as /{KUBE_RESERVED_SLICE}."),
-    ConfigOption("system-reserved-cgroup", "PATH", read_cgroup,
+    ConfigOption("system-reserved-cgroup", "PATH", values.read_cgroup,
                  f"Slice on which system-reserved is enforced, such as /{SYSTEM_RESERVED_SLICE}."),
-    ConfigOption("enforce-node-allocatable", "NAME,…", read_enforce,
+    ConfigOption("enforce-node-allocatable", "NAME,…", values.read_enforce,
                  "Limits to enforce: pods, kube-reserved, system-reserved, the latter two also"
                  " with -compressible for CPU only; empty for none."),
-    ConfigOption("eviction-hard", "SIGNAL<QUANTITY,…", read_thresholds,
+    ConfigOption("eviction-hard", "SIGNAL<QUANTITY,…", values.read_thresholds,
                  "Hard eviction thresholds, also subtracted from allocatable; empty for none."),
-    ConfigOption("eviction-soft", "SIGNAL<QUANTITY,…", read_thresholds,
+    ConfigOption("eviction-soft", "SIGNAL<QUANTITY,…", values.read_thresholds,
                  "Soft eviction thresholds, which must be met for a grace period before pods are"
                  " evicted."),
-    ConfigOption("eviction-soft-grace-period", "SIGNAL=DURATION,…", read_grace_periods,
+    ConfigOption("eviction-soft-grace-period", "SIGNAL=DURATION,…", values.read_grace_periods,
                  "Grace period of each soft eviction threshold.",
                  own_field="eviction_soft_grace_period_usec"),
-    ConfigOption("eviction-minimum-reclaim", "SIGNAL=QUANTITY,…", read_reclaims,
+    ConfigOption("eviction-minimum-reclaim", "SIGNAL=QUANTITY,…", values.read_reclaims,
                  "Amount above a threshold that must be available before a shortage ends."),
-    ConfigOption("eviction-max-pod-grace-period", "SECONDS", read_seconds,
+    ConfigOption("eviction-max-pod-grace-period", "SECONDS", values.read_seconds,
                  "Maximum grace period of pods that are evicted because of a soft threshold.",
                  own_field="eviction_max_pod_grace_period_sec"),
-    ConfigOption("eviction-pressure-transition-period", "DURATION", read_duration,
+    ConfigOption("eviction-pressure-transition-period", "DURATION", values.read_duration,
                  "Time for which a pressure condition persists after it was last observed.",
                  own_field="eviction_pressure_transition_period_usec"),
-    ConfigOption("eviction-tier", "TIER=memory.available<QUANTITY,…", read_tier_thresholds,
+    ConfigOption("eviction-tier", "TIER=memory.available<QUANTITY,…", values.read_tier_thresholds,
                  "Hard eviction thresholds within the limits of tiers that qos-reserved sets."),
-    ConfigOption("ignore-eviction-threshold", "", read_boolean,
+    ConfigOption("ignore-eviction-threshold", "", values.read_boolean,
                  "Do not subtract hard eviction thresholds from allocatable.",
                  aliases=("experimental-node-allocatable-ignore-eviction-threshold",)),
-    ConfigOption("qos-reserved", "memory=PERCENT%", read_percents,
+    ConfigOption("qos-reserved", "memory=PERCENT%", values.read_percents,
                  "Reserve this share of higher QoS classes' requests, withholding it from lower"
                  " classes.", aliases=("experimental-qos-reserved",)),
-    ConfigOption("cgroups-per-qos", "", read_boolean,
+    ConfigOption("cgroups-per-qos", "", values.read_boolean,
                  "Create a slice per QoS class and per pod."),
-    ConfigOption("cgroup-root", "PATH", read_root,
+    ConfigOption("cgroup-root", "PATH", values.read_root,
                  "Create all slices below this one."),
-    ConfigOption("cgroup-driver", "systemd", read_driver,
+    ConfigOption("cgroup-driver", "systemd", values.read_driver,
                  "Control group driver; only systemd is supported.", own_field=None),
-    ConfigOption("cpu-cfs-quota", "", read_boolean,
+    ConfigOption("cpu-cfs-quota", "", values.read_boolean,
                  "Enforce CPU limits with quotas."),
-    ConfigOption("cpu-cfs-quota-period", "DURATION", read_period,
+    ConfigOption("cpu-cfs-quota-period", "DURATION", values.read_period,
                  "Period of CPU quotas, 1ms to 1s.", own_field="cpu_cfs_quota_period_usec"),
-    _choice("cpu-manager-policy", CpuManagerPolicy,
+    _choice("cpu-manager-policy", config.CpuManagerPolicy,
             "Whether containers and pods that request whole CPUs have them for themselves."),
-    ConfigOption("cpu-manager-policy-options", "OPTION=true,…", read_cpu_options,
+    ConfigOption("cpu-manager-policy-options", "OPTION=true,…", values.read_cpu_options,
                  "Options of the policy static: full-pcpus-only, strict-cpu-reservation,"
                  " distribute-cpus-across-numa, prefer-align-cpus-by-uncorecache."),
-    ConfigOption("topology-manager-policy", "POLICY", choose(TopologyManagerPolicy),
+    ConfigOption("topology-manager-policy", "POLICY", choose(config.TopologyManagerPolicy),
                  "The NUMA nodes on which pods have CPUs for themselves: none (any), best-effort"
                  " (as few as possible), restricted (as few as on an idle machine) or"
                  " single-numa-node."),
-    _choice("topology-manager-scope", TopologyManagerScope,
+    _choice("topology-manager-scope", config.TopologyManagerScope,
             "Whether each container or the whole pod is placed on these NUMA nodes."),
-    ConfigOption("reserved-cpus", "CPU,…", read_cpus,
+    ConfigOption("reserved-cpus", "CPU,…", values.read_cpus,
                  "CPUs reserved for system daemons, such as 0-1; empty for none."),
-    _choice("exclusive-for", ExclusiveFor,
+    _choice("exclusive-for", config.ExclusiveFor,
             "What does not run on the CPUs that pods have for themselves: other pods, or also"
             " system.slice and user.slice."),
-    _choice("cpuset-partition", CpusetPartition,
+    _choice("cpuset-partition", config.CpusetPartition,
             "Whether the CPUs that pods have for themselves are isolated in the kernel's"
             " scheduler; it requires systemd 261."),
-    _choice("cpu-weight-mapping", WeightMapping,
+    _choice("cpu-weight-mapping", config.WeightMapping,
             "Conversion of CPU requests to CPUWeight."),
-    _choice("memory-protection", MemoryProtection,
+    _choice("memory-protection", config.MemoryProtection,
             "Property that protects memory requests: MemoryLow, MemoryMin, by QoS class, or none."),
-    ConfigOption("memory-throttling-factor", "FACTOR", optional(read_factor),
+    ConfigOption("memory-throttling-factor", "FACTOR", optional(values.read_factor),
                  "Throttle containers from this part of their memory above the request, such as"
                  " 0.9.", own_field="memory_throttling_factor_milli"),
     # Source: Kubernetes, pkg/kubelet/types/constants.go, SwapBehavior.
-    ConfigOption("memory-swap-behavior", "unlimited|NoSwap|LimitedSwap", optional(choose(SwapBehavior)),
+    ConfigOption("memory-swap-behavior", "unlimited|NoSwap|LimitedSwap", optional(choose(config.SwapBehavior)),
                  "Swap of containers; empty for unlimited, or NoSwap by the rules kubernetes."),
-    ConfigOption("pod-max-pids", "NUMBER", read_pids,
+    ConfigOption("pod-max-pids", "NUMBER", values.read_pids,
                  "Maximum number of process ids of each pod; -1 for no limit."),
-    ConfigOption("admission", "", read_boolean,
+    ConfigOption("admission", "", values.read_boolean,
                  "Reject pods that do not fit."),
-    ConfigOption("oomd-tiers", "burstable,besteffort", read_tiers,
+    ConfigOption("oomd-tiers", "burstable,besteffort", values.read_tiers,
                  "Tiers in which systemd-oomd may kill processes; empty for none."),
-    ConfigOption("oomd-memory-pressure-limit", "PERCENT%", optional(read_pressure_limit),
+    ConfigOption("oomd-memory-pressure-limit", "PERCENT%", optional(values.read_pressure_limit),
                  "Memory pressure from which systemd-oomd kills in these tiers; empty for its"
                  " default.", own_field="oomd_memory_pressure_limit_percent"),
-    _choice("oom-policy", OomPolicy,
+    _choice("oom-policy", config.OomPolicy,
             "What to kill when the kernel kills a process of a pod for lack of memory.",
             is_agent_only=True),
-    _choice("pods-from", PodsFrom,
+    _choice("pods-from", config.PodsFrom,
             "Where the agent reads its pods; kubelet: apply pod levels on the slices of a"
             " kubelet.", is_agent_only=True),
-    ConfigOption("allow-kubelet-slices", "", read_boolean,
+    ConfigOption("allow-kubelet-slices", "", values.read_boolean,
                  "Allow pods-from=kubelet to change slices of the kubelet's pods.",
                  is_agent_only=True),
-    ConfigOption("manifests", "DIR,…", read_directories,
+    ConfigOption("manifests", "DIR,…", values.read_directories,
                  "Directories whose manifests the agent applies; empty for none.",
                  is_agent_only=True),
-    _choice("containers", Containers,
+    _choice("containers", config.Containers,
             "What runs the containers of these pods; quadlet: podman, kept by the agent.",
             is_agent_only=True),
-    ConfigOption("listen", "HOST:PORT", read_listen,
+    ConfigOption("listen", "HOST:PORT", values.read_listen,
                  "Also serve metrics at this loopback address.", is_agent_only=True),
-    ConfigOption("collect-orphans", "", read_boolean,
+    ConfigOption("collect-orphans", "", values.read_boolean,
                  "Remove pod slices without a record.", is_agent_only=True),
-    ConfigOption("sync-period", "DURATION", read_sync_period,
+    ConfigOption("sync-period", "DURATION", values.read_sync_period,
                  "Interval of the periodic synchronization, 100ms to 1h.",
                  own_field="sync_period_usec", is_agent_only=True),
-    ConfigOption("usage-history", "DIR", read_directory,
+    ConfigOption("usage-history", "DIR", values.read_directory,
                  "Directory in which the agent records the usage of pods; empty to record"
                  " nothing.", is_agent_only=True),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -39,35 +39,18 @@ from podslice.model.unit import (
     is_unit_name,
 )
 
-RESERVABLE = (CPU, MEMORY, EPHEMERAL_STORAGE, PIDS)
-"""Source: Kubernetes, cmd/kubelet/app/server.go, parseResourceList."""
-
-SIGNALS = (
-    "memory.available",
-    "nodefs.available",
-    "nodefs.inodesFree",
-    "imagefs.available",
-    "imagefs.inodesFree",
-    "containerfs.available",
-    "containerfs.inodesFree",
-    "pid.available",
-)
-"""Source: Kubernetes, pkg/kubelet/eviction/api/types.go, OpForSignal. `allocatableMemory.available`
-is not an option: the kubelet derives it from `memory.available`, and so does podslice."""
-
 Reader = Callable[[object], Any]
 E = TypeVar("E", bound=StrEnum)
 N = TypeVar("N")
 
-# `memory.available<100Mi`, `cpu=500m`
-_ENTRY = re.compile(r"\s*([^=<>]*?)\s*([=<>]=?)\s*(.*?)\s*", re.DOTALL)
-_PERCENT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)%", re.ASCII)
-_FACTOR = re.compile(r"([01])(?:\.([0-9]{1,3}))?", re.ASCII)
-_USEC = {"us": 1, "µs": 1, "μs": 1, "ms": 1_000, "s": 1_000_000}
-_USEC |= {"m": 60_000_000, "h": 3_600_000_000}
-# `1m30s`, `1.5h`, and a part of these
-_DURATION_PART = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?(us|µs|μs|ms|s|m|h)", re.ASCII)
-_DURATION = re.compile(f"(?:{_DURATION_PART.pattern}){{1,8}}", re.ASCII)
+# Single values
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value is a string; a number in a file is not a string."""
+    return isinstance(value, str) and not isinstance(value, Number)
+
+
 _TRUE = ("true", "1", "t", "yes", "on")
 _FALSE = ("false", "0", "f", "no", "off")
 
@@ -94,12 +77,35 @@ def choose(kinds: type[E]) -> Callable[[object], E]:
     def read(value: object) -> E:
         if isinstance(value, str) and value in list(kinds):
             return kinds(value)
-        right = nearest(str(value), {str(kind): kind for kind in kinds})
-        raise invalid(
-            f"must be one of {names}, not {describe(value)}", f"write {right}" if right else ""
-        )
+        right = nearest(str(value), map(str, kinds))
+        hint = f"write {right}" if right else ""
+        raise invalid(f"must be one of {names}, not {describe(value)}", hint)
 
     return read
+
+
+def read_validate(value: object) -> Validate:
+    """Return what an unknown field is; true is `strict` and false is `ignore`, as for kubectl.
+
+    Source: kubectl, "--validate='strict': Must be one of: strict (or true), warn, ignore (or false)".
+    """
+    if value in (True, "true"):
+        return Validate.STRICT
+    if value in (False, "false"):
+        return Validate.IGNORE
+    return choose(Validate)(value)
+
+
+def read_driver(value: object) -> None:
+    """Accept only `systemd`."""
+    if value != "systemd":
+        hint = "podslice supports only the systemd driver"
+        raise invalid(f"must be systemd, not {describe(value)}", hint)
+
+
+_FACTOR = re.compile(r"([01])(?:\.([0-9]{1,3}))?", re.ASCII)
+_WHOLE_PERCENT = re.compile(r"([0-9]{1,6})%", re.ASCII)
+_PERCENT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)%", re.ASCII)
 
 
 def read_factor(value: object) -> int:
@@ -113,154 +119,6 @@ def read_factor(value: object) -> int:
     if not 0 < milli <= 1000:
         raise invalid(f"must be a number above 0 and at most 1, not {describe(value)}", "write 0.9")
     return milli
-
-
-def read_driver(value: object) -> None:
-    """Accept only `systemd`."""
-    if value != "systemd":
-        raise invalid(
-            f"must be systemd, not {describe(value)}",
-            "podslice supports only the systemd driver",
-        )
-
-
-def read_period(value: object) -> int:
-    """Return the period of CPU quotas, such as `100ms`, in microseconds."""
-    if not isinstance(value, str) or isinstance(value, Number | Boolean | Odd):
-        raise invalid(f"must be a duration, not {describe(value)}", "write 100ms, for example")
-    return int(PROPERTIES[CPU_QUOTA_PERIOD].read(value))
-
-
-def read_reservation(value: object) -> ExactAmounts:
-    """Return the exact amounts of `cpu=500m,memory=5Mi`: they are rounded only after they are added.
-
-    Source: Kubernetes, pkg/kubelet/cm/node_container_manager_linux.go,
-    getNodeAllocatableAbsoluteImpl, which subtracts quantities.
-    """
-    return _read_amounts(value, lambda name: name in RESERVABLE, RESERVABLE, read_exact)
-
-
-def read_capacity(value: object) -> Amounts:
-    """Return the amounts of `cpu=8,memory=32Gi,hugepages-2Mi=1Gi`."""
-    names = (*RESERVABLE, "hugepages-<size>")
-    return _read_amounts(
-        value, lambda name: name in RESERVABLE or is_hugepages(name), names, read_amount
-    )
-
-
-def read_enforce(value: object) -> frozenset[Enforce]:
-    """Return the set of `pods,kube-reserved`; it is empty for an empty string or `none`.
-
-    Source: Kubernetes, validation.go, EnforceNodeAllocatable.
-    """
-    stated = read_list(value, "names", example="pods,kube-reserved")
-    known = {str(kind): kind for kind in Enforce}
-    more = []
-    if "none" in stated and len(set(stated)) > 1:
-        message = "'none' excludes other names"
-        more.append(Problem(keys=("none",), message=message, hint="write only 'none'"))
-    hint = f"write {', '.join(known)} or none"
-    _reject(stated, lambda name: name not in {*known, "none"}, "{} can't be enforced", hint, more)
-    return frozenset(known[name] for name in stated if name != "none")
-
-
-def _reject(
-    stated: Iterable[str],
-    is_wrong: Callable[[str], bool],
-    message: str,
-    hint: str,
-    more: Iterable[Problem] = (),
-) -> None:
-    """Raise an error if entries of a list are wrong, with a problem for each of them."""
-    problems = [
-        Problem(keys=(each,), message=message.format(quote(each)), hint=hint)
-        for each in filter(is_wrong, stated)
-    ]
-    if problems := [*problems, *more]:
-        raise InputError(problems)
-
-
-def read_list(value: object, what: str, *, example: str) -> list[str]:
-    """Return the parts of `a, b` or of a list of strings, without empty ones."""
-    parts = value.split(",") if isinstance(value, str) else value
-    if isinstance(parts, list):
-        for part in parts:
-            if not isinstance(part, str):
-                raise invalid(f"every entry must be a string, not {describe(part)}")
-    else:
-        raise invalid(f"must be a list of {what}, not {describe(value)}", f"write '{example}'")
-    return [part.strip() for part in parts if part.strip()]
-
-
-def read_percents(value: object) -> dict[str, int]:
-    """Return the percentages of `memory=50%`.
-
-    Source: Kubernetes, pkg/kubelet/cm/qos_container_manager_linux.go and ParseQOSReserved: only
-    memory, 0% to 100%, whole numbers.
-    """
-
-    def read(name: str, text: object) -> int:
-        if name != MEMORY:
-            raise invalid(f"{quote(name)} can't be reserved", "write memory")
-        match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
-        if match is None or "." in match[1] or int(match[1]) > 100:
-            raise invalid(f"must be a percentage, not {describe(text)}", "write 0% to 100%")
-        return int(match[1])
-
-    return read_map(value, "=", read)
-
-
-def read_thresholds(value: object) -> dict[str, Threshold]:
-    """Return the thresholds of `memory.available<100Mi,nodefs.available<10%`, except 0% and 100%.
-
-    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseThresholdStatement.
-    """
-    thresholds: dict[str, Threshold | None] = read_map(_flat(value), "<", _read_threshold)
-    return {name: threshold for name, threshold in thresholds.items() if threshold is not None}
-
-
-def read_reclaims(value: object) -> dict[str, Threshold]:
-    """Return the amounts of `memory.available=100Mi,nodefs.available=5%`.
-
-    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseMinimumReclaims.
-    """
-
-    def read(signal: str, text: object) -> Threshold:
-        if signal not in TIER_SIGNALS.values():
-            _check_signal(signal)
-        if isinstance(text, str) and text.endswith("%"):
-            return Threshold(percent_milli=_read_percent(text))
-        return Threshold(amount=read_amount(text))
-
-    return read_map(_flat(value), "=", read)
-
-
-def read_grace_periods(value: object) -> dict[str, int]:
-    """Return the durations of `memory.available=1m30s` in microseconds.
-
-    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseGracePeriods.
-    """
-
-    def read(signal: str, text: object) -> int:
-        _check_signal(signal)
-        return read_duration(text)
-
-    return read_map(_flat(value), "=", read)
-
-
-def read_duration(value: object) -> int:
-    """Return a duration in Go's notation, such as `1h`, `1m30s` or `1.5s`, in microseconds.
-
-    Source: Go, time.ParseDuration.
-    """
-    stated = value if isinstance(value, str) else ""
-    if not _DURATION.fullmatch(stated):
-        message = f"must be a duration, not {describe(value)}"
-        raise invalid(message, "write 30s or 1m30s, for example")
-    usec = 0
-    for number, decimals, unit in _DURATION_PART.findall(stated):
-        usec += int(number + decimals) * _USEC[unit] // int(10 ** len(decimals))
-    return usec
 
 
 def read_seconds(value: object) -> int:
@@ -280,74 +138,195 @@ def read_pids(value: object) -> int | None:
     if text in ("", "-1"):
         return None
     if isinstance(value, bool) or not re.fullmatch("[1-9][0-9]{0,8}", text, re.ASCII):
-        raise invalid(
-            f"must be a whole number above 0, not {describe(value)}", "write -1 for no limit"
-        )
+        message = f"must be a whole number above 0, not {describe(value)}"
+        raise invalid(message, "write -1 for no limit")
     return int(text)
 
 
-def _flat(value: object) -> object:
-    """Return a table with dotted keys: TOML reads `memory.available = …` as nested tables."""
-    return dict(_flatten(value)) if isinstance(value, dict) else value
+def read_pressure_limit(value: object) -> int:
+    """Return the whole percentage of `60%`."""
+    return _read_whole_percent(value, 1)
 
 
-def _check_signal(signal: str) -> None:
-    if signal not in SIGNALS:
-        right = nearest(signal, dict.fromkeys(SIGNALS))
-        hint = f"write {right}" if right else f"signals are {', '.join(SIGNALS)}"
-        raise invalid(f"unknown eviction signal {quote(signal)}", hint)
+def _read_whole_percent(value: object, least: int) -> int:
+    match = _WHOLE_PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not least <= int(match[1]) <= 100:
+        raise invalid(f"must be a percentage, not {describe(value)}", f"write {least}% to 100%")
+    return int(match[1])
 
 
-def _read_percent(text: str) -> int:
-    """Return thousandths of a percent."""
-    match = _PERCENT.fullmatch(text)
-    milli = read_amount(match[1]) if match else -1
-    if not 0 <= milli <= 100_000:
-        raise invalid(f"{quote(text)} is not a percentage", "write 10%, for example")
-    return milli
+_USEC = {"us": 1, "µs": 1, "μs": 1, "ms": 1_000, "s": 1_000_000}
+_USEC |= {"m": 60_000_000, "h": 3_600_000_000}
+# `1m30s`, `1.5h`, and a part of these
+_DURATION_PART = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?(us|µs|μs|ms|s|m|h)", re.ASCII)
+_DURATION = re.compile(f"(?:{_DURATION_PART.pattern}){{1,8}}", re.ASCII)
+SYNC_MIN_USEC, SYNC_MAX_USEC = 100_000, 3_600_000_000
 
 
-def _read_threshold(signal: str, text: object) -> Threshold | None:
-    _check_signal(signal)
-    if isinstance(text, str) and text.endswith("%"):
-        milli = _read_percent(text)
-        return Threshold(percent_milli=milli) if 0 < milli < 100_000 else None
-    amount = read_amount(text)
-    if amount == 0:
-        raise invalid("a threshold must be above zero", "leave the signal out to disable it")
-    return Threshold(amount=amount)
+def read_duration(value: object) -> int:
+    """Return a duration in Go's notation, such as `1h`, `1m30s` or `1.5s`, in microseconds.
+
+    Source: Go, time.ParseDuration.
+    """
+    stated = value if isinstance(value, str) else ""
+    if not _DURATION.fullmatch(stated):
+        message = f"must be a duration, not {describe(value)}"
+        raise invalid(message, "write 30s or 1m30s, for example")
+    usec = 0
+    for number, decimals, unit in _DURATION_PART.findall(stated):
+        usec += int(number + decimals) * _USEC[unit] // int(10 ** len(decimals))
+    return usec
 
 
-def _read_amounts(
-    value: object,
-    known: Callable[[str], bool],
-    names: tuple[str, ...],
-    read_one: Callable[[object], N],
-) -> dict[str, N]:
-    def read(name: str, text: object) -> N:
-        if not known(name):
-            raise invalid(
-                f"{quote(name)} is not supported here", f"write one of {', '.join(names)}"
-            )
-        return read_one(text)
-
-    return read_map(value, "=", read)
+def read_sync_period(value: object) -> int:
+    """Return a duration such as `1m` in microseconds."""
+    usec = read_duration(value)
+    if not SYNC_MIN_USEC <= usec <= SYNC_MAX_USEC:
+        raise invalid(f"{quote(str(value))} is out of range", "write 100ms to 1h")
+    return usec
 
 
-def read_map(value: object, operator: str, read: Callable[[str, object], Any]) -> dict[str, Any]:
+def read_period(value: object) -> int:
+    """Return the period of CPU quotas, such as `100ms`, in microseconds."""
+    if not isinstance(value, str) or isinstance(value, Number | Boolean | Odd):
+        raise invalid(f"must be a duration, not {describe(value)}", "write 100ms, for example")
+    return int(PROPERTIES[CPU_QUOTA_PERIOD].read(value))
+
+
+def read_directory(value: object) -> str:
+    """Return the absolute path of a directory, or an empty string."""
+    if value == "":
+        return ""
+    if not isinstance(value, str) or not _is_absolute(value):
+        hint = "write /var/lib/podslice/usage, for example"
+        raise invalid(f"must be an absolute path, not {describe(value)}", hint)
+    return str(PurePosixPath(value))
+
+
+def _is_absolute(path: str) -> bool:
+    return path.startswith("/") and "\0" not in path
+
+
+# `127.0.0.1:9469`, `[::1]:9469`, `localhost:9469`
+_ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^\[\]:]+)):([0-9]{1,5})", re.ASCII)
+_PORT_MAX = 65_535
+
+
+def read_listen(value: object) -> str:
+    """Return a loopback address such as `127.0.0.1:9469`, or an empty string."""
+    if value == "":
+        return ""
+    match = _ADDRESS.fullmatch(str(value)) if is_text(value) else None
+    if match is None or not 1 <= int(match[3]) <= _PORT_MAX:
+        raise invalid(f"must be HOST:PORT, not {describe(value)}", "write 127.0.0.1:9469")
+    if match[2] != "localhost" and not _is_loopback(match[1], match[2]):
+        raise invalid(
+            f"{quote(match[0])} is not a loopback address: other hosts could connect",
+            f"write 127.0.0.1:{match[3]}, behind a proxy that authenticates clients",
+        )
+    return match[0]
+
+
+def _is_loopback(in_brackets: str | None, host: str) -> bool:
+    try:
+        if in_brackets is not None:
+            return ipaddress.IPv6Address(in_brackets).is_loopback
+        return ipaddress.IPv4Address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# Lists of names
+
+
+def read_list(value: object, what: str, *, example: str) -> list[str]:
+    """Return the parts of `a, b` or of a list of strings, without empty ones."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list):
+        raise invalid(f"must be a list of {what}, not {describe(value)}", f"write '{example}'")
+    for part in parts:
+        if not isinstance(part, str):
+            raise invalid(f"every entry must be a string, not {describe(part)}")
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _reject(wrong: Iterable[str], message: str, hint: str) -> list[Problem]:
+    """Return a problem for each of some entries."""
+    return [Problem(keys=(each,), message=message.format(quote(each)), hint=hint) for each in wrong]
+
+
+def read_enforce(value: object) -> frozenset[Enforce]:
+    """Return the set of `pods,kube-reserved`; it is empty for an empty string or `none`.
+
+    Source: Kubernetes, validation.go, EnforceNodeAllocatable.
+    """
+    stated = read_list(value, "names", example="pods,kube-reserved")
+    known = {str(kind): kind for kind in Enforce}
+    wrong = [each for each in stated if each not in known and each != "none"]
+    problems = _reject(wrong, "{} can't be enforced", f"write {', '.join(known)} or none")
+    if "none" in stated and len(set(stated)) > 1:
+        problems += _reject(["none"], "{} excludes other names", "write only 'none'")
+    if problems:
+        raise InputError(problems)
+    return frozenset(known[name] for name in stated if name != "none")
+
+
+_TIERS = {"burstable": Qos.BURSTABLE, "besteffort": Qos.BESTEFFORT}
+
+
+def read_tiers(value: object) -> frozenset[Qos]:
+    """Return the tiers of `burstable,besteffort`, or of an empty string."""
+    stated = read_list(value, "tiers", example="besteffort")
+    wrong = (name for name in stated if name not in _TIERS)
+    if problems := _reject(wrong, "unknown tier {}", f"write {' or '.join(_TIERS)}"):
+        raise InputError(problems)
+    return frozenset(_TIERS[name] for name in stated)
+
+
+def read_directories(value: object) -> tuple[str, ...]:
+    """Return the directories of `/etc/podslice/manifests,/srv/manifests`, or of a list."""
+    stated = read_list(value, "directories", example="/etc/podslice/manifests")
+    wrong = (path for path in stated if not _is_absolute(path))
+    hint = "write /etc/podslice/manifests, for example"
+    if problems := _reject(wrong, "{} is not an absolute path", hint):
+        raise InputError(problems)
+    return tuple(dict.fromkeys(str(PurePosixPath(path)) for path in stated))
+
+
+def read_cpus(value: object) -> frozenset[int]:
+    """Return the CPUs of `0-1,8`; none of an empty string.
+
+    Source: Kubernetes, cmd/kubelet/app/options/options.go, --reserved-cpus.
+    """
+    message = f"must be a list of CPUs, not {describe(value)}"
+    if not is_text(value):
+        raise invalid(message, "write '0-1,8', for example")
+    try:
+        return frozenset(parse_cpus(str(value)))
+    except ValueError as error:
+        raise invalid(message, "write 0-1,8, for example") from error
+
+
+# Tables, or texts such as `cpu=1,memory=1Gi`
+
+# `memory.available<100Mi`, `cpu=500m`
+_ENTRY = re.compile(r"\s*([^=<>]*?)\s*([=<>]=?)\s*(.*?)\s*", re.DOTALL)
+
+
+def read_map(value: object, operator: str, read: Callable[[str, object], N]) -> dict[str, N]:
     """Read every entry of a table, or of a string such as `cpu=1,memory=1Gi`."""
-    result: dict[str, Any] = {}
+    result: dict[str, N] = {}
     problems: list[Problem] = []
     for name, text in _entries(value, operator, problems):
         try:
-            value_read = read(name, text)
+            found = read(name, text)
         except InputError as error:
             problems += [replace(each, keys=(name,)) for each in error.problems]
-        else:
-            if name in result:
-                message = f"duplicate key {quote(name)}"
-                problems.append(Problem(keys=(name,), message=message, hint="remove one"))
-            result[name] = value_read
+            continue
+        if name in result:
+            message = f"duplicate key {quote(name)}"
+            problems.append(Problem(keys=(name,), message=message, hint="remove one"))
+        result[name] = found
     if problems:
         raise InputError(problems)
     return result
@@ -369,7 +348,184 @@ def _entries(value: object, operator: str, problems: list[Problem]) -> Iterator[
             yield match[1], match[3]
 
 
-def _flatten(table: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+RESERVABLE = (CPU, MEMORY, EPHEMERAL_STORAGE, PIDS)
+"""Source: Kubernetes, cmd/kubelet/app/server.go, parseResourceList."""
+
+
+def read_reservation(value: object) -> ExactAmounts:
+    """Return the exact amounts of `cpu=500m,memory=5Mi`: they are rounded only after they are added.
+
+    Source: Kubernetes, pkg/kubelet/cm/node_container_manager_linux.go,
+    getNodeAllocatableAbsoluteImpl, which subtracts quantities.
+    """
+
+    def read(name: str, text: object) -> Any:  # noqa: ANN401 (an integer or a fraction)
+        return read_exact(_supported(name, text, RESERVABLE))
+
+    return read_map(value, "=", read)
+
+
+def read_capacity(value: object) -> Amounts:
+    """Return the amounts of `cpu=8,memory=32Gi,hugepages-2Mi=1Gi`."""
+
+    def read(name: str, text: object) -> int:
+        names = (*RESERVABLE, "hugepages-<size>")
+        return read_amount(text if is_hugepages(name) else _supported(name, text, names))
+
+    return read_map(value, "=", read)
+
+
+def _supported(name: str, text: object, names: Collection[str]) -> object:
+    """Return the value of a resource.
+
+    Raises:
+        InputError: it is not among those that can be stated here.
+    """
+    if name not in RESERVABLE:
+        raise invalid(f"{quote(name)} is not supported here", f"write one of {', '.join(names)}")
+    return text
+
+
+def read_percents(value: object) -> dict[str, int]:
+    """Return the percentages of `memory=50%`.
+
+    Source: Kubernetes, pkg/kubelet/cm/qos_container_manager_linux.go and ParseQOSReserved: only
+    memory, 0% to 100%, whole numbers.
+    """
+
+    def read(name: str, text: object) -> int:
+        if name != MEMORY:
+            raise invalid(f"{quote(name)} can't be reserved", "write memory")
+        return _read_whole_percent(text, 0)
+
+    return read_map(value, "=", read)
+
+
+def read_cpu_options(value: object) -> frozenset[CpuManagerOption]:
+    """Return the options of `full-pcpus-only=true,strict-cpu-reservation=true` that are true.
+
+    Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_options.go.
+    """
+    known = {str(each): each for each in CpuManagerOption}
+
+    def read(name: str, text: object) -> bool:
+        if name not in known:
+            right = nearest(name, known)
+            hint = f"write {right}" if right else f"options are {', '.join(known)}"
+            raise invalid(f"unknown option {quote(name)}", hint)
+        return read_boolean(text)
+
+    found = read_map(value, "=", read)
+    return frozenset(known[name] for name, is_set in found.items() if is_set)
+
+
+# Eviction
+
+SIGNALS = (
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "pid.available",
+)
+"""Source: Kubernetes, pkg/kubelet/eviction/api/types.go, OpForSignal. `allocatableMemory.available`
+is not an option: the kubelet derives it from `memory.available`, and so does podslice."""
+_TIER_SIGNAL = "memory.available"
+
+
+def read_thresholds(value: object) -> dict[str, Threshold]:
+    """Return the thresholds of `memory.available<100Mi,nodefs.available<10%`, except 0% and 100%.
+
+    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseThresholdStatement.
+    """
+
+    def read(signal: str, text: object) -> Threshold:
+        _check_signal(signal)
+        threshold = _read_threshold(text)
+        if threshold.amount == 0:
+            raise invalid("a threshold must be above zero", "leave the signal out to disable it")
+        return threshold
+
+    thresholds = read_map(_flat(value), "<", read)
+    return {
+        name: each for name, each in thresholds.items() if each.percent_milli not in (0, 100_000)
+    }
+
+
+def read_reclaims(value: object) -> dict[str, Threshold]:
+    """Return the amounts of `memory.available=100Mi,nodefs.available=5%`.
+
+    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseMinimumReclaims.
+    """
+
+    def read(signal: str, text: object) -> Threshold:
+        if signal not in TIER_SIGNALS.values():
+            _check_signal(signal)
+        return _read_threshold(text)
+
+    return read_map(_flat(value), "=", read)
+
+
+def read_grace_periods(value: object) -> dict[str, int]:
+    """Return the durations of `memory.available=1m30s` in microseconds.
+
+    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseGracePeriods.
+    """
+
+    def read(signal: str, text: object) -> int:
+        _check_signal(signal)
+        return read_duration(text)
+
+    return read_map(_flat(value), "=", read)
+
+
+def read_tier_thresholds(value: object) -> dict[Qos, Threshold]:
+    """Return the thresholds of `burstable=memory.available<10%`, or of a list, except 0% and 100%."""
+    example = "burstable=memory.available<10%"
+    if isinstance(value, list):
+        value = ",".join(read_list(value, "thresholds", example=example))
+
+    def read(name: str, text: object) -> Threshold | None:
+        if name not in _TIERS:
+            raise invalid(f"unknown tier {quote(name)}", f"write {' or '.join(_TIERS)}")
+        found = read_thresholds(text)
+        if found.keys() - {_TIER_SIGNAL} or not text:
+            raise invalid(f"a tier has only {_TIER_SIGNAL}", f"write {example}, for example")
+        return found.get(_TIER_SIGNAL)
+
+    found = read_map(value, "=", read)
+    return {_TIERS[name]: each for name, each in found.items() if each is not None}
+
+
+def _check_signal(signal: str) -> None:
+    if signal not in SIGNALS:
+        right = nearest(signal, SIGNALS)
+        hint = f"write {right}" if right else f"signals are {', '.join(SIGNALS)}"
+        raise invalid(f"unknown eviction signal {quote(signal)}", hint)
+
+
+def _read_threshold(text: object) -> Threshold:
+    """Return an amount, or thousandths of a percent."""
+    if not isinstance(text, str) or not text.endswith("%"):
+        return Threshold(amount=read_amount(text))
+    match = _PERCENT.fullmatch(text)
+    milli = read_amount(match[1]) if match else -1
+    if not 0 <= milli <= 100_000:
+        raise invalid(f"{quote(text)} is not a percentage", "write 10%, for example")
+    return Threshold(percent_milli=milli)
+
+
+def _flat(value: object) -> object:
+    """Return a table with dotted keys: TOML reads `memory.available = …` as nested tables."""
+    return dict(_flatten(value)) if isinstance(value, dict) else value
+
+
+def _flatten(
+    table: Mapping[str, Any], prefix: str = "", depth: int = 0
+) -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         if isinstance(value, dict) and depth < 3:
             yield from _flatten(value, f"{prefix}{key}.", depth + 1)
@@ -377,15 +533,11 @@ def _flatten(table: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterato
             yield f"{prefix}{key}", value
 
 
-def is_text(value: object) -> bool:
-    """Return whether a value is a string; a number in a file is not a string."""
-    return isinstance(value, str) and not isinstance(value, Number)
-
+# Slices
 
 _SLICE = ".slice"
 _BELOW_ROOT = f"-kubepods-besteffort-pod{UID_MAX * '0'}"
 """The suffix of the longest name of a pod's slice."""
-
 _CONTROL_GROUP_MAX = 4096 - 64 - 2 * 256
 """Characters of a control group, so that the path of a file in a container's scope fits the kernel.
 
@@ -398,22 +550,29 @@ def read_cgroup(value: object) -> str:
 
     Source: Node Allocatable Resources, "absolute paths are required".
     """
-    return "" if value == "" else _read(value, "", "the name of its slice has")
+    return "" if value == "" else _read_slice(value, "", "the name of its slice has")
 
 
 def read_root(value: object) -> str:
     """Return a path as `read_cgroup`, with room for pods' slices below it; "" is the root, `/`."""
-    return "/" if value == "" else _read(value, _BELOW_ROOT, "the names of the pods' slices have")
+    whose = "the names of the pods' slices have"
+    return "/" if value == "" else _read_slice(value, _BELOW_ROOT, whose)
 
 
-def _read(value: object, below: str, whose: str) -> str:
+def _read_slice(value: object, below: str, whose: str) -> str:
     if not is_text(value):
         raise invalid(f"must be a path, not {describe(value)}")
     path = str(value)
     if not path.startswith("/"):
         raise invalid(f"{quote(path)} is not an absolute path", f"write {quote('/' + path)}")
     stem = _stem(path)
-    _check_length(path, f"{stem}{below}" if stem else below.lstrip("-"), whose)
+    longest = f"{stem}{below}" if stem else below.lstrip("-")
+    more = len(longest) + len(_SLICE) - UNIT_NAME_MAX
+    if more > 0:
+        message = f"{quote(path)} is too long: {whose} at most {UNIT_NAME_MAX} characters"
+        raise invalid(message, f"shorten it by {more} characters")
+    if len(control_group_of(UnitName(f"{longest}{_SLICE}"))) > _CONTROL_GROUP_MAX:
+        raise invalid(f"{quote(path)} has too many levels", "write a path with fewer levels")
     if path.rstrip("/").endswith(_SLICE):
         name = UnitName(f"{stem}{_SLICE}")
         if not is_unit_name(name):
@@ -441,15 +600,7 @@ def _escape(component: str) -> str:
         raise invalid(message, error.problems[0].hint) from error
 
 
-def _check_length(path: str, stem: str, whose: str) -> None:
-    """Check that the names and the path are not too long for systemd and the kernel."""
-    more = len(stem) + len(_SLICE) - UNIT_NAME_MAX
-    if more > 0:
-        message = f"{quote(path)} is too long: {whose} at most {UNIT_NAME_MAX} characters"
-        raise invalid(message, f"shorten it by {more} characters")
-    if len(control_group_of(UnitName(f"{stem}{_SLICE}"))) > _CONTROL_GROUP_MAX:
-        raise invalid(f"{quote(path)} has too many levels", "write a path with fewer levels")
-
+# CPUs of another machine
 
 _PARTS = ("sockets", "numa", "cores", "threads")
 _NUMBERS = ("cpu", "core", "socket", "numa", "uncore")
@@ -457,38 +608,6 @@ _REQUIRED = _NUMBERS[:2]
 _FILE_BYTES_MAX = 2**20
 _EXAMPLE = "write sockets=2,numa=2,cores=4,threads=2, or the path of a JSON file"
 _CPU_EXAMPLE = 'write {"cpu": 0, "core": 0, "socket": 0, "numa": 0, "uncore": 0}, for example'
-
-
-def read_cpus(value: object) -> frozenset[int]:
-    """Return the CPUs of `0-1,8`; none of an empty string.
-
-    Source: Kubernetes, cmd/kubelet/app/options/options.go, --reserved-cpus.
-    """
-    message = f"must be a list of CPUs, not {describe(value)}"
-    if not is_text(value):
-        raise invalid(message, "write '0-1,8', for example")
-    try:
-        return frozenset(parse_cpus(str(value)))
-    except ValueError as error:
-        raise invalid(message, "write 0-1,8, for example") from error
-
-
-def read_cpu_options(value: object) -> frozenset[CpuManagerOption]:
-    """Return the options of `full-pcpus-only=true,strict-cpu-reservation=true` that are true.
-
-    Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_options.go.
-    """
-    known = {str(each): each for each in CpuManagerOption}
-
-    def read(name: str, text: object) -> bool:
-        if name not in known:
-            right = nearest(name, known)
-            hint = f"write {right}" if right else f"options are {', '.join(known)}"
-            raise invalid(f"unknown option {quote(name)}", hint)
-        return read_boolean(text)
-
-    found: dict[str, bool] = read_map(value, "=", read)
-    return frozenset(known[name] for name, is_set in found.items() if is_set)
 
 
 def read_topology(value: object) -> CpuTopology | None:
@@ -524,8 +643,7 @@ def _regular(value: object) -> CpuTopology:
             raise invalid(f"must be a whole number above 0, not {describe(text)}")
         return int(str(text))
 
-    parts: dict[str, int] = dict.fromkeys(_PARTS, 1)
-    parts |= read_map(value, "=", read)
+    parts = dict.fromkeys(_PARTS, 1) | read_map(value, "=", read)
     if parts["sockets"] * parts["cores"] * parts["threads"] > CPUS_MAX:
         raise invalid(f"it has more than {CPUS_MAX} CPUs", _EXAMPLE)
     return regular_topology(**parts)
@@ -534,8 +652,7 @@ def _regular(value: object) -> CpuTopology:
 def _listed(entries: object) -> CpuTopology:
     if not isinstance(entries, list) or not 0 < len(entries) <= CPUS_MAX:
         raise invalid(f"must be a list of 1 to {CPUS_MAX} CPUs", _CPU_EXAMPLE)
-    problems = [each for place, entry in enumerate(entries) for each in _check(entry, place)]
-    if problems:
+    if problems := [each for place, entry in enumerate(entries) for each in _check(entry, place)]:
         raise InputError(problems)
     cpus = [Cpu(**entry) for entry in entries]
     if len({each.cpu for each in cpus}) < len(cpus):
@@ -569,112 +686,3 @@ def _check(entry: object, place: int) -> Iterator[Problem]:
         if type(number) is not int or not 0 <= number < CPUS_MAX:
             message = f"[{place}].{name} must be a number from 0 to {CPUS_MAX - 1}"
             yield Problem(message=f"{message}, not {describe(number)}", hint=_CPU_EXAMPLE)
-
-
-SYNC_MIN_USEC, SYNC_MAX_USEC = 100_000, 3_600_000_000
-_TIERS = {"burstable": Qos.BURSTABLE, "besteffort": Qos.BESTEFFORT}
-_TIER_SIGNAL = "memory.available"
-_WHOLE_PERCENT = re.compile(r"([0-9]{1,3})%", re.ASCII)
-# `127.0.0.1:9469`, `[::1]:9469`, `localhost:9469`
-_ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^\[\]:]+)):([0-9]{1,5})", re.ASCII)
-_PORT_MAX = 65_535
-
-
-def read_validate(value: object) -> Validate:
-    """Return what an unknown field is; true is `strict` and false is `ignore`, as for kubectl.
-
-    Source: kubectl, "--validate='strict': Must be one of: strict (or true), warn, ignore (or false)".
-    """
-    if value in (True, "true"):
-        return Validate.STRICT
-    if value in (False, "false"):
-        return Validate.IGNORE
-    return choose(Validate)(value)
-
-
-def read_tiers(value: object) -> frozenset[Qos]:
-    """Return the tiers of `burstable,besteffort`, or of an empty string."""
-    stated = read_list(value, "tiers", example="besteffort")
-    hint = f"write {' or '.join(_TIERS)}"
-    _reject(stated, lambda name: name not in _TIERS, "unknown tier {}", hint)
-    return frozenset(_TIERS[name] for name in stated)
-
-
-def read_tier_thresholds(value: object) -> dict[Qos, Threshold]:
-    """Return the thresholds of `burstable=memory.available<10%`, or of a list, except 0% and 100%."""
-    example = "burstable=memory.available<10%"
-    if isinstance(value, list):
-        value = ",".join(read_list(value, "thresholds", example=example))
-
-    def read(name: str, text: object) -> Threshold | None:
-        if name not in _TIERS:
-            raise invalid(f"unknown tier {quote(name)}", f"write {' or '.join(_TIERS)}")
-        found = read_thresholds(text)
-        if found.keys() - {_TIER_SIGNAL} or not text:
-            raise invalid(f"a tier has only {_TIER_SIGNAL}", f"write {example}, for example")
-        return found.get(_TIER_SIGNAL)
-
-    found: dict[str, Threshold | None] = read_map(value, "=", read)
-    return {_TIERS[name]: each for name, each in found.items() if each is not None}
-
-
-def read_pressure_limit(value: object) -> int:
-    """Return the whole percentage of `60%`."""
-    match = _WHOLE_PERCENT.fullmatch(value) if isinstance(value, str) else None
-    if match is None or not 1 <= int(match[1]) <= 100:
-        raise invalid(f"must be a percentage, not {describe(value)}", "write 1% to 100%")
-    return int(match[1])
-
-
-def read_directories(value: object) -> tuple[str, ...]:
-    """Return the directories of `/etc/podslice/manifests,/srv/manifests`, or of a list."""
-    stated = read_list(value, "directories", example="/etc/podslice/manifests")
-    hint = "write /etc/podslice/manifests, for example"
-    _reject(stated, lambda path: not _is_absolute(path), "{} is not an absolute path", hint)
-    return tuple(dict.fromkeys(str(PurePosixPath(path)) for path in stated))
-
-
-def _is_absolute(path: str) -> bool:
-    return path.startswith("/") and "\0" not in path
-
-
-def read_directory(value: object) -> str:
-    """Return the absolute path of a directory, or an empty string."""
-    if value == "":
-        return ""
-    if not isinstance(value, str) or not _is_absolute(value):
-        hint = "write /var/lib/podslice/usage, for example"
-        raise invalid(f"must be an absolute path, not {describe(value)}", hint)
-    return str(PurePosixPath(value))
-
-
-def read_listen(value: object) -> str:
-    """Return a loopback address such as `127.0.0.1:9469`, or an empty string."""
-    if value == "":
-        return ""
-    match = _ADDRESS.fullmatch(str(value)) if is_text(value) else None
-    if match is None or not 1 <= int(match[3]) <= _PORT_MAX:
-        raise invalid(f"must be HOST:PORT, not {describe(value)}", "write 127.0.0.1:9469")
-    if not _is_loopback(match[2], match[1]):
-        raise invalid(
-            f"{quote(match[0])} is not a loopback address: other hosts could connect",
-            f"write 127.0.0.1:{match[3]}, behind a proxy that authenticates clients",
-        )
-    return match[0]
-
-
-def _is_loopback(host: str | None, in_brackets: str | None) -> bool:
-    try:
-        if in_brackets is not None:
-            return ipaddress.IPv6Address(in_brackets).is_loopback
-        return host == "localhost" or ipaddress.IPv4Address(host or "").is_loopback
-    except ValueError:
-        return False
-
-
-def read_sync_period(value: object) -> int:
-    """Return a duration such as `1m` in microseconds."""
-    usec = read_duration(value)
-    if not SYNC_MIN_USEC <= usec <= SYNC_MAX_USEC:
-        raise invalid(f"{quote(str(value))} is out of range", "write 100ms to 1h")
-    return usec

@@ -6,8 +6,7 @@ from pathlib import Path
 from podslice.features.quadlet.generate import generate
 from podslice.features.quadlet.result import Options
 from podslice.features.quadlet.workloads import read_workloads
-from podslice.inputs.manifest.collect import Extent
-from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.manifest.load import Extent, load_pods
 from podslice.model.config import Rules
 from podslice.model.node import Node
 from podslice.model.unit import SYSTEM, user_manager

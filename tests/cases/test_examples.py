@@ -10,8 +10,7 @@ from podslice.errors import Severity
 from podslice.features.quadlet.generate import generate
 from podslice.features.quadlet.result import Options
 from podslice.features.quadlet.workloads import read_workloads
-from podslice.inputs.manifest.collect import Extent
-from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.manifest.load import Extent, load_pods
 from podslice.model.config import Config, Rules
 from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide

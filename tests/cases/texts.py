@@ -6,9 +6,8 @@ import re
 from podslice.features.quadlet.generate import generate
 from podslice.features.quadlet.result import Options
 from podslice.features.quadlet.workloads import read_workloads
-from podslice.inputs.manifest.collect import Extent
 from podslice.inputs.manifest.fields import Use, type_of
-from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.manifest.load import Extent, load_pods
 from podslice.inputs.scalars import read_text
 from podslice.model.config import Validate
 from podslice.model.grammar import ARGUMENT_BYTES_MAX

@@ -17,8 +17,7 @@ from podslice.errors import InputError, Problem, Severity, invalid, quote
 from podslice.features.kubelet.config import mapping_of
 from podslice.features.kubelet.model import KubeletPod
 from podslice.inputs.budget import OBJECT_BYTES_MAX, Budget, Exhausted
-from podslice.inputs.manifest.collect import Extent
-from podslice.inputs.manifest.load import LoadedPods, load_pods, load_text
+from podslice.inputs.manifest.load import Extent, LoadedPods, load_pods, load_text
 from podslice.inputs.scalars import extend_path
 from podslice.model.pod import Pod, Qos, is_uid
 from podslice.model.properties import PREFIX

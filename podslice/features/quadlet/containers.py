@@ -22,8 +22,7 @@ from podslice.features.quadlet.result import Quadlets
 from podslice.features.quadlet.services import QuadletChanges
 from podslice.features.quadlet.workloads import LoadedWorkloads, read_workloads
 from podslice.inputs.budget import BYTES_MAX, Budget, Exhausted
-from podslice.inputs.manifest.collect import Extent
-from podslice.inputs.manifest.load import load_text
+from podslice.inputs.manifest.load import Extent, load_text
 from podslice.kernel.files import NotRegularError, read_with_status
 from podslice.model.config import CpuManagerPolicy
 from podslice.model.desired import Desired, PodDecision

@@ -16,8 +16,7 @@ from podslice.features.quadlet.result import (
     Quadlets,
 )
 from podslice.features.quadlet.workloads import LoadedWorkloads, read_workloads
-from podslice.inputs.manifest.collect import Extent
-from podslice.inputs.manifest.load import LoadedPods, load_pods
+from podslice.inputs.manifest.load import Extent, LoadedPods, load_pods
 from podslice.kernel.programs import NoAnswerError, run_program
 from podslice.model.config import Rules, Validate
 from podslice.model.desired import PodDecision

@@ -26,8 +26,7 @@ from podslice.features.quadlet.workload_containers import (
     DataObjects,
     Refusals,
 )
-from podslice.inputs.manifest.collect import StatedData, StatedWorkload
-from podslice.inputs.manifest.load import LoadedPods
+from podslice.inputs.manifest.load import LoadedPods, StatedData, StatedWorkload
 from podslice.inputs.manifest.reading import Fields, Problems, Reading, entries_of, unstated
 from podslice.inputs.scalars import extend_path
 from podslice.model.grammar import check_label

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from podslice.errors import InputError, invalid, printable, quote
 from podslice.inputs.budget import POD_AMOUNTS_MAX, UNKNOWN_FIELDS_MAX, Budget, Exhausted
@@ -14,8 +14,8 @@ from podslice.inputs.manifest.reading import Fields, Problems, read
 from podslice.inputs.manifest.unknown_fields import ABBREVIATIONS, check_fields
 from podslice.inputs.scalars import Amount, describe, extend_path, is_finer, nearest, read_text
 from podslice.model.grammar import SUBDOMAIN_MAX, check_label, check_uid, is_resource_name
-from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume
-from podslice.model.properties import ANNOTATIONS, PREFIX, RESOURCES, StatedProperties
+from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume, Pod
+from podslice.model.properties import ANNOTATIONS, PREFIX, RESOURCES
 from podslice.model.quantity import format_milli
 from podslice.model.resources import (
     CPU,
@@ -36,22 +36,6 @@ _PRIORITY_CLASSES = {
     "system-cluster-critical": 2_000_000_000,
 }
 """Source: Kubernetes, pkg/apis/scheduling/types.go, SystemCriticalPriority and 1,000 above it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Template:
-    """The content of a pod's `spec`, which replicas share."""
-
-    where: str
-    """The path of the spec in the document."""
-    containers: tuple[Container, ...] = ()
-    resources: Resources = _NO_RESOURCES
-    has_empty_level: bool = False
-    overhead: Amounts = field(default_factory=dict)
-    priority: int = 0
-    grace_period_sec: int = DEFAULT_GRACE_SEC
-    volumes: tuple[MemoryVolume, ...] = ()
-    properties: StatedProperties = field(default_factory=dict)
 
 
 def read_metadata(value: object, problems: Problems, path: str) -> Fields:
@@ -86,8 +70,8 @@ def has_too_many_amounts(spec: object) -> bool:
     return sum(len(each) for each in amounts if isinstance(each, dict)) > POD_AMOUNTS_MAX
 
 
-def make_template(fields: Fields, problems: Problems, path: str) -> Template:
-    """Return the template of a `spec`, whose problems of types have been added."""
+def make_pod(fields: Fields, problems: Problems, path: str) -> Pod:
+    """Return the pod of a `spec`, whose problems of types have been added, without name and uid."""
     at = extend_path(path, "containers")
     if not fields["containers"] and not problems.has_error(path, at):
         problems.error(at, "a pod needs at least one container")
@@ -99,8 +83,10 @@ def make_template(fields: Fields, problems: Problems, path: str) -> Template:
     _check_unique(containers, problems)
     grace = fields["terminationGracePeriodSeconds"]
     own = _read_resources(fields["resources"], problems, f"{path}.resources", _OF_POD)
-    return Template(
-        where=path,
+    return Pod(
+        name="",
+        uid="",
+        spec_where=path,
         containers=containers,
         resources=own,
         has_empty_level=fields["resources"] is not None and not own,
@@ -290,16 +276,14 @@ def read_pod_level(value: object, problems: Problems, path: str) -> Resources:
     return _read_resources(reading.fields, problems, path, _OF_POD)
 
 
-def read_annotations(
-    metadata: object, template: Template, problems: Problems, path: str
-) -> Template:
-    """Return the template with what the annotations of its metadata state.
+def read_annotations(metadata: object, pod: Pod, problems: Problems, path: str) -> Pod:
+    """Return the pod with what the annotations of its metadata state.
 
     Resources of the spec have precedence over those of an annotation.
 
     Args:
         metadata: as the manifest has it at `path`.
-        template: the pod's spec.
+        pod: as its spec states it.
         problems: of the object; receives those of the annotations.
         path: of the metadata.
     """
@@ -308,37 +292,35 @@ def read_annotations(
     if stated is not None and not isinstance(stated, dict):
         problems.error(at, f"must be a mapping, not {describe(stated)}")
     if not isinstance(stated, dict):
-        return template
-    template = _with_resources(stated, template, problems, at)
-    found = _read_all(stated, {each.name for each in template.containers}, problems, at)
+        return pod
+    pod = _with_resources(stated, pod, problems, at)
+    found = _read_all(stated, {each.name for each in pod.containers}, problems, at)
     if not found:
-        return template
+        return pod
     containers = tuple(
         replace(each, properties=found[each.name]) if each.name in found else each
-        for each in template.containers
+        for each in pod.containers
     )
-    return replace(template, containers=containers, properties=found.get("", {}))
+    return replace(pod, containers=containers, properties=found.get("", {}))
 
 
-def _with_resources(
-    stated: Mapping[object, object], template: Template, problems: Problems, at: str
-) -> Template:
-    """Return the template with the resources of the pod level that an annotation states."""
+def _with_resources(stated: Mapping[object, object], pod: Pod, problems: Problems, at: str) -> Pod:
+    """Return the pod with the resources of the pod level that an annotation states."""
     key = f"{PREFIX}{RESOURCES}"
     if key not in stated:
-        return template
+        return pod
     where = extend_path(at, key)
-    if template.resources:
+    if pod.resources:
         hint = "leave out one of the two"
         problems.warn(where, "spec.resources is stated as well, and is used instead", hint)
-        return template
+        return pod
     try:
         value = _read_json(read_text(stated[key]))
     except InputError as error:
         problems.add(where, *error.problems)
-        return template
+        return pod
     resources = read_pod_level(value, problems, where)
-    return replace(template, resources=resources, has_empty_level=False)
+    return replace(pod, resources=resources, has_empty_level=False)
 
 
 def _read_json(text: str) -> object:

@@ -15,8 +15,7 @@ from podslice.features.quadlet.transition import (
     steps_to_remove,
 )
 from podslice.features.quadlet.workloads import read_workloads
-from podslice.inputs.manifest.collect import Extent
-from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.manifest.load import Extent, load_pods
 from podslice.model.config import Config
 from podslice.model.unit import GENERATED
 from podslice.policy.decide import decide

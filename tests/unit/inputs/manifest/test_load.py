@@ -658,7 +658,7 @@ def test_all_files_have_one_budget(tmp_path):
 def test_no_pod_is_created_beyond_the_budget(monkeypatch):
     made = []
     monkeypatch.setattr(
-        "podslice.inputs.manifest.collect.default_uid", lambda *names: made.append(names) or "0a"
+        "podslice.inputs.manifest.load.default_uid", lambda *names: made.append(names) or "0a"
     )
     load_pods(["-"], stdin=workloads(1, 1000).encode, budget=budget(pods=999))
     assert made == []

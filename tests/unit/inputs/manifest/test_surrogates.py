@@ -8,8 +8,7 @@ import yaml
 from podslice.features.quadlet.workloads import read_workloads
 from podslice.inputs.budget import POD_PROBLEMS_MAX
 from podslice.inputs.manifest import parse
-from podslice.inputs.manifest.collect import Extent
-from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.manifest.load import Extent, load_pods
 from podslice.model.config import Validate
 
 HALF = "\ud800"

@@ -13,9 +13,9 @@ import typer
 
 from podslice.inputs.options.config_files import make_config, read_as, read_files
 from podslice.inputs.options.table import OPTIONS, ConfigOption
+from podslice.kernel.proc import find_manager
 from podslice.model.config import Config, Origin
 from podslice.model.unit import SYSTEM, Manager
-from podslice.systemd.find_manager import find_manager
 
 
 @dataclass(frozen=True, kw_only=True)

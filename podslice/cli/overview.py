@@ -34,8 +34,8 @@ from podslice.reconcile.report import describe_skipped, describe_step, describe_
 from podslice.reconcile.rollback import pending
 from podslice.reconcile.world import LiveWorld
 from podslice.store.store import Store
-from podslice.systemd import journalctl
-from podslice.systemd.journalctl import Entry, LogQuery, Query, reading_command
+from podslice.systemd import journal
+from podslice.systemd.journal import Entry, LogQuery, Query, reading_command
 from podslice.usage import health, runtimes, stats
 from podslice.usage.health import FailingContainer
 from podslice.usage.location import (
@@ -600,7 +600,7 @@ def _read_journal(
         manager=world.manager,
     )
     try:
-        return journalctl.read_messages(query)[-_MESSAGES:], ""
+        return journal.read_messages(query)[-_MESSAGES:], ""
     except PodsliceError as error:
         return (), str(error)
 
@@ -609,7 +609,7 @@ def _read_events(world: LiveWorld, key: str) -> tuple[tuple[Entry, ...], str]:
     """Return the last events of a pod, or why they can't be read."""
     try:
         return tuple(
-            journalctl.read_events(Query(pods=[key], lines=_EVENTS, manager=world.manager))
+            journal.read_events(Query(pods=[key], lines=_EVENTS, manager=world.manager))
         ), ""
     except PodsliceError as error:
         return (), str(error)

@@ -15,13 +15,13 @@ from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.errors import BusUnavailable
 from podslice.kernel.cgroup import CgroupFs
+from podslice.kernel.proc import find_manager
 from podslice.model.config import Config
 from podslice.model.node import Node
 from podslice.reconcile.rollback import recorded
 from podslice.reconcile.world import Guarded, LiveWorld, World
 from podslice.store.store import Store
 from podslice.systemd import bus
-from podslice.systemd.find_manager import find_manager
 from podslice.systemd.slice_files import SliceFiles
 
 T = TypeVar("T")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import select
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ from podslice.kernel.text import (
     split_words,
 )
 from podslice.model.node_state import Kubelet
+from podslice.model.unit import SYSTEM, SYSTEM_BUS_ADDRESS, Manager, user_manager
 
 _KERNEL_THREAD = 0x00200000
 """Source: Linux, include/linux/sched.h, PF_KTHREAD."""
@@ -172,6 +175,33 @@ def read_login_uid(root: Path = Path("/")) -> int | None:
     except (OSError, ValueError):  # a kernel without audit
         return None
     return None if uid == _NO_LOGIN else uid
+
+
+def find_manager(*, user: bool = False) -> Manager:
+    """Return the system's manager, or with `user` that of the user who runs this process."""
+    if not user:
+        address = os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", SYSTEM_BUS_ADDRESS)
+        return replace(SYSTEM, bus_address=address)
+    manager = user_manager(os.getuid(), {**os.environ, "HOME": _home()})
+    session = os.environ.get("DBUS_SESSION_BUS_ADDRESS")
+    # the bus of a session may be one without a systemd: it is only the second choice
+    if session and not Path(manager.runtime_directory, "bus").exists():
+        return replace(manager, bus_address=session)
+    return manager
+
+
+def _home() -> str:
+    """Return the home directory: HOME, or that of the user database if HOME is not absolute.
+
+    Source: systemd, src/basic/user-util.c, get_home_dir.
+    """
+    home = os.environ.get("HOME", "")
+    if home.startswith("/"):
+        return home
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a user without an entry
+        return "/"
 
 
 def read_oom_score_adj(pid: int, root: Path = Path("/")) -> int:

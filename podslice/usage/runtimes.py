@@ -28,7 +28,7 @@ from podslice.model.container_exit import ContainerExit, exit_of_runtime
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import Pod
 from podslice.model.unit import Manager
-from podslice.systemd.journalctl import Entry
+from podslice.systemd.journal import Entry
 
 KUBERNETES = "io.kubernetes"
 """Source: Kubernetes, staging/src/k8s.io/kubelet/pkg/types/labels.go."""

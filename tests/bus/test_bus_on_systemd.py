@@ -347,7 +347,7 @@ USER = """
 import asyncio, sys
 from podslice.model.unit import TransientUnit
 from podslice.systemd.bus import Bus
-from podslice.systemd.find_manager import find_manager
+from podslice.kernel.proc import find_manager
 
 async def main():
     unit = TransientUnit(name="podslicetest.slice", properties={"CPUWeight": 5})
@@ -366,7 +366,7 @@ import asyncio, sys
 from podslice.model.unit import TransientUnit
 from podslice.model.unit import SYSTEM
 from podslice.systemd.bus import Bus
-from podslice.systemd.find_manager import find_manager
+from podslice.kernel.proc import find_manager
 
 async def main():
     changes = []

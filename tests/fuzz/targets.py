@@ -27,7 +27,7 @@ from podslice.model.naming import Tree
 from podslice.model.pod import Qos, default_uid
 from podslice.policy.decide import decide
 from podslice.store.store import Store
-from podslice.systemd import journalctl
+from podslice.systemd import journal
 from podslice.systemd.dbus import connection, wire
 from podslice.systemd.dbus.connection import Connection, Peer
 from podslice.systemd.manager import ChangeSignals, Jobs, error_of
@@ -219,7 +219,7 @@ def run_kernel(data: bytes) -> None:
 def run_journal(data: bytes) -> None:
     """Read a line of journalctl."""
     with contextlib.suppress(PodsliceError):
-        entry = journalctl.parse(data)
+        entry = journal.parse_entry(data)
         assert datetime.fromtimestamp(entry.time_usec / 1e6, UTC).year >= 1970
         assert all(isinstance(each, str) for each in entry.fields.values())
 

@@ -66,7 +66,7 @@ def test_an_error_that_is_not_documented_is_found_and_minimised(tmp_path):
         ("flags", "podslice.inputs.options.values.UNIT_NAME_MAX", 10**6),
         ("proc", "podslice.kernel.proc.split_lines", str.splitlines),
         ("yaml", "podslice.errors.SHOWN_MAX", 10**6),
-        ("journal", "podslice.systemd.journalctl.TIME_MAX_USEC", 10**30),
+        ("journal", "podslice.systemd.journal.TIME_MAX_USEC", 10**30),
     ],
 )
 def test_a_reader_without_one_of_its_checks_is_found(monkeypatch, name, part, fault):

@@ -6,6 +6,7 @@ from podslice.cli import coroutines, host, interrupts, session
 from podslice.cli.arguments import DONE, FAILED
 from podslice.cli.manual_log import manual_log
 from podslice.cli.output import note, write
+from podslice.kernel.proc import find_manager
 from podslice.model.desired import PendingTrial, TrialState
 from podslice.model.event import Kind
 from podslice.model.unit import SYSTEM
@@ -13,7 +14,6 @@ from podslice.reconcile.report import describe_unconfirmed
 from podslice.reconcile.rollback import confirm as let_stay
 from podslice.reconcile.rollback import halt, recorded
 from podslice.store.store import Store
-from podslice.systemd.find_manager import find_manager
 
 
 def confirm() -> int:

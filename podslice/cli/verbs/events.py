@@ -27,9 +27,9 @@ from podslice.cli.views import documents
 from podslice.cli.views.layout import Column, Shorten, blocks, table
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.errors import printable
-from podslice.systemd import journalctl
-from podslice.systemd.find_manager import find_manager
-from podslice.systemd.journalctl import Entry, Query
+from podslice.kernel.proc import find_manager
+from podslice.systemd import journal
+from podslice.systemd.journal import Entry, Query
 
 _FOLLOWED = 10
 """The number of past events before new ones, as with journalctl and tail."""
@@ -82,7 +82,7 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         lines = _FOLLOWED
     keys = [key_of(name, namespace) for name in pods or ()]
     manager = find_manager(user=user)
-    entries = journalctl.read_events(
+    entries = journal.read_events(
         Query(pods=keys, since=since, lines=lines, follow=follow, manager=manager),
         reader=_stdout() if follow else None,
     )

@@ -27,7 +27,7 @@ from podslice.model.naming import OVERHEAD, Tree, scope_name, service_name
 from podslice.model.pod import Pod, Qos
 from podslice.model.unit import UnitName
 from podslice.store.adopted_services import by_pod, read_adopted
-from podslice.systemd.journalctl import LogQuery, journal_command
+from podslice.systemd.journal import LogQuery, journal_command
 from podslice.usage import runtimes
 from podslice.usage.runtimes import run_patiently
 

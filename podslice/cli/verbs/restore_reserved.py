@@ -5,10 +5,10 @@ from __future__ import annotations
 from podslice.cli import coroutines, host, interrupts, session
 from podslice.cli.output import write
 from podslice.errors import HostError
+from podslice.kernel.proc import find_manager
 from podslice.reconcile.report import Report, describe_result, describe_skipped
 from podslice.reconcile.rollback import recorded, restore_all
 from podslice.store.store import Store
-from podslice.systemd.find_manager import find_manager
 
 
 def restore_reserved() -> int:

@@ -13,9 +13,9 @@ from podslice.cli.output import ReportFormat, write, write_json
 from podslice.cli.verb_table import VERBS
 from podslice.cli.views.documents import document
 from podslice.errors import SystemdError
+from podslice.kernel.proc import find_manager
 from podslice.model.feature import VerbGroup
 from podslice.systemd import bus
-from podslice.systemd.find_manager import find_manager
 
 ANSWER_SEC = 5.0
 """The time that the service manager has to answer."""

@@ -20,7 +20,7 @@ from podslice.model.desired import PodDecision
 from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, TASKS_MAX
 from podslice.model.resources import UsedAmounts, cpu_milli, format_amounts, memory_bytes
 from podslice.model.unit import INFINITY, UnitKind, UnitName
-from podslice.systemd.journalctl import Entry
+from podslice.systemd.journal import Entry
 from podslice.usage.runtimes import RuntimeContainer
 from podslice.usage.stats import PodStats
 from podslice.usage.unit_status import EXITED, HOLDS_PROCESSES, MISSING, NOT_STARTED, UnitStatus

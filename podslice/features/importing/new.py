@@ -37,7 +37,6 @@ from podslice.model.grammar import to_label
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import ObservedUnit, complete_name, is_unit_name
 from podslice.reconcile.world import LiveWorld
-from podslice.systemd.find_manager import find_manager
 
 _DEFAULT_CONTAINER = "main"
 _OPTION_OF_FIELD = {

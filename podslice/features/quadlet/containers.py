@@ -36,8 +36,7 @@ from podslice.reconcile.extension import PodRequest
 from podslice.reconcile.report import Outcome, PodResult
 from podslice.reconcile.world import LiveWorld
 from podslice.store.store import Records, Store
-from podslice.systemd.journal import Journal
-from podslice.systemd.journalctl import reading_command
+from podslice.systemd.journal import Journal, reading_command
 
 _OTHERS_WRITE = 0o022
 

@@ -12,7 +12,7 @@ from podslice.model.node_state import ContainerFailure
 from podslice.reconcile.assess import Assessment
 from podslice.reconcile.world import LiveWorld
 from podslice.store.files import ValueFile
-from podslice.systemd.journalctl import reading_command
+from podslice.systemd.journal import reading_command
 from podslice.usage.health import RestartingPod
 from podslice.usage.unit_status import ACTIVATING
 

@@ -49,7 +49,7 @@ from podslice.reconcile.extension import Extension, PodRequest
 from podslice.reconcile.report import Outcome, PodResult
 from podslice.reconcile.world import LiveWorld, World
 from podslice.systemd.client import Client, run_concurrently
-from podslice.systemd.journalctl import has_access
+from podslice.systemd.journal import has_access
 from podslice.usage.runtimes import communicate, run, run_patiently
 
 _BEFORE_STARTS = (Action.STOP, Action.WRITE, Action.REMOVE, Action.REMOVE_VOLUME)

@@ -23,7 +23,7 @@ from podslice.reconcile.observe import describe_processes
 from podslice.reconcile.report import Outcome, describe_result
 from podslice.reconcile.world import LiveWorld, refuse
 from podslice.store.histories import VARIABLES
-from podslice.systemd.journalctl import reading_command
+from podslice.systemd.journal import reading_command
 
 
 class Started(NamedTuple):

@@ -22,10 +22,10 @@ from podslice.features.quadlet import loading as quadlets
 from podslice.features.quadlet import services as quadlet_services
 from podslice.inputs.options.config_files import read_as, read_files
 from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.proc import find_kubelets
+from podslice.kernel.proc import find_kubelets, find_manager
 from podslice.model.node import regular_topology
-from podslice.systemd import bus, journalctl
-from podslice.systemd.find_manager import find_manager
+from podslice.systemd import bus
+from podslice.systemd import journal as journal_module
 from podslice.usage import runtimes
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import Events
@@ -120,7 +120,7 @@ def messages(monkeypatch):
         )
         return tuple(entries)[-query.lines :]
 
-    monkeypatch.setattr(journalctl, "read_messages", read_messages)
+    monkeypatch.setattr(journal_module, "read_messages", read_messages)
     return found
 
 

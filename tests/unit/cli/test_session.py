@@ -7,10 +7,10 @@ import pytest
 from podslice.cli import host
 from podslice.cli.output import note
 from podslice.errors import HostError
+from podslice.kernel.proc import find_manager
 from podslice.model.config import Config
 from podslice.model.unit import SYSTEM
 from podslice.store.store import Store
-from podslice.systemd.find_manager import find_manager
 from tests.unit.builders import USER, manifest
 
 

@@ -13,8 +13,8 @@ from podslice.cli.app import VERBS
 from podslice.cli.arguments import BAD_INPUT, DIFFERENCES, DONE, FAILED
 from podslice.cli.verbs import node
 from podslice.model.unit import UnitName
-from podslice.systemd import journalctl
-from podslice.systemd.journalctl import Entry
+from podslice.systemd import journal
+from podslice.systemd.journal import Entry
 from tests.unit.builders import manifest
 
 FULL = "error: standard output: no space left on device\n"
@@ -57,7 +57,7 @@ def web(podslice, files, memory, monkeypatch):
     files({"web.json": manifest("web", {"cpu": "1"})})
     assert podslice("apply", "-f", "web.json").code == DONE
     memory.provide_file(UnitName("shop.service"))
-    monkeypatch.setattr(journalctl, "read_events", lambda *_, **__: iter([ENTRY]))
+    monkeypatch.setattr(journal, "read_events", lambda *_, **__: iter([ENTRY]))
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ import pytest
 from podslice.cli import overview
 from podslice.cli.app import run
 from podslice.cli.views.text_width import width_of
-from podslice.systemd import journalctl
-from podslice.systemd.journalctl import Entry
+from podslice.systemd import journal
+from podslice.systemd.journal import Entry
 from tests.unit.builders import manifest
 
 WIDTHS = (60, 80, 120, 200)
@@ -91,7 +91,7 @@ def crowd(request, podslice, files, memory, monkeypatch):
         )
         for n in range(request.param)
     ]
-    monkeypatch.setattr(journalctl, "read_events", lambda *_, **__: iter(events))
+    monkeypatch.setattr(journal, "read_events", lambda *_, **__: iter(events))
     return request.param
 
 

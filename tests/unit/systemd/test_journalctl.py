@@ -6,8 +6,8 @@ import os
 import pytest
 
 from podslice.errors import HostError
-from podslice.systemd import journalctl as module
-from podslice.systemd.journalctl import LogQuery, read_messages
+from podslice.systemd import journal as module
+from podslice.systemd.journal import LogQuery, read_messages
 from tests.unit.builders import USER
 
 QUERY = LogQuery(units=["a.service"], containers=["0123"], lines=5, format="json")

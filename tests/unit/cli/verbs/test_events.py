@@ -9,8 +9,8 @@ import pytest
 
 from podslice.cli.interrupts import Interrupted
 from podslice.model.event import Kind
-from podslice.systemd import journalctl as module
-from podslice.systemd.journalctl import Query, parse
+from podslice.systemd import journal as module
+from podslice.systemd.journal import Query, parse_entry
 from tests.unit.builders import USER
 
 EVICTED = {
@@ -140,7 +140,7 @@ def test_followed_each_is_printed_by_itself(podslice, journalctl):
 def test_an_interruption_ends_following_without_an_error(podslice, journalctl, monkeypatch):
     def interrupted(number):
         def read(*_, **__):
-            yield parse(json.dumps(EVICTED).encode())
+            yield parse_entry(json.dumps(EVICTED).encode())
             raise Interrupted(number)
 
         return read

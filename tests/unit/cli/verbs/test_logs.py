@@ -4,8 +4,8 @@ import pytest
 
 from podslice.kernel import programs
 from podslice.model.unit import SYSTEM, user_manager
-from podslice.systemd import journalctl
-from podslice.systemd.journalctl import LogQuery
+from podslice.systemd import journal
+from podslice.systemd.journal import LogQuery
 from podslice.usage import runtimes
 from tests.unit.builders import USER, make_files
 
@@ -28,8 +28,8 @@ def shop(memory, podslice, files, monkeypatch, tmp_path, allow_effects):
     """The pod is applied; return the arguments of journalctl for arguments of `logs`."""
     (tmp_path / "journal/0123").mkdir(parents=True)
     (tmp_path / "journal/0123/system.journal").touch()
-    monkeypatch.setattr(journalctl, "JOURNAL_DIRECTORIES", (tmp_path / "journal",))
-    monkeypatch.setattr(journalctl.shutil, "which", lambda _: "/bin/true")
+    monkeypatch.setattr(journal, "JOURNAL_DIRECTORIES", (tmp_path / "journal",))
+    monkeypatch.setattr(journal.shutil, "which", lambda _: "/bin/true")
     executed = []
 
     def become(command):
@@ -148,7 +148,7 @@ def test_a_user_manager_has_other_fields():
 def test_wrong_names_are_invalid_input_with_the_nearest_name(
     podslice, monkeypatch, arguments, message
 ):
-    monkeypatch.setattr(journalctl.shutil, "which", lambda _: "/bin/false")
+    monkeypatch.setattr(journal.shutil, "which", lambda _: "/bin/false")
     ended = podslice("logs", *arguments)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(message)
@@ -156,7 +156,7 @@ def test_wrong_names_are_invalid_input_with_the_nearest_name(
 
 def test_without_a_readable_journal_there_are_no_messages(shop, podslice, monkeypatch, tmp_path):
     assert podslice("apply", "-f", "shop.yaml", "--user").code == 0
-    monkeypatch.setattr(journalctl.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(journal.os, "geteuid", lambda: 1000)
     (tmp_path / "journal/0123/system.journal").unlink()
     for user in ((), ("--user",)):
         ended = podslice("logs", "shop", *user)
@@ -166,17 +166,17 @@ def test_without_a_readable_journal_there_are_no_messages(shop, podslice, monkey
 
 def test_a_user_without_access_to_the_journal_reads_it_with_sudo(shop, monkeypatch, tmp_path):
     manager = user_manager(1000, {"XDG_RUNTIME_DIR": "/run/user/1000", "HOME": "/home/ada"})
-    monkeypatch.setattr(journalctl.os, "geteuid", lambda: 1000)
-    assert journalctl.reading_command(APP[1], manager) == f"journalctl --user -u {APP[1]}"
+    monkeypatch.setattr(journal.os, "geteuid", lambda: 1000)
+    assert journal.reading_command(APP[1], manager) == f"journalctl --user -u {APP[1]}"
     (tmp_path / "journal/0123/system.journal").unlink()
-    assert journalctl.reading_command(APP[1], SYSTEM) == f"journalctl -u {APP[1]}"
-    assert journalctl.reading_command(APP[1], manager) == (
+    assert journal.reading_command(APP[1], SYSTEM) == f"journalctl -u {APP[1]}"
+    assert journal.reading_command(APP[1], manager) == (
         f"sudo journalctl _SYSTEMD_USER_UNIT={APP[1]}"
     )
 
 
 def test_without_journalctl_there_are_no_messages(shop, podslice, monkeypatch):
-    monkeypatch.setattr(journalctl.shutil, "which", lambda _: None)
+    monkeypatch.setattr(journal.shutil, "which", lambda _: None)
     assert podslice("logs", "shop") == (
         1,
         "",

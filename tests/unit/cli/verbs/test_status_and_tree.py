@@ -10,7 +10,7 @@ from podslice.cli import overview
 from podslice.kernel.proc import read_process as read
 from podslice.model.unit import TransientUnit, UnitName, control_group_of
 from podslice.store import histories
-from podslice.systemd import journalctl
+from podslice.systemd import journal
 from podslice.usage import location
 from podslice.usage.runtimes import RuntimeContainer
 from tests.unit.builders import make_files, manifest
@@ -349,7 +349,7 @@ def test_a_container_that_a_runtime_holds_is_not_empty(podslice, web, run, runti
 def test_a_container_that_has_ended_in_a_runtime_was_started(
     podslice, web, run, runtimes_hold, monkeypatch
 ):
-    monkeypatch.setattr(journalctl, "read_events", lambda _: ())
+    monkeypatch.setattr(journal, "read_events", lambda _: ())
     runtimes_hold.append(podman("", exit_code=3, restarts=2))
     wide = podslice("status", "-o", "wide").out.splitlines()
     assert wide[3].split()[3:5] == ["0/1", "2"]
@@ -508,7 +508,7 @@ def test_a_process_has_a_number(podslice, memory):
 @pytest.fixture
 def many(podslice, files, memory, monkeypatch):
     """Three pods in two namespaces, one of each class."""
-    monkeypatch.setattr(journalctl, "read_events", lambda _: ())
+    monkeypatch.setattr(journal, "read_events", lambda _: ())
     monkeypatch.setattr(overview, "INTERVAL_SEC", 0)
     limits = {"cpu": 1, "memory": "1Gi"}
     files({"a.json": manifest("a", limits=limits), "b.json": manifest("b", {"cpu": 1})})

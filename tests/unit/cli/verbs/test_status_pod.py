@@ -15,8 +15,8 @@ from podslice.errors import HostError
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.container_exit import ContainerExit
 from podslice.store import histories
-from podslice.systemd import journalctl
-from podslice.systemd.journalctl import Entry
+from podslice.systemd import journal
+from podslice.systemd.journal import Entry
 from podslice.usage import runtimes
 from podslice.usage.runtimes import PublishedPort, RuntimeContainer
 from tests.unit.builders import make_files
@@ -61,7 +61,7 @@ COUNTERS = {
 def events(monkeypatch):
     """The events of the pod, in a list that may be changed; a second measurement is immediate."""
     found = [EVENT]
-    monkeypatch.setattr(journalctl, "read_events", lambda query: found[-query.lines :])
+    monkeypatch.setattr(journal, "read_events", lambda query: found[-query.lines :])
     monkeypatch.setattr(overview, "INTERVAL_SEC", 0)
     return found
 
@@ -258,7 +258,7 @@ def test_messages_that_cannot_be_read_are_not_an_error(shop, podslice, monkeypat
     def refuse(_):
         raise HostError("permission to read the journal denied")
 
-    monkeypatch.setattr(journalctl, "read_messages", refuse)
+    monkeypatch.setattr(journal, "read_messages", refuse)
     text = "log: permission to read the journal denied"
     ended = podslice("status", "shop")
     assert ended.code == 0
@@ -266,7 +266,7 @@ def test_messages_that_cannot_be_read_are_not_an_error(shop, podslice, monkeypat
     found = json.loads(podslice("status", "shop", "-o", "json").out)["pod"]
     assert found["log_problem"] == "permission to read the journal denied"
     # the section of events states the same reason
-    monkeypatch.setattr(journalctl, "read_events", refuse)
+    monkeypatch.setattr(journal, "read_events", refuse)
     assert text not in podslice("status", "shop").out
 
 
@@ -282,7 +282,7 @@ def test_events_that_cannot_be_read_are_not_an_error(shop, podslice, monkeypatch
     def refuse(_):
         raise HostError("permission to read the journal denied")
 
-    monkeypatch.setattr(journalctl, "read_events", refuse)
+    monkeypatch.setattr(journal, "read_events", refuse)
     ended = podslice("status", "shop")
     assert ended.code == 0
     assert ended.out.endswith("\nEVENTS\n  permission to read the journal denied\n")

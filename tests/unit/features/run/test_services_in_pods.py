@@ -6,7 +6,7 @@ import json
 import pytest
 
 from podslice.errors import JobFailed
-from podslice.systemd import bus, journalctl
+from podslice.systemd import bus, journal
 from tests.unit.builders import make_files
 from tests.unit.cli.unit_files import WithUnitFiles
 
@@ -385,7 +385,7 @@ def containers(podslice):
 
 def test_a_service_is_shown_as_a_container_of_its_pod(podslice, web, memory, monkeypatch):
     for name in ("read_events", "read_messages"):
-        monkeypatch.setattr(journalctl, name, lambda _: ())
+        monkeypatch.setattr(journal, name, lambda _: ())
     podslice("adopt", "web", "lg", "idle@a", "--restart")
     found, shown = containers(podslice)
     # nothing was started in the containers of the manifest

@@ -1,6 +1,6 @@
+from podslice.cli.verbs.render import unit_files
 from podslice.model.pod import Qos
 from podslice.model.unit import GENERATED, INFINITY
-from podslice.systemd.unit_file import unit_files
 from tests.unit.builders import burstable, config, desired, desired_for, scope_unit, slice_unit
 
 WEB = "kubepods-burstable-podweb.slice"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from podslice.kernel.proc import find_manager
 from podslice.model.unit import SYSTEM
-from podslice.systemd.find_manager import find_manager
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from operator import attrgetter
 from typing import Self, assert_never
 
@@ -69,12 +70,6 @@ _RELOAD_TIMEOUT_SEC = 180.0
 _MODE = "replace"
 _SUFFIXES = tuple(f".{kind}" for kind in UnitKind)
 _STATE = USAGE | EXIT_TYPES.keys() | ALWAYS | {STARTED}
-_NO_GROUP: Mapping[str, Wire] = {
-    "ControlGroup": "",
-    "MemoryCurrent": INFINITY,
-    "TasksCurrent": INFINITY,
-}
-"""The values of a unit whose kind has no control group."""
 
 
 class Bus(Client):
@@ -186,35 +181,14 @@ class Bus(Client):
                 return None
         elif kind is UnitKind.SLICE:
             found[STARTED] = await self.systemd.unit_property(name, STARTED)
-        found = {**_NO_GROUP, **found}
-        shown = {key: _shared(value) for key, value in found.items() if key in OBSERVED[kind]}
-        return ObservedUnit(
-            name=name,
-            description=unit.description,
-            load_state=unit.load_state,
-            active_state=unit.active_state,
-            properties={**NEWER[kind], **shown},
-            control_group=found["ControlGroup"],
-            transient=transient,
-            # that of a transient unit is systemd's own
-            fragment_path="" if transient else found["FragmentPath"],
-            started_usec=int(found.get(STARTED, 0)),
-            tasks=await self._count_tasks(name, found),
-            main_exit=main_exit(found),
-            restarts=int(found.get("NRestarts", 0)),
-            memory_bytes=None if found["MemoryCurrent"] == INFINITY else found["MemoryCurrent"],
-        )
-
-    async def _count_tasks(self, name: UnitName, found: Mapping[str, Wire]) -> int:
-        if found["TasksCurrent"] != INFINITY:
-            return int(found["TasksCurrent"])
-        # no accounting: no control group, no pids controller, or switched off
-        with suppress(NoSuchUnit):
-            if found["ControlGroup"]:
+        observed = _observed(unit, found, transient=transient)
+        if found.get("TasksCurrent", INFINITY) == INFINITY and observed.control_group:
+            # no pids controller, or no accounting
+            with suppress(NoSuchUnit):
                 reply = await self.systemd.call("GetUnitProcesses", "s", name, about=name)
                 (processes,) = reply.body("a(sus)")
-                return len(processes)
-        return 0
+                return replace(observed, tasks=len(processes))
+        return observed
 
     async def properties(self, name: UnitName, further: Collection[str] = ()) -> dict[str, Wire]:
         """Return all properties that podslice reads, also of a unit that does not `exist`.
@@ -234,22 +208,18 @@ class Bus(Client):
         is_loaded = found["LoadState"] == "loaded"
         if found["LoadState"] == "not-found" or (is_loaded and not exists(found)):
             return None
-        shown = {key: value for key, value in found.items() if key in OBSERVED[kind]}
-        observed = ObservedUnit(
+        listed = ListedUnit(
             name=name,
             description=found.get("Description", ""),
             load_state=found["LoadState"],
             active_state=found["ActiveState"],
-            properties={**NEWER[kind], **shown} if is_loaded else {},
-            control_group=found.get("ControlGroup", ""),
-            transient=found["Transient"],
-            fragment_path="" if found["Transient"] else found["FragmentPath"],
-            started_usec=int(found.get(STARTED, 0)),
         )
+        observed = _observed(listed, found, transient=found["Transient"])
+        if not is_loaded:
+            return InspectedUnit(observed=replace(observed, properties={}))
         # a slice has no default
         unset = INFINITY if kind is UnitKind.SLICE else await self.default_tasks_max()
-        further = dict(_further(kind, found, unset)) if is_loaded else {}
-        return InspectedUnit(observed=observed, further=further)
+        return InspectedUnit(observed=observed, further=dict(_further(kind, found, unset)))
 
     async def read_definition(self, name: UnitName) -> UnitDefinition:
         check_name(name)
@@ -489,6 +459,28 @@ def _further(
             yield row.key, row.format(found[name])
     if found.get(TASKS_MAX, unset_tasks) != unset_tasks:
         yield TASKS_MAX, PROPERTIES[TASKS_MAX].format(found[TASKS_MAX])
+
+
+def _observed(unit: ListedUnit, found: Mapping[str, Wire], *, transient: bool) -> ObservedUnit:
+    kind = kind_of(unit.name)
+    shown = {key: _shared(value) for key, value in found.items() if key in OBSERVED[kind]}
+    memory, tasks = (found.get(f"{what}Current", INFINITY) for what in ("Memory", "Tasks"))
+    return ObservedUnit(
+        name=unit.name,
+        description=unit.description,
+        load_state=unit.load_state,
+        active_state=unit.active_state,
+        properties={**NEWER[kind], **shown},
+        control_group=found.get("ControlGroup", ""),  # a timer has none
+        transient=transient,
+        # that of a transient unit is systemd's own
+        fragment_path="" if transient else found["FragmentPath"],
+        started_usec=int(found.get(STARTED, 0)),
+        tasks=0 if tasks == INFINITY else tasks,
+        main_exit=main_exit(found),
+        restarts=int(found.get("NRestarts", 0)),
+        memory_bytes=None if memory == INFINITY else memory,
+    )
 
 
 def _shared(value: Wire) -> Wire:

@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _SERVICE = "org.freedesktop.systemd1"
-_MANAGER = f"{_SERVICE}.Manager"
-_MANAGER_PATH = "/org/freedesktop/systemd1"
+MANAGER = f"{_SERVICE}.Manager"
+MANAGER_PATH = "/org/freedesktop/systemd1"
 _PROPERTIES = "org.freedesktop.DBus.Properties"
 _UNIT = f"{_SERVICE}.Unit"
 
@@ -42,7 +42,7 @@ _SYSTEM_HINT = "is systemd running, and is /run/dbus accessible?"
 _USER_HINT = "is a user manager running (loginctl enable-linger), and XDG_RUNTIME_DIR set?"
 
 _FROM = f"type='signal',sender='{_SERVICE}'"
-_SIGNAL = f"{_FROM},path='{_MANAGER_PATH}',interface='{_MANAGER}',member="
+_SIGNAL = f"{_FROM},path='{MANAGER_PATH}',interface='{MANAGER}',member="
 _CHANGED = f"{_FROM},interface='{_PROPERTIES}',member='PropertiesChanged',arg0='{_SERVICE}."
 _OF_JOBS = f"{_SIGNAL}'JobRemoved'"
 """The match rule for jobs. Without Subscribe, systemd signals the jobs of this connection only."""
@@ -119,7 +119,7 @@ class Systemd:
             if self._changes is not None:
                 about = "systemd's signals"
                 await connection.call(
-                    "Subscribe", path=_MANAGER_PATH, interface=_MANAGER, about=about
+                    "Subscribe", path=MANAGER_PATH, interface=MANAGER, about=about
                 )
                 self._changes.begin()
             return connection
@@ -130,18 +130,19 @@ class Systemd:
         signature: str = "",
         *body: object,
         about: str,
+        path: str = MANAGER_PATH,
+        interface: str = MANAGER,
         timeout_sec: float | None = None,
     ) -> Received:
-        """Call a method of the manager; `about` is the subject in the message of an error."""
+        """Call a method, by default of the manager; `about` is the subject in messages of errors."""
 
         async def call() -> Received:
-            connection = await self.connected()
-            return await connection.call(
+            return await (await self.connected()).call(
                 member,
                 signature,
                 body,
-                path=_MANAGER_PATH,
-                interface=_MANAGER,
+                path=path,
+                interface=interface,
                 about=about,
                 timeout_sec=timeout_sec,
             )
@@ -150,14 +151,16 @@ class Systemd:
 
     async def own_property(self, key: str) -> Wire:
         """Return a property of the manager itself."""
-        return await self._get(_MANAGER_PATH, _MANAGER, key, f"systemd's {key}")
+        return await self._get(MANAGER_PATH, MANAGER, key, f"systemd's {key}")
 
     async def unit_property(self, name: UnitName, key: str) -> Wire:
         """Return a property that every kind of unit has."""
         return await self._get(path_of(name), _UNIT, key, name)
 
     async def _get(self, path: str, interface: str, key: str, about: str) -> Wire:
-        reply = await self._read(path, "Get", "ss", interface, key, about=about)
+        reply = await self.call(
+            "Get", "ss", interface, key, about=about, path=path, interface=_PROPERTIES
+        )
         (value,) = reply.body("v")
         return decode(key, value)
 
@@ -168,18 +171,9 @@ class Systemd:
         kind: it looks for presets.
         """
         interface = f"{_SERVICE}.{kind}" if kind else ""
-        return await self._read(path_of(name), "GetAll", "s", interface, about=name)
-
-    async def _read(
-        self, path: str, member: str, signature: str, *body: str, about: str
-    ) -> Received:
-        async def read() -> Received:
-            connection = await self.connected()
-            return await connection.call(
-                member, signature, body, path=path, interface=_PROPERTIES, about=about
-            )
-
-        return await twice(read)
+        return await self.call(
+            "GetAll", "s", interface, about=name, path=path_of(name), interface=_PROPERTIES
+        )
 
     async def run(
         self,
@@ -220,8 +214,8 @@ class Systemd:
             member,
             signature,
             body,
-            path=_MANAGER_PATH,
-            interface=_MANAGER,
+            path=MANAGER_PATH,
+            interface=MANAGER,
             about=about,
             descriptors=descriptors,
         )
@@ -291,7 +285,7 @@ class Jobs:
 
     def on_signal(self, signal: Received) -> None:
         """Handle a signal that systemd sent."""
-        if (signal.interface, signal.member) != (_MANAGER, "JobRemoved"):
+        if (signal.interface, signal.member) != (MANAGER, "JobRemoved"):
             return
         _id, job, _unit, result = signal.body("uoss")
         for future in self.waiting.get(job, ()):
@@ -379,7 +373,7 @@ def path_of(name: UnitName) -> str:
     Source: systemd, src/basic/bus-label.c, bus_label_escape.
     """
     escaped = re.sub(r"^[0-9]|[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):02x}", name)
-    return f"{_MANAGER_PATH}/unit/{escaped}"
+    return f"{MANAGER_PATH}/unit/{escaped}"
 
 
 _BUS = "org.freedesktop.DBus.Error."

@@ -10,10 +10,9 @@ Source: D-Bus Specification 0.43, "Marshaling (Wire Format)" and "Message Format
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from podslice.errors import BadMessage
 
@@ -49,8 +48,6 @@ _UNPACK = {
 
 TYPE_CODES = frozenset({*_FORMATS, "s", "o", "g"})
 """The types of keys of dictionaries."""
-_ROW = frozenset("sou")
-"""The types of members of structs that are read as rows."""
 MALFORMED = (ValueError, LookupError, struct.error)
 """The errors that malformed bytes cause; callers receive BadMessage."""
 
@@ -125,18 +122,19 @@ class WireReader:
             return self._string(self._fixed("u"))
         if head == "g":
             return self._signature()
-        self._descend()
-        value = self._read_container(type_)
+        self._depth += 1
+        if self._depth > NESTING_MAX:
+            raise ValueError(f"more than {NESTING_MAX} nested values")
+        value: Wire
+        if head == "a":
+            value = self._array(type_[1:])
+        elif head == "v":
+            value = self.read(_single(self._signature()))
+        else:
+            self.align(8)
+            value = tuple(self.read(member) for member in _members(type_))
         self._depth -= 1
         return value
-
-    def _read_container(self, type_: str) -> Wire:
-        if type_[0] == "a":
-            return self._array(type_[1:])
-        if type_[0] == "v":
-            return self.read(_single(self._signature()))
-        self.align(8)
-        return tuple(self.read(member) for member in _members(type_))
 
     def skip(self, type_: str) -> None:
         """Skip the next value."""
@@ -149,20 +147,8 @@ class WireReader:
             self.position += length + 1
         elif head == "a":
             self.position = self._array_end(type_[1])
-        elif head == "g":
-            self._signature()
         else:
-            self._descend()
-            self._skip_container(type_)
-            self._depth -= 1
-
-    def _skip_container(self, type_: str) -> None:
-        if type_[0] == "v":
-            self.skip(_single(self._signature()))
-            return
-        self.align(8)
-        for member in _members(type_):
-            self.skip(member)
+            self.read(type_)
 
     def read_properties(self, wanted: Collection[str]) -> dict[str, Wire]:
         """Read the wanted entries of the next value, an `a{sv}`."""
@@ -190,11 +176,6 @@ class WireReader:
     def align(self, size: int) -> None:
         """Advance to the next multiple of a size."""
         self.position = self.position + size - 1 & -size
-
-    def _descend(self) -> None:
-        self._depth += 1
-        if self._depth > NESTING_MAX:
-            raise ValueError(f"more than {NESTING_MAX} nested values")
 
     def _expect(self, end: int) -> None:
         if self.position != end:
@@ -229,35 +210,11 @@ class WireReader:
         end = self._array_end(element[0])
         if element[0] == "{":
             return dict(self._entries(element, end))
-        if element[0] == "(" and _ROW.issuperset(members := _members(element)):
-            return tuple(self._rows([member == "u" for member in members], end))
         values = []
         while self.position < end:
             values.append(self.read(element))
         self._expect(end)
         return tuple(values)
-
-    def _rows(self, are_numbers: Sequence[bool], end: int) -> Iterator[Wire]:
-        """Yield structs of strings and numbers.
-
-        Lists of units have thousands of values, for which a call each takes four times as long.
-        """
-        data, unpack, position = self._data, self._unpack["u"], self.position
-        while position < end:
-            position = position + 7 & -8
-            row: list[Wire] = []
-            for is_number in are_numbers:
-                at = (position + 3 & -4) + 4
-                (number,) = unpack(data, at - 4)
-                if is_number:
-                    position = at
-                    row.append(number)
-                else:
-                    position = at + number + 1
-                    row.append(data[at : position - 1].decode())
-            yield tuple(row)
-        self.position = position
-        self._expect(end)
 
     def _entries(self, element: str, end: int) -> Iterator[tuple[Wire, Wire]]:
         key, value = _members(element)
@@ -269,8 +226,7 @@ class WireReader:
         self._expect(end)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class Received(NamedTuple):
     """A received message: its header, and its body before unmarshalling."""
 
     kind: int
@@ -281,7 +237,7 @@ class Received:
     sender: str = ""
     reply_serial: int = 0
     signature: str = ""
-    frame: bytes = field(default=b"", repr=False)
+    frame: bytes = b""
     body_at: int = 0
 
     def body(self, expected: str | None = None) -> tuple[Wire, ...]:
@@ -360,28 +316,24 @@ def parse_frame(frame: bytes) -> Received:
     Raises:
         BadMessage: it is malformed.
     """
+    header: dict[str, Wire] = {}
     try:
-        return _parse_frame(frame)
+        order = _order(frame)
+        body, _serial, fields = struct.unpack_from(order + "III", frame, 4)
+        reader = WireReader(frame, position=_PREFIX_BYTES, order=order)
+        while reader.position < _PREFIX_BYTES + fields:
+            reader.align(8)
+            name, expected = _FIELDS.get(reader.read("y"), ("", ""))
+            if not name:
+                reader.skip("v")
+            elif (type_ := reader.read("g")) == expected:
+                header[name] = reader.read(type_)
+            else:
+                raise ValueError(f"the field {name} has the type {type_!r}")
+        if not reader.position <= len(frame) - body <= len(frame):
+            raise ValueError("the header exceeds the end")
     except MALFORMED as error:
         raise BadMessage(f"a message is malformed: {error}") from error
-
-
-def _parse_frame(frame: bytes) -> Received:
-    order = _order(frame)
-    body, _serial, fields = struct.unpack_from(order + "III", frame, 4)
-    reader = WireReader(frame, position=_PREFIX_BYTES, order=order)
-    header: dict[str, Wire] = {}
-    while reader.position < _PREFIX_BYTES + fields:
-        reader.align(8)
-        name, expected = _FIELDS.get(reader.read("y"), ("", ""))
-        if not name:
-            reader.skip("v")
-        elif (type_ := reader.read("g")) == expected:
-            header[name] = reader.read(type_)
-        else:
-            raise ValueError(f"the field {name} has the type {type_!r}")
-    if not reader.position <= len(frame) - body <= len(frame):
-        raise ValueError("the header exceeds the end")
     return Received(kind=frame[1], frame=frame, body_at=len(frame) - body, **header)
 
 

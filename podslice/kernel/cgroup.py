@@ -1,15 +1,18 @@
-"""Read the limits and counters of control groups, in both layouts; never write."""
+"""The limits and counters of control groups, in both layouts.
+
+Only `limit_hugepages` writes.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 from podslice.errors import HostError
 from podslice.kernel.text import (
@@ -28,13 +31,63 @@ _HUGETLB_FILE = re.compile(r"hugetlb\.\d+(KB|MB|GB)(\.rsvd)?\.max")
 PRESSURES = ("cpu", "memory", "io")
 """The resources for which the kernel reports pressure."""
 
-_SMALL_BYTES = 2**12
-
-Counts = Callable[[str], tuple[int | None, int | None]]
-"""Bytes and tasks of a control group; None where the kernel does not count them."""
-
 # the counters of memory.stat that can't be reclaimed without swap
 _UNRECLAIMABLE = ("anon", "shmem", "slab_unreclaimable", "kernel_stack", "pagetables", "percpu")
+
+Counter = Literal[
+    "cpu_usec",
+    "throttled_usec",
+    "periods",
+    "throttled_periods",
+    "memory_bytes",
+    "peak_bytes",
+    "inactive_bytes",
+    "rss_bytes",
+    "swap_bytes",
+    "page_faults",
+    "major_page_faults",
+    "tasks",
+    "oom_kills",
+]
+"""A counter of a control group and its descendants; `inactive_bytes` are inactive cached files."""
+
+_V2: Mapping[Counter, tuple[str, str]] = {
+    "cpu_usec": ("cpu.stat", "usage_usec"),
+    "throttled_usec": ("cpu.stat", "throttled_usec"),
+    "periods": ("cpu.stat", "nr_periods"),
+    "throttled_periods": ("cpu.stat", "nr_throttled"),
+    "memory_bytes": ("memory.current", ""),
+    # since Linux 5.19
+    "peak_bytes": ("memory.peak", ""),
+    "inactive_bytes": ("memory.stat", "inactive_file"),
+    "rss_bytes": ("memory.stat", "anon"),
+    "swap_bytes": ("memory.swap.current", ""),
+    "page_faults": ("memory.stat", "pgfault"),
+    "major_page_faults": ("memory.stat", "pgmajfault"),
+    "tasks": ("pids.current", ""),
+    "oom_kills": ("memory.events", "oom_kill"),
+}
+"""The file that has a counter, and the name of its line; empty for a file with one number.
+
+Source: Linux, Documentation/admin-guide/cgroup-v2.rst.
+"""
+
+_V1: Mapping[Counter, tuple[str, str]] = {
+    "cpu_usec": ("cpuacct/cpuacct.usage", ""),
+    "throttled_usec": ("cpu/cpu.stat", "throttled_time"),
+    "periods": ("cpu/cpu.stat", "nr_periods"),
+    "throttled_periods": ("cpu/cpu.stat", "nr_throttled"),
+    "memory_bytes": ("memory/memory.usage_in_bytes", ""),
+    "peak_bytes": ("memory/memory.max_usage_in_bytes", ""),
+    "inactive_bytes": ("memory/memory.stat", "total_inactive_file"),
+    "rss_bytes": ("memory/memory.stat", "total_rss"),
+    "swap_bytes": ("memory/memory.stat", "total_swap"),
+    "page_faults": ("memory/memory.stat", "total_pgfault"),
+    "major_page_faults": ("memory/memory.stat", "total_pgmajfault"),
+    "tasks": ("pids/pids.current", ""),
+    # memory.oom_control does not count kills in descendants
+}
+"""As `_V2`, below the controller's directory. Remove once systemd < 258 is no longer supported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +146,7 @@ class Sample:
     """Of `cpu`, `memory` and `io`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CgroupFs:
+class CgroupFs(NamedTuple):
     """The control groups below one mount."""
 
     mount: Path = Path("/sys/fs/cgroup")
@@ -122,55 +174,67 @@ class CgroupFs:
         found = {name: self._read(name, control_group) for name in names if self.is_v2}
         return {name: text for name, text in found.items() if text is not None}
 
+    def counters(self, control_group: str, names: Collection[Counter]) -> dict[Counter, int | None]:
+        """Return counters of a control group; None for what the kernel does not count."""
+        is_v2 = self.is_v2
+        places = _V2 if is_v2 else _V1
+        texts: dict[str, str | None] = {"": None}
+        found: dict[Counter, int | None] = {}
+        for name in names:
+            file, key = places.get(name, ("", ""))
+            if file not in texts:
+                texts[file] = self._read(file, control_group)
+            text = texts[file]
+            number = _field(text or "", key) if key else _number(text)
+            if number is not None and name in ("cpu_usec", "throttled_usec") and not is_v2:
+                number //= 1000  # ns
+            found[name] = number
+        return found
+
+    def counter(self, control_group: str, name: Counter) -> int | None:
+        """Return one counter of a control group; None if the kernel does not count it."""
+        return self.counters(control_group, (name,))[name]
+
     def usage(self, control_group: str) -> Usage:
         """Return the usage of a control group and its descendants."""
-        if self.is_v2:
-            stat = _keyed(self._read("cpu.stat", control_group))
-            return Usage(
-                memory_bytes=_number(self._read("memory.current", control_group)),
-                cpu_usec=stat.get("usage_usec"),
-                tasks=_number(self._read("pids.current", control_group)),
-            )
-        cpu_nsec = _number(self._read("cpuacct/cpuacct.usage", control_group))
-        return Usage(
-            memory_bytes=_number(self._read("memory/memory.usage_in_bytes", control_group)),
-            cpu_usec=None if cpu_nsec is None else cpu_nsec // 1000,
-            tasks=_number(self._read("pids/pids.current", control_group)),
-        )
-
-    def counts(self) -> Counts:
-        """Return a function that reads only memory and tasks, for thousands of control groups."""
-        memory, tasks = "memory.current", "pids.current"
-        if not self.is_v2:
-            memory, tasks = "memory/memory.usage_in_bytes", "pids/pids.current"
-        return lambda control_group: (
-            _count(self._path(memory, control_group)),
-            _count(self._path(tasks, control_group)),
-        )
+        return Usage(**self.counters(control_group, ("memory_bytes", "cpu_usec", "tasks")))
 
     def sample(self, control_group: str) -> Sample:
         """Return all of the kernel's counters of a control group and its descendants.
 
         The root, `/`, has no counters of memory and tasks.
         """
-        return self._sample_v2(control_group) if self.is_v2 else self._sample_v1(control_group)
+        found = self.counters(control_group, _V2)
+        inactive, _ = found.pop("inactive_bytes"), found.pop("peak_bytes")
+        if self.is_v2:
+            io_stat = self._read("io.stat", control_group)
+            read_bytes, written_bytes = (_by_device(io_stat, key) for key in ("rbytes", "wbytes"))
+        else:
+            file = "blkio/blkio.throttle.io_service_bytes_recursive"
+            io_stat = self._read(file, control_group)
+            read_bytes, written_bytes = (_by_device_v1(io_stat, key) for key in ("Read", "Write"))
+        pressure = {name: self._read(f"{name}.pressure", control_group) for name in PRESSURES}
+        return Sample(
+            **found,
+            working_set_bytes=_working_set(found["memory_bytes"], inactive),
+            read_bytes=read_bytes,
+            written_bytes=written_bytes,
+            pressure={name: parse_pressure(text) for name, text in pressure.items() if text},
+        )
 
-    def peak_bytes(self, control_group: str) -> int | None:
-        """Return the most memory since the group was created; None where it is not recorded.
+    def waits_usec(self, control_group: str) -> tuple[int, int] | None:
+        """Return how long a task waited for a CPU, and for memory, since the group was created.
 
-        Source: Linux, admin-guide/cgroup-v2.rst, memory.peak (since 5.19).
+        Source: Linux, Documentation/accounting/psi.rst, "some".
         """
-        file = "memory.peak" if self.is_v2 else "memory/memory.max_usage_in_bytes"
-        return _number(self._read(file, control_group))
+        texts = [self._read(f"{name}.pressure", control_group) for name in ("cpu", "memory")]
+        cpu, memory = (parse_pressure(text).some.usec if text else None for text in texts)
+        return None if cpu is None or memory is None else (cpu, memory)
 
     def working_set_bytes(self, control_group: str) -> int | None:
         """Return only the working set, for callers that read it many times a second."""
-        stat, usage, inactive = "memory.stat", "memory.current", "inactive_file"
-        if not self.is_v2:
-            stat, usage = "memory/memory.stat", "memory/memory.usage_in_bytes"
-            inactive = "total_inactive_file"
-        counters = _keyed(self._read(stat, control_group))
-        return _working_set(_number(self._read(usage, control_group)), counters.get(inactive))
+        found = self.counters(control_group, ("memory_bytes", "inactive_bytes"))
+        return _working_set(found["memory_bytes"], found["inactive_bytes"])
 
     def memory_limit_bytes(self, control_group: str) -> int | None:
         """Return only the limit of memory; None without one."""
@@ -239,54 +303,6 @@ class CgroupFs:
         stat = _keyed(self._read("memory.stat", control_group) if self.is_v2 else None)
         return sum(stat.get(name, 0) for name in _UNRECLAIMABLE) if stat else None
 
-    def _sample_v2(self, control_group: str) -> Sample:
-        cpu = _keyed(self._read("cpu.stat", control_group))
-        memory = _keyed(self._read("memory.stat", control_group))
-        used = _number(self._read("memory.current", control_group))
-        io_stat = self._read("io.stat", control_group)
-        pressure = {name: self._read(f"{name}.pressure", control_group) for name in PRESSURES}
-        return Sample(
-            cpu_usec=cpu.get("usage_usec"),
-            throttled_usec=cpu.get("throttled_usec"),
-            periods=cpu.get("nr_periods"),
-            throttled_periods=cpu.get("nr_throttled"),
-            memory_bytes=used,
-            working_set_bytes=_working_set(used, memory.get("inactive_file")),
-            rss_bytes=memory.get("anon"),
-            swap_bytes=_number(self._read("memory.swap.current", control_group)),
-            page_faults=memory.get("pgfault"),
-            major_page_faults=memory.get("pgmajfault"),
-            tasks=_number(self._read("pids.current", control_group)),
-            oom_kills=self.events(control_group).get("oom_kill"),
-            read_bytes=_by_device(io_stat, "rbytes"),
-            written_bytes=_by_device(io_stat, "wbytes"),
-            pressure={name: parse_pressure(text) for name, text in pressure.items() if text},
-        )
-
-    def _sample_v1(self, control_group: str) -> Sample:
-        usage = self.usage(control_group)
-        cpu = _keyed(self._read("cpu/cpu.stat", control_group))
-        memory = _keyed(self._read("memory/memory.stat", control_group))
-        throttled_nsec = cpu.get("throttled_time")
-        io = self._read("blkio/blkio.throttle.io_service_bytes_recursive", control_group)
-        return Sample(
-            cpu_usec=usage.cpu_usec,
-            throttled_usec=None if throttled_nsec is None else throttled_nsec // 1000,
-            periods=cpu.get("nr_periods"),
-            throttled_periods=cpu.get("nr_throttled"),
-            memory_bytes=usage.memory_bytes,
-            working_set_bytes=_working_set(usage.memory_bytes, memory.get("total_inactive_file")),
-            rss_bytes=memory.get("total_rss"),
-            swap_bytes=memory.get("total_swap"),
-            page_faults=memory.get("total_pgfault"),
-            major_page_faults=memory.get("total_pgmajfault"),
-            tasks=usage.tasks,
-            # memory.oom_control does not count kills in descendants
-            oom_kills=None,
-            read_bytes=_by_device_v1(io, "Read"),
-            written_bytes=_by_device_v1(io, "Write"),
-        )
-
     def directory(self, control_group: str) -> Path:
         """Return the directory of a control group in systemd's hierarchy."""
         hybrid = self.mount / "systemd"
@@ -304,23 +320,6 @@ class CgroupFs:
         return f"{self.mount}/{controller}/{control_group.strip('/')}/{name}"
 
 
-def read_small(path: str) -> str:
-    """Return the text of a file that is small enough to be read in one call.
-
-    Raises:
-        OSError: it can't be read.
-        ValueError: it is longer, or not text.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        text = os.read(handle, _SMALL_BYTES)
-    finally:
-        os.close(handle)
-    if len(text) == _SMALL_BYTES:
-        raise ValueError(f"{path} is longer than {_SMALL_BYTES - 1} bytes")
-    return text.decode()
-
-
 def parse_pressure(text: str) -> Pressure:
     """Parse a pressure file: `some avg10=0.18 avg60=0.03 avg300=0.00 total=22099`, and `full …`."""
     found = {}
@@ -336,8 +335,8 @@ def _waited(pairs: Mapping[str, str]) -> Waited:
     return Waited(milli[0], milli[1], milli[2], usec=int(pairs.get("total", "0")))
 
 
-def _working_set(used: int | None, inactive_file: int | None) -> int | None:
-    return None if used is None else max(used - (inactive_file or 0), 0)
+def _working_set(used: int | None, inactive: int | None) -> int | None:
+    return None if used is None else max(used - (inactive or 0), 0)
 
 
 def _by_device(io_stat: str | None, key: str) -> dict[str, int]:
@@ -362,11 +361,10 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
 
-def _count(path: str) -> int | None:
-    try:
-        return int(read_small(path))
-    except (OSError, ValueError):
-        return None
+def _field(text: str, name: str) -> int | None:
+    """Return one value of lines of `name value`."""
+    _, found, rest = f"\n{text}".partition(f"\n{name} ")
+    return _number(rest.partition("\n")[0]) if found else None
 
 
 def _keyed(text: str | None) -> dict[str, int]:
@@ -422,101 +420,6 @@ class OpenGroup(NamedTuple):
         except OSError:
             return 0  # it has never killed there
         return int(value) if _COUNT.fullmatch(value) else 0
-
-
-_BYTES_MAX = 2**14
-
-
-class _Layout(NamedTuple):
-    """The files of one layout of control groups, and their directories below the mount."""
-
-    cpu_directory: str
-    memory_directory: str
-    cpu: str
-    current: str
-    peak: str
-    inactive: str
-    """The counter of inactive file pages in memory.stat."""
-
-
-_V2 = _Layout("", "", "cpu.stat", "memory.current", "memory.peak", "inactive_file")
-_V1 = _Layout(
-    *("/cpuacct", "/memory", "cpuacct.usage", "memory.usage_in_bytes"),
-    *("memory.max_usage_in_bytes", "total_inactive_file"),
-)
-"""As `_V2`. Remove once systemd < 258 is no longer supported."""
-
-
-class UsageCounters:
-    """Reads the counters of a history of usage, for thousands of groups; None: they are not counted."""
-
-    def __init__(self, cgroups: CgroupFs) -> None:
-        self._is_v2 = cgroups.is_v2
-        self._layout = _V2 if self._is_v2 else _V1
-        self._cpu = f"{cgroups.mount}{self._layout.cpu_directory}"
-        self._memory = f"{cgroups.mount}{self._layout.memory_directory}"
-
-    def cpu_usec(self, group: str) -> int | None:
-        """Return the CPU time since the group was created."""
-        text = _read_beginning(f"{self._cpu}{group}/{self._layout.cpu}")
-        if self._is_v2:
-            return _field(text, "usage_usec")
-        return None if (nsec := _number(text)) is None else nsec // 1000
-
-    def current_bytes(self, group: str) -> int | None:
-        """Return the memory that is charged, with cached files."""
-        return _number(_read_beginning(f"{self._memory}{group}/{self._layout.current}"))
-
-    def peak_bytes(self, group: str) -> int | None:
-        """Return the most of `current_bytes` since the group was created.
-
-        Source: Linux, admin-guide/cgroup-v2.rst, memory.peak (since 5.19).
-        """
-        return _number(_read_beginning(f"{self._memory}{group}/{self._layout.peak}"))
-
-    def inactive_bytes(self, group: str) -> int:
-        """Return the inactive cached files, which are not part of the working set."""
-        text = _read_beginning(f"{self._memory}{group}/memory.stat")
-        return _field(text, self._layout.inactive) or 0
-
-    def oom_kills(self, group: str) -> int | None:
-        """Return the OOM kills since the group was created, with those of descendants (v2 only)."""
-        if not self._is_v2:
-            return None
-        return _field(_read_beginning(f"{self._memory}{group}/memory.events"), "oom_kill")
-
-    def waits_usec(self, group: str) -> tuple[int, int] | None:
-        """Return how long a task waited for a CPU, and for memory, since the group was created.
-
-        Source: Linux, Documentation/accounting/psi.rst, "some".
-        """
-        if not self._is_v2:
-            return None
-        texts = [
-            _read_beginning(f"{self._cpu}{group}/{name}.pressure") for name in ("cpu", "memory")
-        ]
-        cpu, memory = (parse_pressure(text).some.usec if text else None for text in texts)
-        return None if cpu is None or memory is None else (cpu, memory)
-
-
-def _read_beginning(path: str) -> str:
-    """Return the text of a small file, empty if it can't be read."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(handle, _BYTES_MAX).decode().removesuffix("\n")
-    except OSError:  # the group was removed
-        return ""
-    finally:
-        os.close(handle)
-
-
-def _field(text: str, name: str) -> int | None:
-    """Return one value of lines of `name value`."""
-    _, found, rest = f"\n{text}".partition(f"\n{name} ")
-    return _number(rest.partition("\n")[0]) if found else None
 
 
 _CONTROLLER = "hugetlb"

@@ -17,7 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from podslice.kernel.cgroup import CgroupFs, Counts, read_small
+from podslice.kernel.cgroup import CgroupFs
+from podslice.kernel.text import read_text
 from podslice.model.codec import SHARE
 from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import (
@@ -108,25 +109,27 @@ class SliceFiles(NamedTuple):
         left_out = others | {name.removesuffix(".d") for name in drop_ins}
         stems = (name.removesuffix(_DROP_INS) for name in drop_ins)
         prefixes = tuple(stem for stem in stems if stem.endswith("-"))
-        counts = self.cgroups.counts()
         found = {}
         for unit in listed:
             is_alone = unit.name in names and unit.name not in left_out
             if is_alone and unit.active_state == "active" and not unit.name.startswith(prefixes):
-                observed = _observe(unit, f"{transient}/{unit.name}", top, counts)
+                observed = _observe(unit, f"{transient}/{unit.name}", top, self.cgroups)
                 if observed is not None:
                     found[unit.name] = observed
         return found
 
 
-def _observe(unit: ListedUnit, path: str, top: str, counts: Counts) -> ObservedUnit | None:
+def _observe(unit: ListedUnit, path: str, top: str, cgroups: CgroupFs) -> ObservedUnit | None:
     try:
-        properties = parse_slice(read_small(path))
-    except (OSError, ValueError):
+        properties = parse_slice(read_text(path))
+    except OSError:
         return None  # it was removed since it was listed, or cannot be read
     group = f"{top.rstrip('/')}{control_group_of(unit.name)}"
-    memory_bytes, tasks = counts(group)
-    if properties is None or tasks is None or memory_bytes is None:
+    if properties is None:
+        return None
+    usage = cgroups.counters(group, ("memory_bytes", "tasks"))
+    memory_bytes, tasks = usage["memory_bytes"], usage["tasks"]
+    if memory_bytes is None or tasks is None:
         return None
     return ObservedUnit(
         name=unit.name,

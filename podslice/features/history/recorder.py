@@ -26,7 +26,7 @@ from podslice.features.history.samples import (
     is_expired,
     without_old,
 )
-from podslice.kernel.cgroup import UsageCounters
+from podslice.kernel.cgroup import CgroupFs
 from podslice.model.desired import PodDecision
 from podslice.model.naming import (
     USER_SLICE,
@@ -112,12 +112,12 @@ class UsageRecorder(AgentPart):
             assessment = self._context.assessment
             if self._files is None or assessment is None:
                 return
-            counters, observed = UsageCounters(self._context.world.cgroups), assessment.observed
+            cgroups, observed = self._context.world.cgroups, assessment.observed
             for pod in assessment.desired.pods:
-                self._sample_pod(self._files, pod, observed, counters)
+                self._sample_pod(self._files, pod, observed, cgroups)
             for unit in self._slices():
                 record = self._record(self._files, unit)
-                self._sample(record.usage, counters, control_group_of(unit), {})
+                self._sample(record.usage, cgroups, control_group_of(unit), {})
             if not self._rounds:
                 # the metrics of a new agent do not wait for the first save
                 self._recommend()
@@ -159,27 +159,25 @@ class UsageRecorder(AgentPart):
             self._files = UsageFiles(Path(directory)) if directory else None
 
     def _sample_pod(
-        self, files: UsageFiles, pod: PodDecision, observed: Observed, counters: UsageCounters
+        self, files: UsageFiles, pod: PodDecision, observed: Observed, cgroups: CgroupFs
     ) -> None:
         record = self._record(files, pod.pod.key)
         group = control_group(pod.slice, observed)
-        self._sample(record.usage, counters, group, pod.requests)
+        self._sample(record.usage, cgroups, group, pod.requests)
         for container, below in _container_groups(pod, observed):
             usage = record.containers.get(container.name)
             if usage is None:
                 usage = record.containers[container.name] = GroupUsage(UsageHistory())
-            self._sample(usage, counters, below, container.resources.requests)
+            self._sample(usage, cgroups, below, container.resources.requests)
 
-    def _sample(
-        self, usage: GroupUsage, counters: UsageCounters, group: str, requests: Amounts
-    ) -> None:
+    def _sample(self, usage: GroupUsage, cgroups: CgroupFs, group: str, requests: Amounts) -> None:
         now = self._now()
         if not self._rounds and usage.history.last_sec:
             # the group may be older than this recorder
-            usage.skip_earlier(counters, group)
-        usage.sample(counters, group, now, requests=requests)
+            usage.skip_earlier(cgroups, group)
+        usage.sample(cgroups, group, now, requests=requests)
         if self._rounds % _ROUNDS_WITHOUT_WAITS == 0:
-            usage.sample_waits(counters, group, now)
+            usage.sample_waits(cgroups, group, now)
 
     def _record(self, files: UsageFiles, key: str) -> _Record:
         """Return the record of a pod or a slice, from its file the first time."""
@@ -256,16 +254,14 @@ class GroupUsage:
         self._peak_bytes = 0
         self._kills = 0
 
-    def skip_earlier(self, counters: UsageCounters, group: str) -> None:
+    def skip_earlier(self, cgroups: CgroupFs, group: str) -> None:
         """Begin with the present peak and OOM kills of a group: the history has those so far."""
-        self._peak_bytes = counters.peak_bytes(group) or 0
-        self._kills = counters.oom_kills(group) or 0
+        self._peak_bytes = cgroups.counter(group, "peak_bytes") or 0
+        self._kills = cgroups.counter(group, "oom_kills") or 0
 
-    def sample(
-        self, counters: UsageCounters, group: str, now: Moment, *, requests: Amounts
-    ) -> None:
+    def sample(self, cgroups: CgroupFs, group: str, now: Moment, *, requests: Amounts) -> None:
         """Add a sample; without a group nothing is added, and the next group begins at 0."""
-        usec = counters.cpu_usec(group)
+        usec = cgroups.counter(group, "cpu_usec")
         before = self._counted
         if usec is None or (before is not None and usec < before[1]):
             self._counted = self._waits = before = None
@@ -278,17 +274,17 @@ class GroupUsage:
         if before is not None and now.monotonic_sec > before[0]:
             milli = (usec - before[1]) / (now.monotonic_sec - before[0]) / 1000
             self.history = add_cpu(self.history, round(milli), now.sec)
-        earlier, self._kills = self._kills, counters.oom_kills(group) or 0
+        earlier, self._kills = self._kills, cgroups.counter(group, "oom_kills") or 0
         kills = max(self._kills - earlier, 0)
-        self._sample_memory(counters, group, now, is_killed=kills > 0)
+        self._sample_memory(cgroups, group, now, is_killed=kills > 0)
         if kills:
             self.history = add_oom_kills(
                 self.history, kills, now.sec, request_bytes=memory_bytes(requests) or 0
             )
 
-    def sample_waits(self, counters: UsageCounters, group: str, now: Moment) -> None:
+    def sample_waits(self, cgroups: CgroupFs, group: str, now: Moment) -> None:
         """Add the time that tasks have waited since the last call."""
-        waits, before = counters.waits_usec(group), self._waits
+        waits, before = cgroups.waits_usec(group), self._waits
         self._waits = None if waits is None else (now.monotonic_sec, *waits)
         if waits is None or before is None:
             return
@@ -300,7 +296,7 @@ class GroupUsage:
             self.history = add_waits(self.history, elapsed_sec, cpu_sec, memory_sec, now.sec)
 
     def _sample_memory(
-        self, counters: UsageCounters, group: str, now: Moment, *, is_killed: bool
+        self, cgroups: CgroupFs, group: str, now: Moment, *, is_killed: bool
     ) -> None:
         """Add the working set, or the peak since the last sample, if it is a new peak of the window.
 
@@ -309,16 +305,16 @@ class GroupUsage:
         """
         memory = self.history.memory
         known = memory.observed_bytes if now.sec < memory.window_end_sec else -1
-        peak, before = counters.peak_bytes(group), self._peak_bytes
+        peak, before = cgroups.counter(group, "peak_bytes"), self._peak_bytes
         if peak is not None:
             self._peak_bytes = peak
             if peak <= known:
                 return
         most = peak if is_killed or (peak or 0) > before else None
         if most is None:
-            most = counters.current_bytes(group)
+            most = cgroups.counter(group, "memory_bytes")
         if most is not None and most > known:
-            used = max(most - counters.inactive_bytes(group), 0)
+            used = max(most - (cgroups.counter(group, "inactive_bytes") or 0), 0)
             self.history = add_memory(self.history, used, now.sec)
 
 

@@ -32,6 +32,7 @@ from podslice.features.importing.reading import (
     process_use,
     unit_use,
 )
+from podslice.kernel.proc import find_manager
 from podslice.model.config import Config
 from podslice.model.grammar import to_label
 from podslice.model.resources import CPU, MEMORY

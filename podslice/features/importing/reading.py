@@ -71,7 +71,7 @@ def group_use(
         age_sec=_age_sec(started, root),
         cpu_usec=sample.cpu_usec,
         memory_bytes=sample.working_set_bytes,
-        peak_bytes=cgroups.peak_bytes(control_group),
+        peak_bytes=cgroups.counter(control_group, "peak_bytes"),
         tasks=sample.tasks,
     )
 

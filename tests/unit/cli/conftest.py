@@ -85,7 +85,7 @@ def here(tmp_path, monkeypatch, journal):
     monkeypatch.setattr("podslice.reconcile.world.find_kubelets", _kubelets)
     monkeypatch.setattr(wanted, "manifest_directories", lambda *_: (str(root / "manifests"),))
     monkeypatch.setattr(host, "usage_directory", lambda *_: str(root / "usage"))
-    monkeypatch.setitem(CgroupFs.__init__.__kwdefaults__, "mount", root / "cgroup")
+    monkeypatch.setattr(CgroupFs.__new__, "__defaults__", (root / "cgroup",))
     monkeypatch.setattr(manual_log, "read_login_uid", lambda: None)
     for name in ("SUDO_USER", "SUDO_UID"):
         monkeypatch.delenv(name, raising=False)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.kernel.cgroup import CgroupFs, UsageCounters
+from podslice.kernel.cgroup import CgroupFs
 from tests.unit.builders import make_files
 
 GROUP = "/kubepods.slice"
@@ -22,7 +22,7 @@ def v2(tmp_path):
         "full avg10=0.00 avg60=0.00 avg300=0.00 total=60\n",
     }
     make_files(tmp_path, files)
-    return UsageCounters(CgroupFs(mount=tmp_path))
+    return CgroupFs(mount=tmp_path)
 
 
 @pytest.fixture
@@ -34,40 +34,40 @@ def v1(tmp_path):
         "memory/kubepods.slice/memory.stat": "inactive_file 5\ntotal_inactive_file 1024\n",
     }
     make_files(tmp_path, files)
-    return UsageCounters(CgroupFs(mount=tmp_path))
+    return CgroupFs(mount=tmp_path)
 
 
 @pytest.mark.parametrize("layout", ["v1", "v2"])
 def test_counters_are_read_in_both_layouts(layout, request):
     counters = request.getfixturevalue(layout)
-    assert counters.cpu_usec(GROUP) == 7000
-    assert counters.current_bytes(GROUP) == 4096
-    assert counters.peak_bytes(GROUP) == 8192
-    assert counters.inactive_bytes(GROUP) == 1024
+    assert counters.counter(GROUP, "cpu_usec") == 7000
+    assert counters.counter(GROUP, "memory_bytes") == 4096
+    assert counters.counter(GROUP, "peak_bytes") == 8192
+    assert counters.counter(GROUP, "inactive_bytes") == 1024
 
 
 def test_only_the_unified_layout_counts_oom_kills_and_waits(v2, tmp_path):
-    assert v2.oom_kills(GROUP) == 3
+    assert v2.counter(GROUP, "oom_kills") == 3
     assert v2.waits_usec(GROUP) == (500, 70)
     (tmp_path / "kubepods.slice/memory.pressure").unlink()
     assert v2.waits_usec(GROUP) is None
 
 
 def test_the_other_layout_does_not(v1):
-    assert v1.oom_kills(GROUP) is None
+    assert v1.counter(GROUP, "oom_kills") is None
     assert v1.waits_usec(GROUP) is None
 
 
 @pytest.mark.parametrize("layout", ["v1", "v2"])
 def test_without_a_group_nothing_is_counted(layout, request):
     counters = request.getfixturevalue(layout)
-    found = (counters.cpu_usec, counters.current_bytes, counters.peak_bytes, counters.waits_usec)
-    assert [read("/none.slice") for read in found] == [None] * 4
-    assert counters.inactive_bytes("/none.slice") == 0
+    names = ("cpu_usec", "memory_bytes", "peak_bytes", "inactive_bytes")
+    assert counters.counters("/none.slice", names) == dict.fromkeys(names)
+    assert counters.waits_usec("/none.slice") is None
 
 
 def test_a_group_that_is_removed_while_it_is_read_has_no_counters(v2, tmp_path):
     path = tmp_path / "kubepods.slice/cpu.stat"
     path.unlink()
     path.mkdir()  # reading it fails after it was opened
-    assert v2.cpu_usec(GROUP) is None
+    assert v2.counter(GROUP, "cpu_usec") is None

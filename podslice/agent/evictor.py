@@ -21,9 +21,7 @@ from podslice.model.node_state import Condition, Eviction
 from podslice.model.resources import MEMORY
 from podslice.policy.allocatable import threshold_amount
 from podslice.policy.eviction import (
-    CONDITION_OF_SIGNAL,
-    RESOURCE_OF_SIGNAL,
-    TIER_OF_SIGNAL,
+    SIGNALS,
     EvictionCandidate,
     EvictionThreshold,
     PodUsage,
@@ -156,21 +154,21 @@ class Evictor:
             met = [
                 _describe(each, observations[each.signal])
                 for each in verdict.pressures.met_since_usec
-                if CONDITION_OF_SIGNAL[each.signal] is condition
+                if SIGNALS[each.signal].condition is condition
             ]
             self._report_condition(Kind.PRESSURE_BEGAN, condition, f"{condition}: {'; '.join(met)}")
         for condition in sorted(before - verdict.conditions):
             left = [
                 f"{signal_} is {format_signal(signal_, each.available)}"
                 for signal_, each in observations.items()
-                if CONDITION_OF_SIGNAL[signal_] is condition
+                if SIGNALS[signal_].condition is condition
             ]
             message = f"{condition} has ended" + (f": {'; '.join(left)}" if left else "")
             self._report_condition(Kind.PRESSURE_ENDED, condition, message)
         self._without_candidates = {
             each
             for each in self._without_candidates
-            if CONDITION_OF_SIGNAL[each] in verdict.conditions
+            if SIGNALS[each].condition in verdict.conditions
         }
         self._on_change()
 
@@ -197,7 +195,7 @@ class Evictor:
             until = self._paused_until.get(_pausing(signal_), 0.0)
             if asyncio.get_running_loop().time() < until:
                 continue
-            is_memory = RESOURCE_OF_SIGNAL[signal_] == MEMORY
+            is_memory = SIGNALS[signal_].resource == MEMORY
             candidate = choose(signal_, pods, self._usage(signal_, pods, assessment))
             what = _describe(threshold, observations[signal_])
             if candidate is None:
@@ -229,7 +227,7 @@ class Evictor:
             for pod in pods
             if concerns(signal_, pod)
         }
-        if RESOURCE_OF_SIGNAL[signal_] == MEMORY:
+        if SIGNALS[signal_].resource == MEMORY:
             return {
                 key: PodUsage(memory=(cgroups.working_set_bytes(group) or 0) * 1000)
                 for key, group in groups.items()
@@ -242,8 +240,8 @@ class Evictor:
         if threshold.signal not in self._without_candidates:
             self._without_candidates.add(threshold.signal)
             users = "what is used outside pods, by critical pods and by Guaranteed pods"
-            if threshold.signal in TIER_OF_SIGNAL:
-                users = f"the critical pods of the {TIER_OF_SIGNAL[threshold.signal]} tier"
+            if tier := SIGNALS[threshold.signal].tier:
+                users = f"the critical pods of the {tier} tier"
             message = f"{what}, but evicting a pod would not help: check {users}"
             fields = {"SIGNAL": threshold.signal}
             self._context.events.report(Kind.AGENT_FAILED, message, fields=fields)
@@ -341,4 +339,4 @@ def _describe(threshold: EvictionThreshold, observation: SignalObservation) -> s
 
 def _pausing(signal_: str) -> str:
     """Return what pauses with a signal: its tier, or all signals of its resource for the node."""
-    return signal_ if signal_ in TIER_OF_SIGNAL else RESOURCE_OF_SIGNAL[signal_]
+    return signal_ if SIGNALS[signal_].tier else SIGNALS[signal_].resource

@@ -231,31 +231,22 @@ class Description(NamedTuple):
 
 
 def describe_pod(pod: Pod, qos: Qos) -> str:
-    """Return the description of a pod's slice."""
-    return format_description(Description(pod=pod.key, qos=qos))
+    """Return the description of a pod's slice: `Pod default/web (Burstable)`."""
+    return f"Pod {pod.key} ({qos})"
 
 
 def describe_container(pod: Pod, container: str) -> str:
-    """Return the description of a container's scope or service."""
-    return format_description(Description(pod=pod.key, container=container))
+    """Return the description of a container's scope or service: `Container app of pod default/web`."""
+    return f"Container {container} of pod {pod.key}"
 
 
 def describe_volume(pod: Pod, volume: str) -> str:
-    """Return the description of a volume's mount."""
-    return format_description(Description(pod=pod.key, volume=volume))
-
-
-def format_description(description: Description) -> str:
-    """Return `Pod default/web (Burstable)`, `Container app of pod …` or `Volume cache of pod …`."""
-    if description.container is not None:
-        return f"Container {description.container} of pod {description.pod}"
-    if description.volume is not None:
-        return f"Volume {description.volume} of pod {description.pod}"
-    return f"Pod {description.pod} ({description.qos})"
+    """Return the description of a volume's mount: `Volume cache of pod default/web`."""
+    return f"Volume {volume} of pod {pod.key}"
 
 
 def parse_description(text: str) -> Description | None:
-    """Return what `format_description` was given; None for any other text."""
+    """Return what a description names; None for any other text."""
     part = _PART.fullmatch(text)
     if part and part[1] == "Container":
         return Description(pod=part[3], container=part[2])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import Condition, Eviction, PendingPod
@@ -124,61 +123,61 @@ NAME_IN_USE = "NameInUse"
 """The reason of a pod that waits for the end of another pod with its name or uid."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedState:
-    """The pods of manifests, compared with those that are applied."""
+def pending_pods(  # noqa: PLR0913
+    *,
+    candidates: Sequence[PodDecision] = (),
+    applied: Iterable[Pod] = (),
+    refused: Sequence[Refusal] = (),
+    evicted: Iterable[Eviction] = (),
+    sources: Mapping[str, str],
+    started: Collection[str] = (),
+    flag: str = "",
+) -> tuple[PendingPod, ...]:
+    """Return the pods that do not run as wanted, by key; a pod that was evicted has that reason.
 
-    candidates: tuple[PodDecision, ...] = ()
-    """The pods of manifests that are not applied, or from another manifest."""
-    applied: tuple[Pod, ...] = ()
-    refused: tuple[Refusal, ...] = ()
-    """The candidates that are not admitted, and other pods that have to wait."""
-    evicted: tuple[Eviction, ...] = ()
-    sources: Mapping[str, str] = field(default_factory=dict)
-    """The files of the pods of manifests, by uid."""
-    started: Collection[str] = ()
-    """The pods whose containers `apply --start` runs, by key."""
-    flag: str = ""
-    """The option that selects the service manager, after a space; empty for the system's."""
-
-
-def pending_pods(state: WantedState) -> tuple[PendingPod, ...]:
-    """Return the pods that do not run as wanted, by key."""
-    candidates = {each.pod.key: each for each in state.candidates}
-    applied = {pod.key for pod in state.applied}
+    Args:
+        candidates: the pods of manifests that are not applied, or from another manifest.
+        applied: the pods that are.
+        refused: the candidates that are not admitted, and other pods that have to wait.
+        evicted: the marks of evicted pods.
+        sources: the files of the pods of manifests, by uid.
+        started: the pods whose containers `apply --start` runs, by key.
+        flag: the option that selects the service manager, after a space; empty for the system's.
+    """
+    by_key, applied_keys = {each.pod.key: each for each in candidates}, {pod.key for pod in applied}
+    refused_keys = {each.pod for each in refused}
+    # a changed manifest ends an eviction, if it may be applied
+    changed = {each.pod.uid for each in candidates if each.pod.key not in refused_keys}
+    readmit = "it is not admitted until its manifest changes; to readmit it: podslice readmit"
+    reasons = [
+        *(
+            (each.pod, EVICTED, each.message, f"{readmit}{flag} {each.pod}")
+            for each in evicted
+            if each.uid not in changed
+        ),
+        *((each.pod, each.reason, each.message, _hint(each.reason, flag)) for each in refused),
+    ]
+    for key, decision in by_key.items():
+        is_changed, hint = key in applied_keys, ""
+        message = "its changed manifest is not applied" if is_changed else "it is not applied yet"
+        if (file := sources.get(decision.pod.uid)) is not None:
+            start = " --start" if key in started else ""
+            hint = f"to apply it: podslice apply{flag}{start} -f {shlex.quote(file)}"
+        reasons.append((key, NOT_APPLIED, message, hint))
     found: dict[str, PendingPod] = {}
-    refused = (
-        PendingPod(
-            pod=each.pod,
-            reason=each.reason,
-            message=each.message,
-            hint=_hint(each.reason, state.flag),
+    for key, reason, message, hint in reasons:
+        wanted = by_key.get(key)
+        pending = PendingPod(
+            pod=key,
+            reason=reason,
+            message=message,
+            hint=hint,
+            qos=wanted.qos.value if wanted else "",
+            source=sources.get(wanted.pod.uid) if wanted else None,
+            is_applied=key in applied_keys,
         )
-        for each in state.refused
-    )
-    for each in (*_evicted(state), *refused, *_not_applied(state)):
-        if each.pod not in found:
-            decision = candidates.get(each.pod)
-            found[each.pod] = replace(
-                each,
-                qos="" if decision is None else decision.qos.value,
-                source=None if decision is None else state.sources.get(decision.pod.uid),
-                is_applied=each.pod in applied,
-            )
+        found.setdefault(key, pending)
     return tuple(found[key] for key in sorted(found))
-
-
-def _evicted(state: WantedState) -> Iterator[PendingPod]:
-    """Yield the evicted pods, except those whose changed manifest may be applied."""
-    refused = {each.pod for each in state.refused}
-    changed = {each.pod.uid for each in state.candidates if each.pod.key not in refused}
-    for mark in state.evicted:
-        if mark.uid not in changed:
-            hint = (
-                "it is not admitted until its manifest changes; to readmit it:"
-                f" podslice readmit{state.flag} {mark.pod}"
-            )
-            yield PendingPod(pod=mark.pod, reason=EVICTED, message=mark.message, hint=hint)
 
 
 def _hint(reason: str, flag: str) -> str:
@@ -188,18 +187,3 @@ def _hint(reason: str, flag: str) -> str:
     if reason.startswith("OutOf"):
         return f"lower its requests, or delete other pods; see: podslice node{flag}"
     return ""
-
-
-def _not_applied(state: WantedState) -> Iterator[PendingPod]:
-    """Yield the candidates that nothing prevents from being applied."""
-    applied = {pod.key for pod in state.applied}
-    for decision in state.candidates:
-        pod = decision.pod
-        is_changed = pod.key in applied
-        message = "its changed manifest is not applied" if is_changed else "it is not applied yet"
-        source = state.sources.get(pod.uid)
-        hint = ""
-        if source is not None:
-            start = " --start" if pod.key in state.started else ""
-            hint = f"to apply it: podslice apply{state.flag}{start} -f {shlex.quote(source)}"
-        yield PendingPod(pod=pod.key, reason=NOT_APPLIED, message=message, hint=hint)

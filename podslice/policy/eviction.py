@@ -23,22 +23,32 @@ CRITICAL_PRIORITY = 2_000_000_000
 Source: Kubernetes, pkg/kubelet/types/pod_update.go, IsCriticalPod.
 """
 
-RESOURCE_OF_SIGNAL = {
-    "memory.available": MEMORY,
-    "allocatableMemory.available": MEMORY,
-    **dict.fromkeys(TIER_SIGNALS.values(), MEMORY),
-    "nodefs.available": EPHEMERAL_STORAGE,
-    "nodefs.inodesFree": "inodes",
-    "imagefs.available": EPHEMERAL_STORAGE,
-    "imagefs.inodesFree": "inodes",
-    "containerfs.available": EPHEMERAL_STORAGE,
-    "containerfs.inodesFree": "inodes",
-    "pid.available": PIDS,
-}
-"""The resource of each signal. Source: Kubernetes, pkg/kubelet/eviction/helpers.go, signalToResource."""
 
-TIER_OF_SIGNAL: Mapping[str, Qos] = {signal: qos for qos, signal in TIER_SIGNALS.items()}
-"""The tier of each signal that only the pods of one tier have an effect on."""
+class Signal(NamedTuple):
+    """What a signal is about."""
+
+    resource: str
+    condition: Condition
+    """The condition of the node while it is below a threshold."""
+    tier: Qos | None = None
+    """The only tier whose pods have an effect on it; None if all pods have."""
+
+
+SIGNALS: Mapping[str, Signal] = {
+    "memory.available": Signal(MEMORY, Condition.MEMORY),
+    "allocatableMemory.available": Signal(MEMORY, Condition.MEMORY),
+    "nodefs.available": Signal(EPHEMERAL_STORAGE, Condition.DISK),
+    "nodefs.inodesFree": Signal("inodes", Condition.DISK),
+    "imagefs.available": Signal(EPHEMERAL_STORAGE, Condition.DISK),
+    "imagefs.inodesFree": Signal("inodes", Condition.DISK),
+    "containerfs.available": Signal(EPHEMERAL_STORAGE, Condition.DISK),
+    "containerfs.inodesFree": Signal("inodes", Condition.DISK),
+    "pid.available": Signal(PIDS, Condition.PID),
+    # a tier that is short of memory does not set the condition of the node
+    TIER_SIGNALS[Qos.BURSTABLE]: Signal(MEMORY, Condition.BURSTABLE_MEMORY, Qos.BURSTABLE),
+    TIER_SIGNALS[Qos.BESTEFFORT]: Signal(MEMORY, Condition.BESTEFFORT_MEMORY, Qos.BESTEFFORT),
+}
+"""Source: Kubernetes, pkg/kubelet/eviction/helpers.go, signalToResource, signalToNodeCondition."""
 
 
 class EvictionThreshold(NamedTuple):
@@ -158,8 +168,8 @@ def by_urgency(met: Iterable[EvictionThreshold]) -> tuple[EvictionThreshold, ...
     """
 
     def urgency(each: EvictionThreshold) -> tuple[bool, bool, bool, str]:
-        is_other = RESOURCE_OF_SIGNAL[each.signal] != MEMORY
-        return is_other, not each.is_hard, each.signal in TIER_OF_SIGNAL, each.signal
+        is_other = SIGNALS[each.signal].resource != MEMORY
+        return is_other, not each.is_hard, SIGNALS[each.signal].tier is not None, each.signal
 
     return tuple(sorted(met, key=urgency))
 
@@ -171,7 +181,7 @@ def is_critical(pod: Pod) -> bool:
 
 def concerns(signal: str, pod: PodDecision) -> bool:
     """Return whether the eviction of a pod may have an effect on a signal: all, or those of its tier."""
-    return TIER_OF_SIGNAL.get(signal, pod.qos) is pod.qos
+    return SIGNALS[signal].tier in (None, pod.qos)
 
 
 def rank(
@@ -188,7 +198,7 @@ def rank(
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, rankMemoryPressure,
     rankDiskPressureFunc, rankPIDPressure.
     """
-    resource = RESOURCE_OF_SIGNAL[signal]
+    resource = SIGNALS[signal].resource
     has_request = resource in (MEMORY, EPHEMERAL_STORAGE)
     ranked = []
     for pod in pods:
@@ -210,7 +220,7 @@ def _request(resource: str, pod: PodDecision) -> int:
 
 def used_of(signal: str, usage: PodUsage) -> int:
     """Return a pod's usage of a signal's resource, in thousandths."""
-    return _USED[RESOURCE_OF_SIGNAL[signal]](usage)
+    return _USED[SIGNALS[signal].resource](usage)
 
 
 _USED: Mapping[str, Callable[[PodUsage], int]] = {
@@ -232,28 +242,10 @@ def _reason(resource: str, pod: PodDecision, used: int) -> str:
 
 def format_signal(signal: str, milli: int) -> str:
     """Return an observation of a signal for people, rounded down: `95124Ki` of memory, 2000 inodes."""
-    if RESOURCE_OF_SIGNAL[signal] not in (MEMORY, EPHEMERAL_STORAGE):
+    if SIGNALS[signal].resource not in (MEMORY, EPHEMERAL_STORAGE):
         return str(milli // 1000)
     return format_bytes(milli // 1000 // 1024 * 1024)
 
-
-CONDITION_OF_SIGNAL = {
-    "memory.available": Condition.MEMORY,
-    "allocatableMemory.available": Condition.MEMORY,
-    "nodefs.available": Condition.DISK,
-    "nodefs.inodesFree": Condition.DISK,
-    "imagefs.available": Condition.DISK,
-    "imagefs.inodesFree": Condition.DISK,
-    "containerfs.available": Condition.DISK,
-    "containerfs.inodesFree": Condition.DISK,
-    "pid.available": Condition.PID,
-    TIER_SIGNALS[Qos.BURSTABLE]: Condition.BURSTABLE_MEMORY,
-    TIER_SIGNALS[Qos.BESTEFFORT]: Condition.BESTEFFORT_MEMORY,
-}
-"""A tier that is short of memory has a condition of its own, and does not set that of the node.
-
-Source: Kubernetes, pkg/kubelet/eviction/helpers.go, signalToNodeCondition.
-"""
 
 HARD_GRACE_SEC = 1
 """What a pod gets at a hard threshold, and the least that it gets at all.
@@ -309,7 +301,7 @@ def judge(
     met = thresholds_met(thresholds, observations, before=before.met)
     since_usec = {each: before.met_since_usec.get(each, now_usec) for each in met}
     over = past_grace(met, since_usec, now_usec)
-    seen_now = {CONDITION_OF_SIGNAL[each.signal]: now_usec for each in met}
+    seen_now = {SIGNALS[each.signal].condition: now_usec for each in met}
     seen_usec = {
         condition: at_usec
         for condition, at_usec in {**before.last_observed_usec, **seen_now}.items()
@@ -337,7 +329,7 @@ def candidates(
     Never a critical pod, nor a Guaranteed one for memory that it requested, nor a pod that uses
     nothing of the resource, nor for a tier a pod of another one.
     """
-    is_memory = RESOURCE_OF_SIGNAL[signal] == MEMORY
+    is_memory = SIGNALS[signal].resource == MEMORY
     for candidate in rank(signal, (pod for pod in pods if concerns(signal, pod)), usage):
         pod = candidate.decision
         is_requested = is_memory and pod.qos is Qos.GUARANTEED
@@ -361,7 +353,7 @@ def next_poll_usec(
 
 def _wait_usec(threshold: EvictionThreshold, observation: SignalObservation) -> int:
     above = observation.available - threshold_amount(threshold.value, observation.capacity)
-    if RESOURCE_OF_SIGNAL[threshold.signal] != MEMORY:
+    if SIGNALS[threshold.signal].resource != MEMORY:
         is_near = above * 100 < observation.capacity * _NEAR_PERCENT
         return _POLL_SOON_USEC if is_near else _POLL_MAX_USEC
     least_usec = _POLL_MIN_USEC if threshold.is_hard else _POLL_SOON_USEC

@@ -20,7 +20,7 @@ from podslice.model.unit import Observed, UnitKind, UnitName
 from podslice.plan import Plan
 from podslice.plan.make import CLASS_CHANGED, TerminatingPods, make_plan
 from podslice.plan.restore import Restoration, keep_stated_cpus, restore_values
-from podslice.policy.admit import EVICTED, WantedState, hold_back, pending_pods
+from podslice.policy.admit import EVICTED, hold_back, pending_pods
 from podslice.policy.desire import desire, without_reserved
 from podslice.policy.ownership import recover, uid_of
 from podslice.reconcile.observe import meet, observe, used_bytes
@@ -450,21 +450,19 @@ def find_pending(  # noqa: PLR0913 - each is another part of what is wanted
     """
     refused = (*assessment.plan.refused, *waiting)
     keys = {each.pod for each in refused}
+    changed = tuple(
+        each
+        for each in candidates
+        if each.pod.key in keys or assessment.digests.get(each.pod.uid) != digests[each.pod.uid]
+    )
     return pending_pods(
-        WantedState(
-            candidates=tuple(
-                each
-                for each in candidates
-                if each.pod.key in keys
-                or assessment.digests.get(each.pod.uid) != digests[each.pod.uid]
-            ),
-            applied=assessment.current,
-            refused=refused,
-            evicted=(*assessment.evicted, *evicted),
-            sources=sources,
-            started=started,
-            flag=assessment.observed.caps.manager.flag,
-        )
+        candidates=changed,
+        applied=assessment.current,
+        refused=refused,
+        evicted=(*assessment.evicted, *evicted),
+        sources=sources,
+        started=started,
+        flag=assessment.observed.caps.manager.flag,
     )
 
 

@@ -5,7 +5,6 @@ from podslice.model.naming import (
     describe_container,
     describe_pod,
     describe_volume,
-    format_description,
     parse_description,
 )
 from podslice.model.pod import Pod, Qos
@@ -36,7 +35,6 @@ WEB = Pod(namespace="default", name="web.2", uid="1")
 def test_a_description_is_read_back(describe, expected, description):
     assert describe() == expected
     assert parse_description(expected) == description
-    assert format_description(description) == expected
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from podslice.model.desired import Refusal
 from podslice.model.node_state import Condition, Eviction
-from podslice.policy.admit import WantedState, pending_pods
+from podslice.policy.admit import pending_pods
 from tests.unit.builders import besteffort, burstable, decisions
 
 MARK = Eviction(
@@ -20,14 +20,13 @@ WEB = burstable("web")
 
 def pending(*pods, applied=(), refused=(), evicted=()):
     sources = {pod.uid: f"/m/{pod.name}.yaml" for pod in pods}
-    state = WantedState(
+    return pending_pods(
         candidates=decisions(*pods),
         applied=applied,
         refused=refused,
         evicted=evicted,
         sources=sources,
     )
-    return pending_pods(state)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_the_reason_of_a_pod(more, reason, message, hint):
 
 
 def test_remedies_name_the_service_manager_and_the_start_of_containers():
-    state = WantedState(
+    found = pending_pods(
         candidates=decisions(WEB, besteffort("batch"), burstable("db"), burstable("api")),
         refused=(LARGE._replace(pod="default/db"), SHORT._replace(pod="default/api")),
         evicted=(replace(MARK, pod="default/old", uid="old"),),
@@ -80,7 +79,7 @@ def test_remedies_name_the_service_manager_and_the_start_of_containers():
         started={"default/web"},
         flag=" --user",
     )
-    assert {each.pod: each.hint.rpartition(": ")[2] for each in pending_pods(state)} == {
+    assert {each.pod: each.hint.rpartition(": ")[2] for each in found} == {
         "default/api": "podslice top --user",
         "default/batch": "podslice apply --user -f /m/batch.yaml",
         "default/db": "podslice node --user",

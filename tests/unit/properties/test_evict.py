@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from podslice.model.config import Config
 from podslice.policy.allocatable import threshold_amount
 from podslice.policy.eviction import (
-    CONDITION_OF_SIGNAL,
     CRITICAL_PRIORITY,
-    RESOURCE_OF_SIGNAL,
-    TIER_OF_SIGNAL,
+    SIGNALS,
     PodUsage,
     Pressures,
     SignalObservation,
@@ -41,15 +39,15 @@ from tests.unit.properties.strategies import (
     worlds,
 )
 
-SIGNALS = ("memory.available", "nodefs.available", "nodefs.inodesFree", "pid.available")
+STATED = ("memory.available", "nodefs.available", "nodefs.inodesFree", "pid.available")
 
-of_signals = st.dictionaries(st.sampled_from(SIGNALS), thresholds)
+of_signals = st.dictionaries(st.sampled_from(STATED), thresholds)
 eviction_configs = st.builds(
     Config,
     eviction_hard=of_signals,
     eviction_soft=of_signals,
     eviction_soft_grace_period_usec=st.dictionaries(
-        st.sampled_from(SIGNALS), st.sampled_from((0, 30_000_000))
+        st.sampled_from(STATED), st.sampled_from((0, 30_000_000))
     ),
     eviction_minimum_reclaim=of_signals,
 )
@@ -64,7 +62,7 @@ usages = st.builds(
 
 
 def seen(available):
-    both = (*SIGNALS, "allocatableMemory.available")
+    both = (*STATED, "allocatableMemory.available")
     return dict.fromkeys(both, SignalObservation(available=available, capacity=8 * GI))
 
 
@@ -111,12 +109,12 @@ def test_what_is_acted_upon_is_met_and_hard_before_soft(config, available, now):
     assert all((now >= each.grace_usec) == (each in ready) for each in met)
     urgent = next(iter(by_urgency(ready)), None)
     assert (urgent is None) == (not ready)
-    if urgent is not None and any(RESOURCE_OF_SIGNAL[each.signal] == "memory" for each in ready):
-        assert RESOURCE_OF_SIGNAL[urgent.signal] == "memory"
+    if urgent is not None and any(SIGNALS[each.signal].resource == "memory" for each in ready):
+        assert SIGNALS[urgent.signal].resource == "memory"
 
 
 @some
-@given(st.data(), worlds(max_pods=6), nodes, configs, st.sampled_from(sorted(RESOURCE_OF_SIGNAL)))
+@given(st.data(), worlds(max_pods=6), nodes, configs, st.sampled_from(sorted(SIGNALS)))
 def test_the_rank_has_every_pod_once_except_critical_ones(data, world, node, config, signal):
     pods = decisions(world, node, config)
     usage = {pod.pod.key: data.draw(usages) for pod in pods if data.draw(st.booleans())}
@@ -126,7 +124,7 @@ def test_the_rank_has_every_pod_once_except_critical_ones(data, world, node, con
         pod.pod.key for pod in pods if pod.pod.priority < CRITICAL_PRIORITY
     )
     assert rank(signal, data.draw(st.permutations(pods)), usage) == ranked
-    if RESOURCE_OF_SIGNAL[signal] == "memory":
+    if SIGNALS[signal].resource == "memory":
         places = [_place(each.decision, usage.get(each.decision.pod.key)) for each in ranked]
         assert all(earlier <= later for earlier, later in pairwise(places))
 
@@ -142,7 +140,7 @@ def test_a_judgement_holds_until_something_changes(config, course, transition_us
         again = judge(configured, seen(available), once.pressures, *now)
         assert again.conditions == once.conditions
         assert set(once.due) <= set(again.due)
-        assert {CONDITION_OF_SIGNAL[each.signal] for each in once.due} <= once.conditions
+        assert {SIGNALS[each.signal].condition for each in once.due} <= once.conditions
         before = once.pressures
 
 
@@ -155,12 +153,12 @@ def test_nothing_is_passed_between_two_looks_that_was_above_before(config, avail
     later = available - (wait_usec - 25_000) * 4 * GI // 10**6
     for each in configured:
         bar = threshold_amount(each.value, 8 * GI)
-        if each.is_hard and RESOURCE_OF_SIGNAL[each.signal] == "memory" and available >= bar:
+        if each.is_hard and SIGNALS[each.signal].resource == "memory" and available >= bar:
             assert later >= bar
 
 
 @some
-@given(st.data(), worlds(max_pods=6), nodes, configs, st.sampled_from(sorted(RESOURCE_OF_SIGNAL)))
+@given(st.data(), worlds(max_pods=6), nodes, configs, st.sampled_from(sorted(SIGNALS)))
 def test_the_first_pod_with_usage_is_evicted(data, world, node, config, signal):
     pods = decisions(world, node, config)
     usage = {pod.pod.key: data.draw(usages) for pod in pods if data.draw(st.booleans())}
@@ -168,8 +166,8 @@ def test_the_first_pod_with_usage_is_evicted(data, world, node, config, signal):
     for candidate in rank(signal, pods, usage):
         pod = candidate.decision
         used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
-        is_safe = RESOURCE_OF_SIGNAL[signal] == "memory" and pod.qos == "Guaranteed"
-        is_of_tier = TIER_OF_SIGNAL.get(signal, pod.qos) == pod.qos
+        is_safe = SIGNALS[signal].resource == "memory" and pod.qos == "Guaranteed"
+        is_of_tier = SIGNALS[signal].tier in (None, pod.qos)
         if is_of_tier and used > (pod.requests["memory"] if is_safe else 0):
             assert chosen == candidate
             return

@@ -170,7 +170,7 @@ def read_stated_amount(value: object) -> Amount:
     Raises:
         InputError: as `read_amount`.
     """
-    return Amount(milli=read_amount(value), stated=value)
+    return Amount(read_amount(value), value)
 
 
 def read_text(value: object) -> str:

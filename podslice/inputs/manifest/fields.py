@@ -407,6 +407,8 @@ class Type(NamedTuple):
 
     name: str
     fields: Mapping[str, Field]
+    checked: Mapping[str, Field]
+    for_policy: Mapping[str, Field]
     required: tuple[Field, ...]
     unstated: dict[str, Any]
     """The value of each field that is read, where none is stated: None."""
@@ -451,6 +453,8 @@ def type_of(name: str) -> Type:
     return Type(
         name=name,
         fields=fields,
+        checked={key: row for key, row in fields.items() if row.is_checked},
+        for_policy={key: row for key, row in fields.items() if row.is_for_policy},
         required=tuple(row for row in fields.values() if row.is_required),
         unstated=dict.fromkeys(key for key, row in fields.items() if row.use is Use.KEPT),
     )

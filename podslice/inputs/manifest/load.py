@@ -254,7 +254,9 @@ class _Draft(NamedTuple):
     uid: str | None
     """The stated uid."""
     pod: Pod
-    """The pod without its name and uid."""
+    """The pod as its `spec` states it."""
+    more: dict[str, Any]
+    """Other fields of the pod."""
     path: str
     """The path of the object in its document."""
 
@@ -436,14 +438,14 @@ class _Collector:
         self.budget.charge(BudgetItem.PROBLEMS, len(found) - charged)
         if not names:
             self.problems += found
-        pod = replace(pod, namespace=namespace, where=problems.where, problems=found)
-        self._drafts.append(_Draft(names, uid, pod, path))
+        stated = {"namespace": namespace, "where": problems.where, "problems": found}
+        self._drafts.append(_Draft(names, uid, pod, stated, path))
 
     def all_problems(self) -> Iterator[Problem]:
         """Yield the problems of all documents, before their pods are created."""
         yield from self.problems
         for draft in self._drafts:
-            yield from draft.pod.problems
+            yield from draft.more["problems"]
 
     def create_pods(self) -> LoadedPods:
         """Create the pods of all documents, whose number is within the budget.
@@ -454,8 +456,8 @@ class _Collector:
         drafts, self._drafts = self._drafts, []
         for draft in drafts:
             for name in draft.names:
-                uid = draft.uid or default_uid(draft.pod.namespace, name)
-                self._add_pod(replace(draft.pod, name=name, uid=uid), draft.path)
+                uid = draft.uid or default_uid(draft.more["namespace"], name)
+                self._add_pod(replace(draft.pod, name=name, uid=uid, **draft.more), draft.path)
         return LoadedPods(
             pods=tuple(self.pods),
             problems=tuple(dict.fromkeys(self.problems)),

@@ -112,6 +112,8 @@ def read(
         return Reading(fields=unstated(type_), problems=(problem,))
     walk = _Walk(path=path, checks=checks, is_whole=is_whole)
     fields = walk.read_object(type_of(type_), value, ())
+    if not walk.found:
+        return Reading(fields=fields, refused=tuple(walk.refused))
     return Reading(
         fields=fields,
         problems=tuple(walk.of_kind(_Kind.POLICY)),
@@ -147,27 +149,28 @@ class _Walk:
     def read_object(self, type_: Type, value: Mapping[str, Any], place: _Place) -> Fields:
         """Return the fields of an object."""
         fields = type_.unstated.copy()
+        rows = type_.checked if self.checks else type_.for_policy
+        if self.is_whole:
+            rows = type_.fields
         for name, each in value.items():
-            row = type_.fields.get(name)
+            row = rows.get(name)
             if row is None or each is None:
                 continue
-            if self.is_whole or (row.is_checked if self.checks else row.is_for_policy):
-                if row.use is Use.KEPT or row.is_checked:
-                    fields[name] = self._read(row, each, (place, name, row.position))
-                if row.use is Use.REFUSED and self.is_whole and is_stated(each):
-                    path = self._path((place, name, 0))
-                    self.refused.append(Refused(path=path, field=f"{type_.name}.{name}"))
+            if row.use is Use.KEPT or row.is_checked:
+                read = self._read_several if row.bracket else self._read_one
+                fields[name] = read(row, each, (place, name, row.position))
+            if row.use is Use.REFUSED and self.is_whole and is_stated(each):
+                path = self._path((place, name, 0))
+                self.refused.append(Refused(path=path, field=f"{type_.name}.{name}"))
         for row in type_.required if self.checks else ():
             if value.get(row.name) is None and row.scalar and row.scalar.grammar:
                 form = row.scalar.grammar.form
                 self._add(_Kind.TEXT, (place, row.name, row.position), "is missing", form)
         return fields
 
-    def _read(self, row: Field, value: object, place: _Place) -> object:
-        """Return a field's value: None if it is invalid, a list without invalid scalars."""
+    def _read_several(self, row: Field, value: object, place: _Place) -> object:
+        """Return a list without invalid scalars, or a mapping; None if it is neither."""
         structure = _Kind.POLICY if row.is_for_policy else _Kind.FURTHER
-        if not row.bracket:
-            return self._read_one(row, value, place)
         if not isinstance(value, list if row.bracket == "[" else dict):
             needed = "a list" if row.bracket == "[" else "a mapping"
             hint = "begin every entry with '- '" if isinstance(value, dict) else ""
@@ -194,20 +197,21 @@ class _Walk:
     def _read_one(
         self, row: Field, value: object, place: _Place, *, is_entry: bool = False
     ) -> object:
-        if row.scalar is None:
+        """Return an object or a scalar; None if it is invalid."""
+        scalar = row.scalar
+        if scalar is None:
             if isinstance(value, dict):
                 return self.read_object(type_of(row.type), value, place)
             kind = _Kind.POLICY if row.is_for_policy else _Kind.FURTHER
             self._add(kind, place, f"must be a mapping, not {describe(value)}")
             return None
-        rule = row.scalar.grammar if self.checks and not row.is_for_policy else None
+        rule = None if row.is_for_policy or not self.checks else scalar.grammar
         try:
-            found = row.scalar.read(value)
+            found = scalar.read(value)
         except InputError as error:
             kind = _Kind.POLICY if row.is_for_policy else _Kind.TEXT if rule else _Kind.FURTHER
             self._add(kind, place, error.problems[0].message, error.problems[0].hint)
-            is_amount = row.scalar.read is read_stated_amount
-            return Amount(milli=None, stated=value) if is_amount else None
+            return Amount(None, value) if scalar.read is read_stated_amount else None
         if rule is not None and (found not in ("", 0) or row.is_required or is_entry):
             rule = PORT_NAME if rule is PORT and isinstance(found, str) else rule
             if not rule.matches(str(found)):

@@ -15,7 +15,7 @@ from podslice.inputs.budget import TOML_BYTES_MAX, TOML_DOTS_MAX
 from podslice.inputs.options.rules import validate_config
 from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.inputs.scalars import Number, extend_path, nearest
-from podslice.inputs.source import read_bytes
+from podslice.inputs.source import read_file
 from podslice.model.config import VERSION_RULES, Config, MemoryProtection, Rules
 from podslice.model.resources import CPU
 
@@ -35,20 +35,6 @@ class _Stated(NamedTuple):
     option: ConfigOption
     value: object
     where: str
-
-    def read(self) -> Any:  # noqa: ANN401 (of the field's type)
-        """Return the value of the field.
-
-        Raises:
-            InputError: the value is invalid.
-        """
-        try:
-            return self.option.read(self.value)
-        except InputError as error:
-            raise InputError(
-                replace(each, where=extend_path(self.where, *each.keys), keys=(self.option.key,))
-                for each in error.problems
-            ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +71,9 @@ def read_files(
     stated: dict[str, _Stated] = {}
     for path in _find_files(root, texts) if file is None else [file]:
         values = _read_file(path, texts.get(path), problems)
-        _take(values, f"{printable(str(path))}: ", stated, problems)
+        found, unknown = _read_options(values, f"{printable(str(path))}: ")
+        stated |= found
+        problems += unknown
     return Stated(values=stated, problems=tuple(problems))
 
 
@@ -105,20 +93,14 @@ def read_as(file: Path, place: Path, *, root: Path = Path("/")) -> Stated:
             " ends with .toml",
             where="--as",
         )
-    try:
-        text = read_bytes(file, limit_bytes=TOML_BYTES_MAX)
-    except OSError as error:
-        message = (error.strerror or str(error)).lower()
-        raise invalid(message, where=printable(str(file))) from error
+    text = read_file(file, limit_bytes=TOML_BYTES_MAX)
     return read_files(root=root, texts={root / place.relative_to("/"): text})
 
 
 def restore(options: Mapping[str, object]) -> Stated:
     """Return the options that files stated, from those that `Stated.options` returned."""
-    problems: list[Problem] = []
-    stated: dict[str, _Stated] = {}
-    _take(options, "", stated, problems)
-    return Stated(values=stated, problems=tuple(problems))
+    values, problems = _read_options(options, "")
+    return Stated(values=values, problems=tuple(problems))
 
 
 def make_config(files: Stated, flags: Mapping[str, object], *, is_user: bool = False) -> Config:
@@ -127,8 +109,8 @@ def make_config(files: Stated, flags: Mapping[str, object], *, is_user: bool = F
     Raises:
         InputError: files or flags are invalid.
     """
-    problems, stated = [*files.problems], {**files.values}
-    _take(flags, "--", stated, problems)
+    found, unknown = _read_options(flags, "--")
+    stated, problems = {**files.values, **found}, [*files.problems, *unknown]
     config, failed = _build(stated, problems)
     for problem in validate_config(config, failed, is_user=is_user):
         at = stated.get(problem.keys[0])
@@ -138,10 +120,11 @@ def make_config(files: Stated, flags: Mapping[str, object], *, is_user: bool = F
     return config
 
 
-def _take(
-    values: Mapping[str, object], prefix: str, stated: dict[str, _Stated], problems: list[Problem]
-) -> None:
-    """Add values to those stated; they replace earlier ones."""
+def _read_options(
+    values: Mapping[str, object], prefix: str
+) -> tuple[dict[str, _Stated], list[Problem]]:
+    """Return the options by key, and the problems of unknown ones; `prefix` begins addresses."""
+    stated, problems = {}, []
     for key, value in values.items():
         where = f"{prefix}{extend_path('', key)}"
         option = _BY_KEY.get(key)
@@ -149,6 +132,7 @@ def _take(
             problems.append(_unknown(key, value, where))
         else:
             stated[option.key] = _Stated(option=option, value=value, where=where)
+    return stated, problems
 
 
 def _unknown(key: str, value: object, where: str) -> Problem:
@@ -164,18 +148,24 @@ def _unknown(key: str, value: object, where: str) -> Problem:
 
 def _build(stated: Mapping[str, _Stated], problems: list[Problem]) -> tuple[Config, frozenset[str]]:
     """Return the configuration without the invalid options, and the keys of these."""
-    fields = {}
+    fields: dict[str, Any] = {}
     failed = set()
-    for each in stated.values():
+    for key, each in stated.items():
         try:
-            value = each.read()
+            value = each.option.read(each.value)
         except InputError as error:
-            problems += error.problems
-            failed.add(each.option.key)
+            problems += (
+                replace(found, where=extend_path(each.where, *found.keys), keys=(key,))
+                for found in error.problems
+            )
+            failed.add(key)
         else:
             if each.option.field is not None:
                 fields[each.option.field] = value
-    config = _with_cpus(Config(**fields))
+    config = Config(**fields)
+    if config.cpu_topology is not None and CPU not in config.capacity:
+        cpus = {CPU: len(config.cpu_topology.cpus) * 1000}
+        config = replace(config, capacity={**config.capacity, **cpus})
     is_tiered = config.memory_protection is MemoryProtection.TIERED
     is_kubelets = config.rules is Rules.KUBERNETES and is_tiered
     if "memory_throttling_factor_milli" not in fields and is_kubelets:
@@ -183,14 +173,6 @@ def _build(stated: Mapping[str, _Stated], problems: list[Problem]) -> tuple[Conf
         factor = VERSION_RULES[config.kubernetes_version].throttling_factor_milli
         config = replace(config, memory_throttling_factor_milli=factor)
     return config, frozenset(failed)
-
-
-def _with_cpus(config: Config) -> Config:
-    """Return the configuration with the number of the CPUs of a stated topology as capacity."""
-    if config.cpu_topology is None or CPU in config.capacity:
-        return config
-    cpus = {CPU: len(config.cpu_topology.cpus) * 1000}
-    return replace(config, capacity={**config.capacity, **cpus})
 
 
 def _directories(root: Path) -> list[Path]:
@@ -236,7 +218,7 @@ def _read_file(path: Path, given: bytes | None, problems: list[Problem]) -> dict
     try:
         if given is None and path.is_symlink() and str(path.readlink()) == "/dev/null":
             return {}
-        data = read_bytes(path, limit_bytes=TOML_BYTES_MAX) if given is None else given
+        data = read_file(path, limit_bytes=TOML_BYTES_MAX) if given is None else given
         text = data.decode("utf-8-sig")
         for number, line in enumerate(text.split("\n"), start=1):
             if line.count(".") > TOML_DOTS_MAX and not line.startswith("#"):

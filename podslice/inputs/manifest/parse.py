@@ -1,8 +1,9 @@
 """Bytes → documents: mappings, lists, and scalars that keep their source text.
 
-`yaml_builder` reads YAML from the events of PyYAML's C parser, or of the Python one if that is not
-available. JSON is read by the standard library's decoder, with the limits and the numbers of YAML.
-Numbers stay text (see `scalars`). `collect` interprets the documents.
+YAML is read from the events of PyYAML's C parser, or of the Python one if that is not available, in
+one loop with its own stack: nothing recurses, an alias is a reference and never a copy, every limit
+is checked at each event, and no tag creates an object. JSON is read by the standard library's
+decoder, with the limits and the numbers of YAML. Numbers stay text (see `scalars`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from __future__ import annotations
 import codecs
 import json
 import re
-import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, NoReturn, Protocol, cast
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, NoReturn, cast
 
 import yaml
 from yaml.error import MarkedYAMLError
@@ -127,52 +127,9 @@ def _decode(data: bytes) -> str:
         raise invalid(message, "save the file as UTF-8", where=line_address(line)) from error
 
 
-class _Feed:
-    """A text, passed to PyYAML in pieces, with a limit of the bytes between two values.
-
-    PyYAML can't be interrupted while it produces an event.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.name = "text"
-        self._data = text.encode("utf-8", "surrogatepass")
-        self._given = 0
-        self._since = 0
-        self._directives = 0
-        self._builder: Callable[[], Builder | None] = lambda: None
-        """A weak reference: the builder refers to PyYAML, and PyYAML to the feed."""
-        self._seen = -1
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            InputError: there are too many since the last value.
-        """
-        piece = self._data[self._given : self._given + size]
-        builder = self._builder()
-        if builder is not None and builder.progress != self._seen:
-            self._seen, self._since, self._directives = builder.progress, 0, 0
-        self._given += len(piece)
-        self._since += len(piece)
-        self._directives += sum(1 for _ in _DIRECTIVE.finditer(piece))
-        if self._since > TEXT_BYTES_MAX:
-            limit = f"{TEXT_BYTES_MAX // 2**20} MiB"
-            raise invalid(f"there is more than {limit} in one value, or without a value")
-        if self._directives > DIRECTIVES_MAX:
-            raise invalid(f"there are more than {DIRECTIVES_MAX:,} directives (%)")
-        return piece
-
-    def follow(self, builder: Builder) -> Builder:
-        """Watch the progress of a builder."""
-        self._builder = weakref.ref(builder)
-        return builder
-
-
 def _read_yaml(text: str, budget: Budget) -> Iterator[Document]:
     try:
-        feed = _Feed(text)
-        yield from feed.follow(Builder(YAML_LOADER(feed), budget)).documents()
+        yield from _Builder(text, budget).documents()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = printable(error.problem or error.context or "not valid YAML")
@@ -361,13 +318,6 @@ class Document(NamedTuple):
     """Problems of single texts; their addresses are paths."""
 
 
-class EventSource(Protocol):
-    """The interface of PyYAML's loaders that is used here."""
-
-    def get_event(self) -> Event | None:
-        """Return the next event; the last is a StreamEndEvent."""
-
-
 _LIST: Final = object()
 """In place of a key: the open collection is a list."""
 _NEXT: Final = object()
@@ -398,28 +348,53 @@ class _Anchor:
     """The number of values that it refers to; 0 while it is open."""
 
 
-@dataclass(slots=True, weakref_slot=True)
-class Builder:
-    """A builder of documents from the events of one text."""
+class _Builder:
+    """A builder of documents from the events of one text.
 
-    source: EventSource
-    budget: Budget = field(default_factory=Budget)
-    _items: Any = field(default_factory=list)
-    _key: Any = _LIST
-    _stack: list[tuple[Any, Any, _Anchor | None, int]] = field(default_factory=list)
-    _anchors: dict[str, _Anchor] = field(default_factory=dict)
-    _plain: dict[str, Any] = field(default_factory=dict)
-    _nodes: int = 0
-    _nodes_max: int = 0
-    _values: int = 0
-    """The values of complete documents."""
-    _merges: bool = False
-    _problems: list[Problem] = field(default_factory=list)
+    PyYAML reads the text from it in pieces. It cannot be interrupted while it produces an event, so
+    that the bytes between two values are limited.
+    """
 
-    @property
-    def progress(self) -> int:
-        """Return a number that grows with every value."""
-        return self._values + self._nodes
+    name = "text"
+    """PyYAML has it in its messages."""
+
+    def __init__(self, text: str, budget: Budget) -> None:
+        self._data = text.encode("utf-8", "surrogatepass")
+        self._given = 0
+        self._since = self._directives = 0
+        """Bytes and directives since the last value, which was number `_seen`."""
+        self._seen = -1
+        self._budget = budget
+        self._nodes_max = budget.left(BudgetItem.VALUES)
+        self._nodes = 0
+        self._values = 0
+        """The values of complete documents."""
+        self._items: Any = []
+        self._key: Any = _LIST
+        self._stack: list[tuple[Any, Any, _Anchor | None, int]] = []
+        self._anchors: dict[str, _Anchor] = {}
+        self._plain: dict[str, Any] = {}
+        self._merges = False
+        self._problems: list[Problem] = []
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes.
+
+        Raises:
+            InputError: there are too many since the last value.
+        """
+        piece = self._data[self._given : self._given + size]
+        if self._values + self._nodes != self._seen:
+            self._seen, self._since, self._directives = self._values + self._nodes, 0, 0
+        self._given += len(piece)
+        self._since += len(piece)
+        self._directives += sum(1 for _ in _DIRECTIVE.finditer(piece))
+        if self._since > TEXT_BYTES_MAX:
+            limit = f"{TEXT_BYTES_MAX // 2**20} MiB"
+            raise invalid(f"there is more than {limit} in one value, or without a value")
+        if self._directives > DIRECTIVES_MAX:
+            raise invalid(f"there are more than {DIRECTIVES_MAX:,} directives (%)")
+        return piece
 
     def documents(self) -> Iterator[Document]:
         """Yield every document that is not empty.
@@ -429,7 +404,6 @@ class Builder:
             MarkedYAMLError: a key is a mapping or a list.
             Exhausted: the documents or values exceed the budget.
         """
-        self._nodes_max = self.budget.left(BudgetItem.VALUES)
         handlers: dict[type[Event], Callable[[Any], None]] = {
             ScalarEvent: self._scalar,
             MappingStartEvent: lambda event: self._start(event, {}, _NEXT, _MAP_TAGS),
@@ -440,11 +414,12 @@ class Builder:
             DocumentStartEvent: self._start_document,
             StreamStartEvent: lambda _: None,
         }
-        for event in iter(self.source.get_event, None):
+        # the only reference to PyYAML, which refers to the builder
+        for event in iter(YAML_LOADER(self).get_event, None):
             kind = type(event)
             if kind is DocumentEndEvent:
-                self.budget.charge(BudgetItem.DOCUMENTS)
-                self.budget.charge(BudgetItem.VALUES, self._nodes)
+                self._budget.charge(BudgetItem.DOCUMENTS)
+                self._budget.charge(BudgetItem.VALUES, self._nodes)
                 self._values += self._nodes
                 self._nodes_max, self._nodes = self._nodes_max - self._nodes, 0
                 value = self._items.pop()
@@ -573,7 +548,7 @@ class Builder:
     def _grow(self, nodes: int) -> None:
         self._nodes += nodes
         if self._nodes > self._nodes_max:
-            raise self.budget.exhausted(BudgetItem.VALUES)
+            raise self._budget.exhausted(BudgetItem.VALUES)
 
     def _add_problem(self, event: Event, message: str, hint: str) -> None:
         self._problems.append(_problem(event, message, hint))

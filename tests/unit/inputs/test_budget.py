@@ -16,7 +16,7 @@ from podslice.inputs.budget import (
 )
 from podslice.inputs.manifest import parse
 from podslice.inputs.manifest.load import load_pods, load_text
-from podslice.inputs.manifest.parse import Builder
+from podslice.inputs.manifest.parse import read_documents
 
 
 def budget(**most):
@@ -44,13 +44,10 @@ def documents_of(source):
 def count_values(source):
     """The number of values of a text: the smallest budget that suffices to read it."""
     used = budget()
-    list(Builder(parse.YAML_LOADER(source), used).documents())
+    list(read_documents(source.encode(), "a.yaml", used))
+    less = budget(values=used.used[BudgetItem.VALUES] - 1)
     with pytest.raises(Exhausted, match=f"more than {used.used[BudgetItem.VALUES] - 1} values"):
-        list(
-            Builder(
-                parse.YAML_LOADER(source), budget(values=used.used[BudgetItem.VALUES] - 1)
-            ).documents()
-        )
+        list(read_documents(source.encode(), "a.yaml", less))
     return used.used[BudgetItem.VALUES]
 
 

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from podslice.agent.container_ends import ContainerEnds, PodmanExits, ServicesInPods
 from podslice.agent.context import AgentContext, Counters, MakePart, TimedClient
-from podslice.agent.endpoints.http import Server
 from podslice.agent.endpoints.metrics import routes
 from podslice.agent.endpoints.snapshot import Snapshot, capture
 from podslice.agent.evictor import Evictor
@@ -26,7 +25,7 @@ from podslice.agent.oom_kills import OomdMonitor, OomMonitor
 from podslice.agent.orphans import OrphanCollector
 from podslice.agent.reconciler import Reconciler
 from podslice.agent.reservations import ReservationMonitor
-from podslice.agent.service_process import COMPLETE_QUIET_SEC, Scheduler, ServiceProcess
+from podslice.agent.service_process import COMPLETE_QUIET_SEC, ServiceProcess
 from podslice.agent.terminations import Terminations
 from podslice.agent.watcher import Watcher, WatchEvents
 from podslice.errors import HostError, InputError, SystemdError
@@ -34,7 +33,7 @@ from podslice.model.config import Config
 from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.unit import SYSTEM, Manager, UnitKind, UnitName
-from podslice.reconcile.assess import Assessment
+from podslice.reconcile.assess import Assessment, living_agent
 from podslice.reconcile.world import Guard, Guarded, LiveWorld, World
 from podslice.systemd.caching_client import CachingClient
 from podslice.systemd.client import Client, OnChange, OnExit
@@ -74,32 +73,37 @@ class Daemon:
             InputError, HostError: it is invalid, or the node cannot be read.
         """
         self._setup = setup
-        world = setup.load()
-        counters = Counters()
+        world, counters = setup.load(), Counters()
         timed = TimedClient(setup.connect(self._on_bus_signal, self._on_exit), counters)
         self._bus = Guarded(timed, self._claim)
         self._client = CachingClient(self._bus, world.cgroups)
-        self._context = AgentContext(world.with_client(self._client), setup.journal, counters)
+        context = AgentContext(world.with_client(self._client), setup.journal, counters)
+        self._context = context
+        context.world = self._complete(world)
+        self._process = ServiceProcess(
+            setup.notifier, context.events, lambda: self._config.sync_period_usec / 1e6
+        )
+        request = self._process.scheduler.request
         self._units = UnitFilter(world.tree.root)
-        self._scheduler = Scheduler(lambda: self._config.sync_period_usec / 1e6)
-        request = self._scheduler.request
-        self._terminations = Terminations(self._context, self._bus, self._on_terminated)
-        self._context.world = self._complete(world)
-        self._reconciler = Reconciler(
-            self._context, self._manifests(), self._client, self._terminations
-        )
-        self._orphans = OrphanCollector(self._context, self._bus, on_due=request)
+        self._terminations = Terminations(context, self._bus, self._on_terminated)
+        self._reconciler = Reconciler(context, self._manifests(), self._client, self._terminations)
         self._evictor = Evictor(
-            self._context, self._bus, self._terminations, on_change=request, root=setup.root
+            context, self._bus, self._terminations, on_change=request, root=setup.root
         )
-        self._oom = OomMonitor(self._context, self._terminations, on_event=self._evictor.wake)
-        self._oomd = OomdMonitor(self._context)
-        self._services = ServicesInPods(self._context, self._bus, on_found=request)
-        self._ends = ContainerEnds(self._context, self._oomd)
-        self._podman = PodmanExits(self._context, self._ends, on_exit=request, root=setup.root)
-        self._reservations = ReservationMonitor(self._context)
-        self._parts = [make(self._context, setup.program) for make in setup.parts]
-        self._process = ServiceProcess(setup.notifier, self._context.events)
+        self._oom = OomMonitor(context, self._terminations, on_event=self._evictor.wake)
+        self._services = ServicesInPods(context, self._bus, on_found=request)
+        oomd = OomdMonitor(context)
+        self._ends = ContainerEnds(context, oomd, self._services)
+        self._podman = PodmanExits(context, self._ends, on_exit=request, root=setup.root)
+        self._parts = (
+            # its first observation sets the conditions of the first round
+            self._evictor,
+            # each follows a round after those that it takes results from
+            *(self._services, self._oom, oomd, self._ends, self._podman),
+            ReservationMonitor(context),
+            OrphanCollector(context, self._bus, on_due=request),
+            *(make(context, setup.program) for make in setup.parts),
+        )
         self._is_reload_requested = False
         self._verified_at = time.monotonic()
 
@@ -133,48 +137,43 @@ class Daemon:
         Raises:
             HostError: another agent runs, or sockets or files cannot be opened or watched.
         """
-        setup, process = self._setup, self._process
-        process.refuse_second(self._context.world.store)
+        setup, context, process = self._setup, self._context, self._process
+        if (other := living_agent(context.world.store)) is not None:
+            raise HostError(
+                f"an agent is already running as process {other.pid}; stop it first: two agents"
+                " would undo each other's changes"
+            )
         self._save_options()
-        process.limit_threads()
-        process.handle_signals(self._on_hangup)
+        # what is opened last is closed first: the parts have stopped when the bus is closed, and the
+        # published state is withdrawn at the end
         async with AsyncExitStack() as stack:
-            stack.callback(self._setup.journal.close)
-            stack.callback(self._context.withdraw)
-            stack.push_async_exit(self._bus)
-            await process.connect(self._bus)
+            stack.callback(context.withdraw)
+            await process.start(stack, self._bus, self._on_hangup)
             stack.push_async_callback(self._terminations.close)
-            closing = (each.close for each in self._parts)
-            for close in (self._orphans.close, self._oomd.close, *closing):
-                stack.callback(close)
-            server = Server(routes(self.snapshot))
-            stack.push_async_callback(server.close)
-            await process.serve(server, setup.sockets, setup.socket_path, self._config.listen)
+            for part in self._parts:
+                stack.callback(part.close)
+            await process.serve(
+                stack,
+                routes(self.snapshot),
+                sockets=setup.sockets,
+                path=setup.socket_path,
+                listen=self._config.listen,
+            )
             self._watcher = self._open_watcher()
             stack.callback(self._watcher.close)
             for text in self._watcher.notes:
-                self._context.events.note(text)
-            root = self._context.world.tree.root
-            self._context.events.report(Kind.AGENT_STARTED, f"the agent manages {root}")
-            await process.run_parts(
-                (
-                    self._evictor.run(),  # its first observation sets the first round's conditions
-                    self._scheduler.run(self._run_round),
-                    self._oom.run(),
-                    self._services.run(),
-                    *(each.run() for each in self._parts),
-                    process.feed_watchdog(self._scheduler),
-                )
+                context.events.note(text)
+            context.events.report(
+                Kind.AGENT_STARTED, f"the agent manages {context.world.tree.root}"
             )
-            self._setup.notifier.stopping()
-            self._context.events.report(
-                Kind.AGENT_STOPPED, "the agent stops; pods remain unchanged"
-            )
+            await process.run(self._run_round, *(part.run() for part in self._parts))
+            context.events.report(Kind.AGENT_STOPPED, "the agent stops; pods remain unchanged")
 
     def _open_watcher(self) -> Watcher:
+        request = self._process.scheduler.request
         events = WatchEvents(
-            on_manifests=self._scheduler.request,
-            on_complete_manifests=partial(self._scheduler.request, COMPLETE_QUIET_SEC),
+            on_manifests=request,
+            on_complete_manifests=partial(request, COMPLETE_QUIET_SEC),
             on_unit=self._on_unit_changed,
             on_memory_event=self._oom.notice,
             on_pressure=self._evictor.wake,
@@ -187,83 +186,72 @@ class Daemon:
                 f"cannot watch files: {error.strerror}; see sysctl fs.inotify.max_user_instances"
             ) from error
 
-    # A round: reconcile, then everything that follows from what was observed.
-
     async def _run_round(self) -> bool:
-        """Run one round; return whether everything is as desired."""
+        """Reconcile, then do what follows from what was observed; return whether all is as desired."""
+        context = self._context
+        # before the round takes anything from the configuration
         if self._is_reload_requested:
             self._reload()
         started, is_settled, is_failed = time.monotonic(), False, False
+        # what is noticed from here on may not be in the assessment of this round
         self._ends.begin()
+        # a signal may be lost: from time to time nothing is taken from a cache
         if started - self._verified_at >= self._config.sync_period_usec / 1e6:
             self._verified_at = started
             self._client.verify()
-            self._context.world.store.verify()
+            context.world.store.verify()
         try:
-            is_settled = (await self._reconciler.reconcile()).is_settled
+            is_settled = await self._reconciler.reconcile()
         except (SystemdError, HostError, InputError) as error:
             is_failed = True
-            self._context.status.fail("reconcile", str(error))
+            context.status.fail("reconcile", str(error))
         else:
-            self._context.status.recover("reconcile")
-        self._context.counters.reconciled(time.monotonic() - started, failed=is_failed)
-        await self._follow_up()
-        for each in self._parts:
-            await each.follow()
-        self._notify()
+            context.status.recover("reconcile")
+        context.counters.reconciled(time.monotonic() - started, failed=is_failed)
+        # also after a failure: pods end, and their containers are observed, in any case
+        assessment = context.assessment
+        if assessment is not None:
+            self._watch(assessment)
+            context.publish()
+        for part in self._parts:
+            await part.follow()
+        count, problems = len(assessment.desired.pods) if assessment else 0, context.status.problems
+        text = f"{count} pod{'' if count == 1 else 's'}"
+        self._process.notify(f"{text}; {problems[0]}" if problems else text)
         return is_settled
 
-    async def _follow_up(self) -> None:
-        assessment = self._context.assessment
-        if assessment is None:
-            return
-        await self._services.follow()
+    def _watch(self, assessment: Assessment) -> None:
+        """Watch the units of an assessment."""
         self._units.update(assessment)
         new = self._watcher.follow(self._units.watched_groups(assessment))
         if new and self._client.verify(new):
             # they changed before they were watched
-            self._scheduler.request()
-        self._oom.follow()
-        self._oomd.follow()
-        self._ends.follow(self._services.services)
-        self._podman.follow()
-        self._reservations.check()
-        self._orphans.check()
-        self._context.publish()
-
-    def _notify(self) -> None:
-        assessment, problems = self._context.assessment, self._context.status.problems
-        count = len(assessment.desired.pods) if assessment else 0
-        text = f"{count} pod{'' if count == 1 else 's'}"
-        text += f"; {problems[0]}" if problems else ""
-        self._process.notify(text)
+            self._process.scheduler.request()
 
     # The configuration.
 
     def _reload(self) -> None:
         """Read the configuration again; an invalid one leaves the previous one in effect."""
         self._is_reload_requested = False
-        self._setup.notifier.reloading()
-        before = self._config
+        context, notifier, before = self._context, self._setup.notifier, self._config
+        notifier.reloading()
         try:
             world = self._complete(self._setup.load())
             world.store.load()  # raises where records belong to another control group
         except (InputError, HostError) as error:
             problems = error.problems if isinstance(error, InputError) else (error,)
-            text = "; ".join(map(str, problems))
-            self._context.status.fail(
-                "configuration", f"the previous configuration stays in effect: {text}"
-            )
+            text = f"the previous configuration stays in effect: {'; '.join(map(str, problems))}"
+            context.status.fail("configuration", text)
         else:
-            self._context.world = world
+            context.world = world
             self._save_options()
-            self._context.status.recover("configuration")
+            context.status.recover("configuration")
             self._reconciler.reload(self._manifests())
             self._watcher.set_directories(self._watched_directories)
             if self._config.listen != before.listen:
-                self._context.events.note("listen has changed; restart the agent to apply it")
+                context.events.note("listen has changed; restart the agent to apply it")
         self._client.forget(None)
-        self._setup.notifier.ready(self._process.notified or "")
+        notifier.ready(self._process.notified or "")
 
     def _save_options(self) -> None:
         """Record the configuration as the last valid one, if it can be written."""
@@ -276,7 +264,7 @@ class Daemon:
 
     def _on_hangup(self) -> None:
         self._is_reload_requested = True
-        self._scheduler.request()
+        self._process.scheduler.request()
 
     def _on_exit(self, name: UnitName, last: ContainerExit) -> None:
         if name in self._units or self._services.may_have(name):
@@ -296,13 +284,13 @@ class Daemon:
     def _on_unit_changed(self, name: UnitName | None) -> None:
         """Observe a unit again; None: every unit."""
         self._client.forget(name)
-        self._scheduler.request()
+        self._process.scheduler.request()
 
     def _on_terminated(self, pod: str, slice_: UnitName) -> None:
         """Let the next round remove a terminated pod, or start it again."""
         self._reconciler.forget(pod, slice_)
         self._oom.forget(slice_)
-        self._scheduler.request()
+        self._process.scheduler.request()
 
 
 class UnitFilter:

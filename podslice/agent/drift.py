@@ -1,10 +1,10 @@
-"""Notices external changes of units, and another program that changes them again and again."""
+"""Notices external changes of units, and programs that change them again and again."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 
 from podslice.agent.context import AgentContext
 from podslice.model.event import Kind
@@ -16,11 +16,7 @@ from podslice.reconcile.assess import Assessment
 
 CONTESTED_TIMES = 5
 """A unit repaired this often within `CONTESTED_SEC` counts as contested."""
-
-
 CONTESTED_SEC = 60.0
-
-
 CONTESTED_PAUSE_SEC = 10.0
 """The pause between two repairs of a contested unit."""
 
@@ -41,10 +37,12 @@ class RepairTimes:
         is_contested = len(times) == CONTESTED_TIMES and elapsed_sec < CONTESTED_SEC
         return elapsed_sec if is_contested else None
 
-    def ages(self, name: UnitName) -> list[float]:
-        """Return the seconds since the last repairs of a unit, the latest last."""
-        now = self._now()
-        return [now - each for each in self._times.get(name, ())]
+    def is_pausing(self, name: UnitName) -> bool:
+        """Return whether a unit is contested, and was repaired a moment ago."""
+        times, now = self._times.get(name), self._now()
+        if times is None or len(times) < CONTESTED_TIMES or now - times[0] >= CONTESTED_SEC:
+            return False
+        return now - times[-1] < CONTESTED_PAUSE_SEC
 
     def keep(self, names: Container[UnitName]) -> None:
         """Forget all other units."""
@@ -59,10 +57,10 @@ class Drift:
         self._context = context
         self._settled: dict[UnitName, DesiredUnit] = {}
         """The units as they were desired then."""
-        self._repairs = RepairTimes(now)
+        self.repairs = RepairTimes(now)
         self._contested: set[UnitName] = set()
         self._reload_count: int | None = None
-        """That of systemd at the last `settle`."""
+        """systemd's count of reloads at the last `settle`."""
 
     def settle(self, assessment: Assessment) -> None:
         """Remember the properties of units, except of those that the plan changes."""
@@ -73,7 +71,7 @@ class Drift:
             for name, unit in units.items()
             if (name in self._settled if name in due else name in assessment.observed.units)
         }
-        self._repairs.keep(units)
+        self.repairs.keep(units)
         self._contested &= units.keys()
         self._reload_count = assessment.observed.caps.reload_count
 
@@ -93,8 +91,15 @@ class Drift:
         unit = self._settled.get(step.name)
         if unit is None or isinstance(step, StopUnit):
             return False
-        before = _values(unit)
-        return isinstance(step, StartUnit) or any(
+        if isinstance(step, StartUnit):
+            return True
+        before: dict[str, Value] = {
+            name: limit // size * size
+            for size, limit in unit.hugepages.items()
+            for name in hugetlb_files(size)
+        }
+        before |= unit.values
+        return any(
             change.old != before.get(change.name, _unset(change.name)) for change in step.changes
         )
 
@@ -107,18 +112,13 @@ class Drift:
         """Return whether all steps are repairs of units that are contested now."""
         steps = tuple(steps)
         return bool(steps) and all(
-            self.is_repair(step) and self.is_contested_now(step.name) for step in steps
+            self.is_repair(step) and self.repairs.is_pausing(step.name) for step in steps
         )
-
-    def is_contested_now(self, name: UnitName) -> bool:
-        """Return whether a unit is contested, and was repaired a moment ago."""
-        recent = [age_sec for age_sec in self._repairs.ages(name) if age_sec < CONTESTED_SEC]
-        return len(recent) >= CONTESTED_TIMES and recent[-1] < CONTESTED_PAUSE_SEC
 
     def count_repair(self, name: UnitName) -> None:
         """Count a repair; report once that the unit is contested."""
         self._context.counters.drift_repaired += 1
-        elapsed_sec = self._repairs.count(name)
+        elapsed_sec = self.repairs.count(name)
         if elapsed_sec is None:
             self._contested.discard(name)
         elif name not in self._contested:
@@ -129,16 +129,6 @@ class Drift:
                 f" another program changes it; pausing {CONTESTED_PAUSE_SEC:.0f} s between repairs",
                 unit=name,
             )
-
-
-def _values(unit: DesiredUnit) -> Mapping[str, Value]:
-    """Return the desired properties and kernel files of a unit."""
-    pages = {
-        name: limit // size * size
-        for size, limit in unit.hugepages.items()
-        for name in hugetlb_files(size)
-    }
-    return {**unit.values, **pages}
 
 
 def _unset(name: str) -> Value | None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from podslice.agent.context import AgentContext
+from podslice.agent.context import AgentContext, AgentPart
 from podslice.agent.terminations import Terminations
 from podslice.errors import HostError, SystemdError
 from podslice.kernel.host import nodefs_device
@@ -36,8 +36,7 @@ from podslice.policy.eviction import (
     next_poll_usec,
     pod_grace_sec,
 )
-from podslice.reconcile.assess import Assessment
-from podslice.reconcile.observe import control_group, tier_groups
+from podslice.reconcile.observe import tier_groups
 from podslice.systemd.client import Client
 from podslice.usage.stats import observe_signals, pod_usage
 
@@ -56,7 +55,7 @@ _AT_LEAST_SEC = 0.01
 """The shortest time between two observations."""
 
 
-class Evictor:
+class Evictor(AgentPart):
     """Observes available memory, storage and process ids, and evicts one pod at a time."""
 
     def __init__(
@@ -105,40 +104,40 @@ class Evictor:
 
     async def check(self) -> float:
         """Observe, and evict one pod if needed; return the seconds until the next observation."""
-        assessment = self._context.assessment
         if self._context.assessments != self._assessments:
             self._assessments = self._context.assessments
             self._evicted.intersection_update(self._context.terminating.in_progress)
         observed_at = time.monotonic()
-        verdict, observations = self._judge(assessment)
-        if assessment is not None and assessment.foreign is None:
-            await self._act_on(verdict, observations, assessment, observed_at)
+        verdict, observations = self._judge()
+        # the stop comes first: each millisecond counts, and conditions are written to a file
+        await self._act_on(verdict, observations, observed_at)
         self._update_conditions(verdict, observations)
         return next_poll_usec(self._thresholds(), observations) / 1e6
 
     def _thresholds(self) -> tuple[EvictionThreshold, ...]:
         return eviction_thresholds(self._context.world.config)
 
-    def _observe(self, assessment: Assessment | None) -> Mapping[str, SignalObservation]:
+    def _observe(self) -> Mapping[str, SignalObservation]:
         """Observe all signals; before the first assessment those of pods are unknown."""
-        world = self._context.world
+        world, assessment = self._context.world, self._context.assessment
         if assessment is None:
             return observe_signals(self._root, world.cgroups, Allocation(capacity={}), "")
-        observed, allocation = assessment.observed, assessment.desired.allocation
-        group, tiers = control_group(world.tree.root, observed), tier_groups(world, observed)
-        return observe_signals(self._root, world.cgroups, allocation, group, tiers)
+        return observe_signals(
+            self._root,
+            world.cgroups,
+            assessment.desired.allocation,
+            self._context.group(world.tree.root),
+            tier_groups(world, assessment.observed),
+        )
 
-    def _judge(
-        self, assessment: Assessment | None
-    ) -> tuple[Verdict, Mapping[str, SignalObservation]]:
-        config = self._context.world.config
-        observations = self._observe(assessment)
+    def _judge(self) -> tuple[Verdict, Mapping[str, SignalObservation]]:
+        observations = self._observe()
         verdict = judge(
             self._thresholds(),
             observations,
             self._pressures,
             time.monotonic_ns() // 1000,
-            config.eviction_pressure_transition_period_usec,
+            self._context.world.config.eviction_pressure_transition_period_usec,
         )
         self._pressures = verdict.pressures
         return verdict, observations
@@ -175,57 +174,55 @@ class Evictor:
     def _report_condition(self, kind: Kind, condition: Condition, message: str) -> None:
         self._context.events.report(kind, message, fields={"CONDITION": condition.value})
 
-    def _pause(self, signal_: str, seconds: float) -> None:
-        """Do not evict for a signal's resource for some seconds; a tier pauses for itself."""
-        until = asyncio.get_running_loop().time() + seconds
-        self._paused_until[_pausing(signal_)] = until
-
     async def _act_on(
         self,
         verdict: Verdict,
         observations: Mapping[str, SignalObservation],
-        assessment: Assessment,
         observed_at: float,
     ) -> None:
         """Evict one pod, for the most urgent threshold for which there is a candidate."""
+        assessment = self._context.assessment
+        if assessment is None or assessment.foreign is not None:
+            return
         excluded = self._evicted.union(mark.uid for mark in assessment.evicted)
         pods = [pod for pod in assessment.desired.pods if pod.pod.uid not in excluded]
+        now = asyncio.get_running_loop().time
         for threshold in verdict.due:
             signal_ = threshold.signal
-            until = self._paused_until.get(_pausing(signal_), 0.0)
-            if asyncio.get_running_loop().time() < until:
+            # a tier pauses for itself, all signals of a resource of the node together
+            pausing = signal_ if SIGNALS[signal_].tier else SIGNALS[signal_].resource
+            if now() < self._paused_until.get(pausing, 0.0):
                 continue
             is_memory = SIGNALS[signal_].resource == MEMORY
-            candidate = choose(signal_, pods, self._usage(signal_, pods, assessment))
+            candidate = choose(signal_, pods, self._usage(signal_, pods))
             what = _describe(threshold, observations[signal_])
             if candidate is None:
                 self._report_no_candidate(threshold, what)
                 # finding that out takes an observation of every pod
-                self._pause(signal_, NO_CANDIDATE_SEC if is_memory else SETTLE_SEC)
+                self._paused_until[pausing] = now() + (
+                    NO_CANDIDATE_SEC if is_memory else SETTLE_SEC
+                )
                 continue
             self._without_candidates.discard(signal_)
             # raises before a pod is marked: otherwise the next one would be marked, too, and so on
             await self._client.caps()
             await self._context.world.claim(self._client)
-            ordered = await self._evict(candidate, threshold, what, assessment, observed_at)
+            stopping = await self._evict(candidate, threshold, what, observed_at)
             self._update_conditions(verdict, observations)
-            is_stopped = await self._wait_for(ordered, candidate.decision, threshold, assessment)
+            is_stopped = await self._wait_for(stopping, candidate.decision, threshold)
             self._on_change()
-            self._pause(signal_, 0.0 if is_memory and is_stopped else SETTLE_SEC)
+            # memory is available at once, blocks of removed files and process ids are not
+            self._paused_until[pausing] = now() + (0.0 if is_memory and is_stopped else SETTLE_SEC)
             return
 
-    def _usage(
-        self, signal_: str, pods: Iterable[PodDecision], assessment: Assessment
-    ) -> Mapping[str, PodUsage]:
+    def _usage(self, signal_: str, pods: Iterable[PodDecision]) -> Mapping[str, PodUsage]:
         """Return the use of a signal's resource by the pods that it concerns.
 
         For memory it reads few files.
         """
         cgroups = self._context.world.cgroups
         groups = {
-            pod.pod.key: control_group(pod.slice, assessment.observed)
-            for pod in pods
-            if concerns(signal_, pod)
+            pod.pod.key: self._context.group(pod.slice) for pod in pods if concerns(signal_, pod)
         }
         if SIGNALS[signal_].resource == MEMORY:
             return {
@@ -251,37 +248,34 @@ class Evictor:
         candidate: EvictionCandidate,
         threshold: EvictionThreshold,
         what: str,
-        assessment: Assessment,
         observed_at: float,
     ) -> asyncio.Task[bool]:
         """Stop a pod, mark it and report it; the returned task ends with the pod."""
         context, decision = self._context, candidate.decision
         message = f"{what}; {candidate.reason}"
         grace_sec = pod_grace_sec(decision.pod, threshold, context.world.config)
-        stopping = self._terminations.start(
-            decision,
-            assessment,
-            why=f"pod {decision.pod.key} is evicted",
-            grace_sec=grace_sec,
-            is_removal=True,
-        )
+        why = f"pod {decision.pod.key} is evicted"
+        stopping = self._terminations.start(decision, why=why, grace_sec=grace_sec, is_removal=True)
         # the stop is sent before anything is written or reported
         await asyncio.wait({stopping}, timeout=_ORDER_SEC)
-        eviction = Eviction(
-            pod=decision.pod.key,
-            uid=decision.pod.uid,
-            digest=context.world.store.digest(decision.pod),
-            signal=threshold.signal,
-            message=message,
-            at_usec=time.time_ns() // 1000,
+        # the mark before the next round, which would start the pod again
+        context.marks.write(
+            Eviction(
+                pod=decision.pod.key,
+                uid=decision.pod.uid,
+                digest=context.world.store.digest(decision.pod),
+                signal=threshold.signal,
+                message=message,
+                at_usec=time.time_ns() // 1000,
+            )
         )
-        context.marks.write(eviction)
         self._evicted.add(decision.pod.uid)
         reaction_sec = time.monotonic() - observed_at
-        context.counters.evicted(threshold.signal, reaction_sec)
+        context.counters.evictions[threshold.signal] += 1
+        context.counters.reactions.observe(reaction_sec)
         context.events.report(
             Kind.POD_EVICTED,
-            f"pod {decision.pod.key} is evicted: {message}; grace period {grace_sec} s",
+            f"{why}: {message}; grace period {grace_sec} s",
             pod=decision.pod.key,
             unit=decision.slice,
             fields={
@@ -294,11 +288,7 @@ class Evictor:
         return stopping
 
     async def _wait_for(
-        self,
-        stopping: asyncio.Task[bool],
-        decision: PodDecision,
-        threshold: EvictionThreshold,
-        assessment: Assessment,
+        self, stopping: asyncio.Task[bool], decision: PodDecision, threshold: EvictionThreshold
     ) -> bool:
         """Wait until a pod is stopped, for a limited time; return False if stopping it has failed.
 
@@ -309,19 +299,18 @@ class Evictor:
         is_hard = threshold.is_hard
         deadline = now() + pod_grace_sec(decision.pod, threshold, self._context.world.config)
         while not stopping.done() and now() < deadline + OVERDUE_SEC:
-            poll_usec = next_poll_usec(self._thresholds(), self._observe(assessment))
+            poll_usec = next_poll_usec(self._thresholds(), self._observe())
             await asyncio.wait({stopping}, timeout=min(poll_usec / 1e6, 1.0))
             if stopping.done() or is_hard:
                 continue
-            verdict, observations = self._judge(assessment)
+            verdict, observations = self._judge()
             hard = tuple(each for each in verdict.due if each.is_hard)
             if any(concerns(each.signal, decision) for each in hard):
                 with suppress(SystemdError, HostError):  # retried
                     await self._client.kill(decision.slice, signal.SIGKILL)
                     is_hard, deadline = True, now()
             elif hard:
-                of_tier = verdict._replace(due=hard)
-                await self._act_on(of_tier, observations, assessment, time.monotonic())
+                await self._act_on(verdict._replace(due=hard), observations, time.monotonic())
         return not stopping.done() or stopping.result()
 
 
@@ -335,8 +324,3 @@ def _describe(threshold: EvictionThreshold, observation: SignalObservation) -> s
         more = threshold_amount(threshold.minimum_reclaim, capacity)
         text += f" with its minimum reclaim {format_signal(name, more)}"
     return f"{name} is {format_signal(name, observation.available)}, below {text}"
-
-
-def _pausing(signal_: str) -> str:
-    """Return what pauses with a signal: its tier, or all signals of its resource for the node."""
-    return signal_ if SIGNALS[signal_].tier else SIGNALS[signal_].resource

@@ -1,12 +1,15 @@
-"""The pods of manifest directories. An error in one file does not affect pods of other files."""
+"""What the manifest directories want: their pods, compared with the applied pods.
+
+An error in one file does not affect pods of other files.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from podslice.errors import Problem, Severity, bounded, printable
@@ -32,28 +35,20 @@ REFUSALS_MAX = 8
 _LATER = f"is not read yet: {REFUSALS_MAX} other manifests exceeded the limits first"
 
 
-class ManifestPod(NamedTuple):
-    """A pod of a manifest."""
-
-    pod: Pod
-    source: str
-    """The path of the file."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestContents:
     """The contents of the directories."""
 
-    pods: tuple[ManifestPod, ...] = ()
+    pods: tuple[Pod, ...] = ()
     """The valid pods, by key."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The paths of the files of the pods, by uid."""
     problems: tuple[Problem, ...] = ()
     """All errors and warnings."""
     broken: frozenset[str] = frozenset()
     """The files with an error: they may contain pods that were not read."""
     unread: frozenset[str] = frozenset()
     """The directories that cannot be read."""
-    sources: dict[str, str] = field(default_factory=dict)
-    """The files of the pods, by uid."""
     is_partial: bool = False
     """Whether another call is needed to read all files."""
 
@@ -68,14 +63,13 @@ class ManifestContents:
         return str(Path(source).parent) not in self.unread
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ReadFile:
+class _ReadFile(NamedTuple):
     """A file as it was read."""
 
     stamp: Stamp | None
     """None if it could not be read."""
     loaded: LoadedPods
-    used: Mapping[BudgetItem, int] = field(default_factory=dict)
+    used: Mapping[BudgetItem, int] = MappingProxyType({})
     """Its share of the budget."""
     lacked: tuple[BudgetItem, int] | None = None
     """If it was refused: the exhausted budget item, and how much was left of it."""
@@ -101,7 +95,7 @@ class ManifestDirectories:
         self._directories = tuple(dict.fromkeys(str(Path(each)) for each in directories))
         self._limits = limits
         self._read: dict[str, _ReadFile] = {}
-        self._used: Mapping[BudgetItem, int] = {}
+        self._used: dict[BudgetItem, int] = {}
         """The share of all of these files in the budget."""
 
     def read(self, owners: Mapping[str, str] | None = None) -> ManifestContents:
@@ -115,54 +109,53 @@ class ManifestDirectories:
             owners: the files that applied pods came from, by the pods' names and uids.
         """
         unread: dict[str, Problem] = {}
-        paths: list[str] = []
-        for directory in self._directories:
-            paths += _files(directory, unread)
+        paths = [path for each in self._directories for path in _list_files(each, unread)]
         kept: dict[str, _ReadFile] = {}
-        new: list[tuple[int, str]] = []
+        new: list[tuple[int, str, Stamp | None]] = []
         for path in paths:
-            size, known = self._known(path)
-            if known is None:
-                new.append((size, path))
-            else:
+            try:
+                status = os.stat(path)  # noqa: PTH116 - hundreds of times in each round
+                size, now = status.st_size, stamp(status)
+            except OSError:
+                size, now = 0, None  # reading it reports the reason
+            known = self._read.get(path)
+            if known is not None and now and known.stamp == now and not known.lacked:
                 kept[path] = known
+            else:
+                new.append((size, path, now))
         budget = Budget(limits=self._limits, used=dict(self._used))
         for path in self._read.keys() - kept.keys():
             budget.release(self._read[path].used)
-        later = self._take_all([path for _, path in sorted(new)], budget, kept)
+        later = self._take_all(sorted(new, key=lambda each: each[:2]), budget, kept)
         self._read = {path: kept[path] for path in paths if path in kept}
         self._used = budget.used
         files = {path: file.loaded for path, file in self._read.items()}
         files |= {path: _unreadable(path, _LATER) for path in later}
-        contents = _join(files, unread, owners or {})
-        return replace(contents, is_partial=bool(later))
+        return replace(_join(files, unread, owners or {}), is_partial=bool(later))
 
     def _take_all(
-        self, paths: Iterable[str], budget: Budget, kept: dict[str, _ReadFile]
+        self,
+        files: Iterable[tuple[int, str, Stamp | None]],
+        budget: Budget,
+        kept: dict[str, _ReadFile],
     ) -> list[str]:
         """Read files into `kept`; return those that are left to the next call."""
         refusals, later = 0, list[str]()
-        for path in paths:
-            taken = self._still_refused(path, budget)
-            if taken is None and refusals == REFUSALS_MAX:
+        for _, path, now in files:
+            known = self._read.get(path)
+            if known is not None and known.lacked is not None and known.stamp == now:
+                item, left = known.lacked
+                if budget.left(item) <= left:
+                    kept[path] = known  # it would be refused again
+                    continue
+            if refusals == REFUSALS_MAX:
                 later.append(path)
                 continue
-            if taken is None:
-                taken = self._take(path, budget)
-                refusals += taken is not None and taken.lacked is not None
+            taken = self._take(path, budget)
             if taken is not None:
                 kept[path] = taken
+                refusals += taken.lacked is not None
         return later
-
-    def _known(self, path: str) -> tuple[int, _ReadFile | None]:
-        """Return a file's size, and the file as it was read if it is unchanged."""
-        try:
-            status = os.stat(path)  # noqa: PTH116 - hundreds of times in each round
-        except OSError:
-            return 0, None  # reading it reports the reason
-        known = self._read.get(path)
-        is_same = known is not None and known.stamp == stamp(status) and known.lacked is None
-        return status.st_size, known if is_same else None
 
     def _take(self, path: str, budget: Budget) -> _ReadFile | None:
         """Read a file and charge the budget; return None if it does not exist."""
@@ -173,43 +166,29 @@ class ManifestDirectories:
             part.charge(BudgetItem.BYTES, len(data))
             loaded = load_text(data, name, part, validate=self._validate)
         except FileNotFoundError:
-            if not Path(path).is_symlink():
-                return None
-            return _ReadFile(stamp=None, loaded=_unreadable(path, "is a broken link"))
+            is_link = Path(path).is_symlink()
+            return _ReadFile(None, _unreadable(path, "is a broken link")) if is_link else None
         except TooLargeError:
             problem = budget.exhausted(BudgetItem.BYTES).at(name)
-            return _ReadFile(stamp=None, loaded=LoadedPods(problems=(problem,)))
+            return _ReadFile(None, LoadedPods(problems=(problem,)))
         except (OSError, ValueError) as error:
-            return _ReadFile(stamp=None, loaded=_unreadable(path, describe_error(error)))
+            return _ReadFile(None, _unreadable(path, describe_error(error)))
         except Exhausted as error:
             return _ReadFile(
-                stamp=None if status is None else stamp(status),
-                loaded=LoadedPods(problems=(error.at(name),)),
+                None if status is None else stamp(status),
+                LoadedPods(problems=(error.at(name),)),
                 lacked=(error.item, budget.left(error.item)),
             )
-        used = {kind: part.used[kind] - budget.used.get(kind, 0) for kind in part.used}
+        used = {item: amount - budget.used.get(item, 0) for item, amount in part.used.items()}
         budget.take(part)
-        return _ReadFile(stamp=stamp(status), loaded=loaded, used=used)
-
-    def _still_refused(self, path: str, budget: Budget) -> _ReadFile | None:
-        """Return a refused file if it is unchanged and the budget has not grown."""
-        known = self._read.get(path)
-        if known is None or known.lacked is None:
-            return None
-        kind, left = known.lacked
-        if budget.left(kind) > left:
-            return None
-        try:
-            return known if known.stamp == stamp(os.stat(path)) else None  # noqa: PTH116
-        except OSError:
-            return None
+        return _ReadFile(stamp(status), loaded, used)
 
 
 def _unreadable(path: str, message: str) -> LoadedPods:
     return LoadedPods(problems=(Problem(where=printable(path), message=message),))
 
 
-def _files(directory: str, unread: dict[str, Problem]) -> list[str]:
+def _list_files(directory: str, unread: dict[str, Problem]) -> list[str]:
     """Return the manifests of a directory; a missing directory has none."""
     try:
         names = list_manifests(directory)
@@ -226,31 +205,34 @@ def _files(directory: str, unread: dict[str, Problem]) -> list[str]:
     return []
 
 
+def _has_error(loaded: LoadedPods) -> bool:
+    return any(problem.severity is Severity.ERROR for problem in loaded.all_problems)
+
+
 def _join(
     files: Mapping[str, LoadedPods], unread: Mapping[str, Problem], owners: Mapping[str, str]
 ) -> ManifestContents:
     """Return the contents of all files; no two pods share a name or a uid."""
     problems = [*unread.values()]
     broken: set[str] = set()
-    found_pods: dict[str, ManifestPod] = {}
+    found: dict[str, tuple[Pod, str]] = {}
     claims = _Claims(files, unread, owners)
     for path, loaded in files.items():
-        found = [*loaded.all_problems]
+        clashes = []
         for pod in loaded.pods:
             if (clash := claims.claim(pod, path)) is not None:
-                found.append(clash)
+                clashes.append(clash)
             elif not pod.problems or pod.is_valid:
-                found_pods[pod.key] = ManifestPod(pod=pod, source=path)
-        if found and any(problem.severity is Severity.ERROR for problem in found):
+                found[pod.key] = (pod, path)
+        if clashes or _has_error(loaded):
             broken.add(path)
-        problems += found
-    pods = tuple(found_pods[key] for key in sorted(found_pods))
+        problems += (*loaded.all_problems, *clashes)
     return ManifestContents(
-        pods=pods,
+        pods=tuple(found[key][0] for key in sorted(found)),
+        sources={pod.uid: path for pod, path in found.values()},
         problems=bounded(tuple(dict.fromkeys(problems))),
         broken=frozenset(broken),
         unread=frozenset(unread),
-        sources={each.pod.uid: each.source for each in pods},
     )
 
 
@@ -265,7 +247,8 @@ class _Claims:
     ) -> None:
         self._files, self._unread, self._owners = files, unread, owners
         self._first: dict[str, str] = {}
-        self._names = cache(self._read_names)
+        self._names: dict[str, set[str] | None] = {}
+        """The names and uids in files that were looked up; None for a file with an error."""
 
     def claim(self, pod: Pod, path: str) -> Problem | None:
         """Claim the name and the uid of a pod for its file; return the conflict if there is one."""
@@ -286,17 +269,14 @@ class _Claims:
 
     def _may_have(self, path: str, name: str) -> bool:
         """Return whether a file contains a pod of this name or uid, or cannot be read in full."""
-        if path not in self._files:
+        loaded = self._files.get(path)
+        if loaded is None:
             return str(Path(path).parent) in self._unread
-        names = self._names(path)
-        return names is None or name in names
-
-    def _read_names(self, path: str) -> set[str] | None:
-        """Return the names and uids that a file contains; None if it has an error."""
-        loaded = self._files[path]
-        if any(problem.severity is Severity.ERROR for problem in loaded.all_problems):
-            return None
-        return {name for pod in loaded.pods for name in (pod.key, pod.uid)}
+        if path not in self._names:
+            names = {each for pod in loaded.pods for each in (pod.key, pod.uid)}
+            self._names[path] = None if _has_error(loaded) else names
+        found = self._names[path]
+        return found is None or name in found
 
 
 class WantedPods(NamedTuple):
@@ -326,15 +306,6 @@ class WantedPods(NamedTuple):
     """The records that this is based on."""
 
 
-class HeldPods(NamedTuple):
-    """The pods that an agent does not apply for now; what it refers to may change."""
-
-    terminating: Collection[str] = ()
-    """The uids of terminating pods."""
-    get_unwritten: Callable[[str], Eviction | None] = lambda _: None
-    """Returns the mark of an evicted pod, by uid, that could not be written."""
-
-
 class _CheckedPod(NamedTuple):
     """A pod of a manifest, with its problems."""
 
@@ -348,14 +319,24 @@ class WantedPodsReader:
 
     def __init__(
         self,
-        world: Callable[[], World],
+        world: World,
         manifests: ManifestDirectories,
-        held: Callable[[], HeldPods] = HeldPods,
+        *,
+        terminating: Collection[str] = (),
+        unwritten: Mapping[str, Eviction] = MappingProxyType({}),
     ) -> None:
-        """`world` and `held` return what applies when a comparison begins."""
+        """Read nothing yet. An agent does not apply some pods for now; these arguments may change.
+
+        Args:
+            world: the records, and the node and the configuration that decide.
+            manifests: the manifests.
+            terminating: the uids of terminating pods.
+            unwritten: the marks of evicted pods that could not be written, by the pods' uids.
+        """
         self._world = world
         self._manifests = manifests
-        self._held = held
+        self._terminating = terminating
+        self._unwritten = unwritten
         self._checked: dict[str, _CheckedPod] = {}
 
     def read(self, unrecorded: Iterable[Pod] = ()) -> WantedPods:
@@ -367,7 +348,7 @@ class WantedPodsReader:
         Raises:
             HostError: the records cannot be read.
         """
-        world = self._world()
+        world = self._world
         records = world.store.load()
         owners = {
             name: source
@@ -377,8 +358,10 @@ class WantedPodsReader:
         }
         contents = self._manifests.read(owners)
         unrecorded = tuple(pod for pod in unrecorded if pod.uid not in records.digests)
-        self._checked = self._check_all(contents)
-        comparison = _Comparison(world, contents, records, unrecorded, held=self._held())
+        self._checked = self._check_all(contents.pods)
+        comparison = _Comparison(
+            world, contents, records, unrecorded, self._terminating, self._unwritten
+        )
         for checked in self._checked.values():
             comparison.add(checked)
         comparison.add_kept()
@@ -409,15 +392,12 @@ class WantedPodsReader:
         Raises:
             HostError: as `read`.
         """
-        records = self._world().store.load()
-        if records == wanted.records:
-            return wanted
-        return self.read(wanted.unrecorded)
+        is_same = self._world.store.load() == wanted.records
+        return wanted if is_same else self.read(wanted.unrecorded)
 
-    def _check_all(self, contents: ManifestContents) -> dict[str, _CheckedPod]:
-        """Return each pod with its problems, by its uid; reuse those of unchanged pods."""
-        world, known = self._world(), self._checked
-        pods = [each.pod for each in contents.pods]
+    def _check_all(self, pods: Sequence[Pod]) -> dict[str, _CheckedPod]:
+        """Return each pod with its problems, by its uid; unchanged pods are not checked again."""
+        world, known = self._world, self._checked
         checked = {
             pod.uid: before
             for pod in pods
@@ -426,8 +406,7 @@ class WantedPodsReader:
         new = [pod for pod in pods if pod.uid not in checked]
         for decision in decide_each(new, world.node, world.config):
             pod = decision.pod
-            digest = world.store.digest(pod)
-            checked[pod.uid] = _CheckedPod(pod=pod, digest=digest, problems=decision.problems)
+            checked[pod.uid] = _CheckedPod(pod, world.store.digest(pod), decision.problems)
         return {pod.uid: checked[pod.uid] for pod in pods}
 
 
@@ -440,19 +419,17 @@ class _Comparison:
         contents: ManifestContents,
         records: Records,
         unrecorded: Iterable[Pod],
-        *,
-        held: HeldPods,
+        terminating: Collection[str],
+        unwritten: Mapping[str, Eviction],
     ) -> None:
-        self._flag = world.manager.flag
-        self._contents = contents
+        self._flag, self._digest = world.manager.flag, world.store.digest
+        self._contents, self._records = contents, records
         self._adopted = by_pod(read_adopted(world.manager))
-        self._records = records
-        self._held = held
-        self._digest = world.store.digest
-        self._terminating = frozenset(held.terminating)
+        self._terminating_now, self._terminating = terminating, frozenset(terminating)
+        self._unwritten = unwritten
         self._marked = {mark.uid for mark in records.evicted}
-        self._uids = {each.pod.key: each.pod.uid for each in contents.pods}
-        self._keys = {each.pod.uid: each.pod.key for each in contents.pods}
+        self._uids = {pod.key: pod.uid for pod in contents.pods}
+        self._keys = {pod.uid: pod.key for pod in contents.pods}
         self._applied: dict[str, tuple[Pod, ...]] = {}
         for pod in (*records.pods, *unrecorded):
             alone = (pod,)
@@ -470,13 +447,9 @@ class _Comparison:
         """Compare a pod."""
         pod, source = checked.pod, self._contents.sources[checked.pod.uid]
         others = self._conflicting(pod)
-        if not others and not checked.problems:
-            self._add_new(checked, source)
-            return
-        found = (*checked.problems, *_conflicts(pod, others, self._records.sources, self._flag))
+        found = (*checked.problems, *self._conflicts(pod, others))
         self.problems |= dict.fromkeys(found)
-        errors = [each for each in found if each.severity is Severity.ERROR]
-        if errors:
+        if errors := [each for each in found if each.severity is Severity.ERROR]:
             self.errors.setdefault(source, {}).update(dict.fromkeys(errors))
         elif others:
             # the end of a terminating pod requests a round
@@ -487,29 +460,10 @@ class _Comparison:
             names = " and ".join(f"{other.key}, uid {other.uid}" for other in others)
             message = f"waits until pod {names} is removed: it has the name or the uid of this pod"
             self.waiting.append(Refusal(pod=pod.key, reason=NAME_IN_USE, message=message))
-        else:
-            self._add_new(checked, source)
-
-    def _add_new(self, checked: _CheckedPod, source: str) -> None:
-        """Add a pod that is not applied from this manifest, and not held back."""
-        pod, records = checked.pod, self._records
-        is_applied = (
-            records.digests.get(pod.uid) == checked.digest
-            and records.sources.get(pod.uid) == source
-            and pod.uid not in self._marked
-        )
-        is_held_back = pod.uid in self._terminating or self._is_evicted_unwritten(pod)
-        if not is_applied and not is_held_back:
+        elif not self._is_applied(checked, source) and not (
+            pod.uid in self._terminating or self._is_evicted_unwritten(pod)
+        ):
             self.new.append(pod)
-
-    def is_unwanted(self, pod: Pod) -> bool:
-        """Return whether an applied pod is to be stopped, and is not terminating yet."""
-        if pod.uid in self._held.terminating:
-            return False
-        # an evicted pod may be stopped already, so that only its record is left to remove
-        if self._is_evicted_unwritten(pod) or is_evicted(pod, self._records):
-            return True
-        return self._is_lost(pod) and pod.key not in self._adopted
 
     def add_kept(self) -> None:
         """Add a problem for each pod that remains without a manifest, because of its services."""
@@ -532,9 +486,8 @@ class _Comparison:
         Only a verb can write their drop-ins again.
         """
         pod = decision.pod
-        stale = [
-            each.unit for each in self._adopted.get(pod.key, ()) if each.slice != decision.slice
-        ]
+        services = self._adopted.get(pod.key, ())
+        stale = [each.unit for each in services if each.slice != decision.slice]
         if not stale or pod.uid not in self._records.digests:
             return False
         units, flag = " ".join(stale), self._flag
@@ -548,6 +501,24 @@ class _Comparison:
             )
         )
         return True
+
+    def is_unwanted(self, pod: Pod) -> bool:
+        """Return whether an applied pod is to be stopped, and is not terminating yet."""
+        if pod.uid in self._terminating_now:
+            return False
+        # an evicted pod may be stopped already, so that only its record is left to remove
+        if self._is_evicted_unwritten(pod) or is_evicted(pod, self._records):
+            return True
+        return self._is_lost(pod) and pod.key not in self._adopted
+
+    def _is_applied(self, checked: _CheckedPod, source: str) -> bool:
+        """Return whether a pod is applied from this manifest, and not evicted."""
+        uid, records = checked.pod.uid, self._records
+        return (
+            records.digests.get(uid) == checked.digest
+            and records.sources.get(uid) == source
+            and uid not in self._marked
+        )
 
     def _is_lost(self, pod: Pod) -> bool:
         """Return whether the manifest that an applied pod came from no longer has it."""
@@ -565,28 +536,22 @@ class _Comparison:
         by_key, by_uid = self._applied.get(pod.key, ()), self._applied.get(pod.uid, ())
         if by_key is by_uid:  # one pod or none, for almost all pods of each round
             return []
-        return [
-            other
-            for other in (*by_key, *by_uid)
-            if (other.key == pod.key) != (other.uid == pod.uid)
-        ]
+        others = (*by_key, *by_uid)
+        return [each for each in others if (each.key == pod.key) != (each.uid == pod.uid)]
+
+    def _conflicts(self, pod: Pod, others: Iterable[Pod]) -> Iterator[Problem]:
+        """Yield the conflicts with pods that were not applied from a manifest directory."""
+        for other in others:
+            if self._records.sources.get(other.uid) is None:
+                delete = f"podslice delete{self._flag} -n {other.namespace} {other.name}"
+                what = f"pod {other.key}, uid {other.uid}"
+                yield Problem(
+                    where=pod.where,
+                    message=f"conflicts with {what}, which was applied by hand",
+                    hint=f"delete that pod first: {delete}",
+                )
 
     def _is_evicted_unwritten(self, pod: Pod) -> bool:
         """Return whether a pod was evicted with this manifest, and its mark is not written."""
-        mark = self._held.get_unwritten(pod.uid)
+        mark = self._unwritten.get(pod.uid)
         return mark is not None and mark.digest == self._digest(pod)
-
-
-def _conflicts(
-    pod: Pod, others: Iterable[Pod], sources: Mapping[str, str], flag: str
-) -> list[Problem]:
-    """Return the conflicts with pods that were not applied from a manifest directory."""
-    return [
-        Problem(
-            where=pod.where,
-            message=f"conflicts with pod {other.key}, uid {other.uid}, which was applied by hand",
-            hint=f"delete that pod first: podslice delete{flag} -n {other.namespace} {other.name}",
-        )
-        for other in others
-        if sources.get(other.uid) is None
-    ]

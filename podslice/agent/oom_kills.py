@@ -1,34 +1,28 @@
-"""Reports processes killed by the kernel's OOM killer, and stops their pods if configured."""
+"""Reports kills for lack of memory: of pods by the kernel, and of containers by systemd-oomd."""
 
 from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Collection
+from typing import NoReturn
 
-from podslice.agent.context import AgentContext
+from podslice.agent.context import AgentContext, AgentPart
 from podslice.agent.terminations import Terminations
 from podslice.kernel.cgroup import OpenGroup
 from podslice.model.config import OomPolicy
-from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
-from podslice.model.naming import service_name
+from podslice.model.pod import Pod
 from podslice.model.unit import UnitName
-from podslice.reconcile.assess import Assessment
-from podslice.reconcile.observe import control_group
 
 _PAUSE_SEC = 0.03
 
 
-class OomMonitor:
-    """Counts OOM kills per pod."""
+class OomMonitor(AgentPart):
+    """Counts the kernel's OOM kills per pod, and stops the pod after one if that is configured."""
 
     def __init__(
-        self,
-        context: AgentContext,
-        terminations: Terminations,
-        on_event: Callable[[], None] = lambda: None,
+        self, context: AgentContext, terminations: Terminations, on_event: Callable[[], None]
     ) -> None:
         """`on_event` is called after memory events of any unit."""
         self._context = context
@@ -54,101 +48,86 @@ class OomMonitor:
             # there may be a hundred events per second
             await asyncio.sleep(_PAUSE_SEC)
 
-    def follow(self) -> None:
+    async def follow(self) -> None:
         """Start to count for new pods from their present counts; forget removed pods."""
-        assessment = self._context.assessment
-        pods = assessment.desired.pods if assessment else ()
-        before = self._kills
+        assessment, before = self._context.assessment, self._kills
         self._kills = {
-            pod.slice: before[pod.slice] if pod.slice in before else self._count(pod)
-            for pod in pods
+            pod.slice: before[pod.slice]
+            if pod.slice in before
+            else self._context.oom_kills(pod.slice)
+            for pod in (assessment.desired.pods if assessment else ())
         }
-
-    def check(self, names: Collection[UnitName]) -> None:
-        """Check pods by the names of their slices."""
-        assessment = self._context.assessment
-        if assessment is None:
-            return
-        for pod in assessment.desired.pods:
-            if pod.slice in names and pod.slice in self._kills:
-                self._check(pod, assessment)
 
     def forget(self, name: UnitName) -> None:
         """Forget a stopped slice: the next one of its name counts from 0."""
         self._kills.pop(name, None)
 
-    def _check(self, pod: PodDecision, assessment: Assessment) -> None:
-        before, now = self._kills[pod.slice], self._count(pod)
-        self._kills[pod.slice] = now
-        if now < before:
-            before = 0  # a new control group
-        if now == before:
+    def check(self, names: Collection[UnitName]) -> None:
+        """Report the kills in pods since the last check, by the names of their slices."""
+        context, assessment = self._context, self._context.assessment
+        if assessment is None:
             return
-        self._context.counters.oom_kills += now - before
-        policy = self._context.world.config.oom_policy
-        is_whole = policy is OomPolicy.POD and not assessment.foreign
-        self._report(pod, now - before, now, is_whole=is_whole)
-        if is_whole and pod.pod.uid not in self._context.terminating.in_progress:
-            self._terminations.start(
-                pod,
-                assessment,
-                why=f"oom-policy is pod, and a process of pod {pod.pod.key} was OOM-killed",
-                grace_sec=pod.pod.grace_period_sec,
-                is_removal=False,
+        for pod in assessment.desired.pods:
+            if pod.slice not in names or pod.slice not in self._kills:
+                continue
+            before, now = self._kills[pod.slice], context.oom_kills(pod.slice)
+            self._kills[pod.slice] = now
+            # a new control group has fewer
+            new = now - before if now >= before else now
+            if not new:
+                continue
+            context.counters.oom_kills += new
+            count = "a process" if new == 1 else f"{new} processes"
+            text = f"the kernel OOM-killed {count} of pod {pod.pod.key}"
+            is_whole = context.world.config.oom_policy is OomPolicy.POD and not assessment.foreign
+            context.events.report(
+                Kind.POD_OOM,
+                text + ("; the other processes of the pod are stopped" if is_whole else ""),
+                pod=pod.pod.key,
+                unit=pod.slice,
+                fields={"OOM_KILLS": str(now)},
             )
-
-    def _report(self, pod: PodDecision, new: int, total: int, *, is_whole: bool) -> None:
-        count = "a process" if new == 1 else f"{new} processes"
-        text = f"the kernel OOM-killed {count} of pod {pod.pod.key}"
-        self._context.events.report(
-            Kind.POD_OOM,
-            text + ("; the other processes of the pod are stopped" if is_whole else ""),
-            pod=pod.pod.key,
-            unit=pod.slice,
-            fields={"OOM_KILLS": str(total)},
-        )
-
-    def _count(self, pod: PodDecision) -> int:
-        assessment = self._context.assessment
-        group = control_group(pod.slice, assessment.observed) if assessment else pod.control_group
-        return self._context.world.cgroups.events(group).get("oom_kill", 0)
+            if is_whole and pod.pod.uid not in context.terminating.in_progress:
+                self._terminations.start(
+                    pod,
+                    why=f"oom-policy is pod, and a process of pod {pod.pod.key} was OOM-killed",
+                    grace_sec=pod.pod.grace_period_sec,
+                    is_removal=False,
+                )
 
 
-class _Container(NamedTuple):
-    """A running container of a pod."""
-
-    pod: str
-    """`namespace/name`."""
-    uid: str
-    name: str
-    group: str
-
-
-class OomdMonitor:
+class OomdMonitor(AgentPart):
     """Counts the kills by systemd-oomd per container."""
 
     def __init__(self, context: AgentContext) -> None:
         self._context = context
-        self._followed: dict[UnitName, tuple[_Container, OpenGroup, int]] = {}
-        """The containers with their open control groups, and the kills so far."""
+        self._followed: dict[UnitName, tuple[Pod, str, OpenGroup, int]] = {}
+        """The pod and the name of each container with its open control group, and the kills so far."""
         self._killed: set[tuple[str, str]] = set()
+        # half of the descriptors are left for the rest of the agent
         self._room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
 
-    def follow(self) -> None:
+    async def follow(self) -> None:
         """Report the kills since the last call; follow the containers that run now."""
-        assessment = self._context.assessment
-        if assessment is None:
+        if self._context.assessment is None:
             return
-        running = dict(_containers(assessment))
+        cgroups = self._context.world.cgroups
+        running = {
+            unit.name: (pod.pod, container.name, unit.control_group)
+            for pod, container, unit in self._context.containers()
+            if unit.control_group
+        }
         for unit in tuple(self._followed):
             group = self._check(unit)
-            container = running.get(unit)
-            if container is None or not group.is_at(self._context.world.cgroups, container.group):
+            if unit not in running or not group.is_at(cgroups, running[unit][2]):
                 group.close()
                 del self._followed[unit]
-        for unit, container in running.items():
+        for unit, (pod, name, path) in running.items():
             if unit not in self._followed and len(self._followed) < self._room:
-                self._open(unit, container)
+                opened = OpenGroup.open(cgroups, path)
+                if opened is not None:
+                    self._killed.discard((pod.uid, name))
+                    self._followed[unit] = (pod, name, opened, opened.oomd_kills())
 
     def take(self, uid: str, container: str) -> bool:
         """Return whether the last run of a container was killed; forget it."""
@@ -158,38 +137,23 @@ class OomdMonitor:
 
     def close(self) -> None:
         """Close all control groups."""
-        for _, group, _ in self._followed.values():
+        for _, _, group, _ in self._followed.values():
             group.close()
         self._followed.clear()
 
-    def _open(self, unit: UnitName, container: _Container) -> None:
-        group = OpenGroup.open(self._context.world.cgroups, container.group)
-        if group is not None:
-            self._killed.discard((container.uid, container.name))
-            self._followed[unit] = (container, group, group.oomd_kills())
-
     def _check(self, unit: UnitName) -> OpenGroup:
         """Report new kills in a control group; return the group."""
-        container, group, before = self._followed[unit]
+        pod, name, group, before = self._followed[unit]
         kills = group.oomd_kills()
-        self._followed[unit] = (container, group, kills)
+        self._followed[unit] = (pod, name, group, kills)
         if kills > before:
-            self._killed.add((container.uid, container.name))
+            self._killed.add((pod.uid, name))
             self._context.counters.oomd_kills += kills - before
             self._context.events.report(
                 Kind.POD_OOMD_KILL,
-                f"systemd-oomd killed container {container.name} of pod {container.pod}",
-                pod=container.pod,
+                f"systemd-oomd killed container {name} of pod {pod.key}",
+                pod=pod.key,
                 unit=unit,
-                fields={"CONTAINER": container.name},
+                fields={"CONTAINER": name},
             )
         return group
-
-
-def _containers(assessment: Assessment) -> Iterator[tuple[UnitName, _Container]]:
-    units = assessment.observed.units
-    for pod in assessment.desired.pods:
-        for scope in pod.scopes:
-            for name in (scope.scope, service_name(scope.scope)):
-                if name in units and (group := units[name].control_group):
-                    yield name, _Container(pod.pod.key, pod.pod.uid, scope.name, group)

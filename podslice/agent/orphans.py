@@ -6,14 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from podslice.agent.context import AgentContext
+from podslice.agent.context import AgentContext, AgentPart
 from podslice.errors import HostError
 from podslice.model.event import Kind
 from podslice.model.pod import DEFAULT_GRACE_SEC, Qos
-from podslice.model.unit import Occupants, UnitName, control_group_of
+from podslice.model.unit import Occupants, UnitName
 from podslice.plan import StopUnit, depth_of
 from podslice.reconcile.act import act_alone
-from podslice.reconcile.observe import control_group, describe_processes, read_occupants
+from podslice.reconcile.observe import describe_processes, read_occupants
 from podslice.reconcile.report import Outcome
 from podslice.systemd.client import Client
 
@@ -23,7 +23,7 @@ REMOVE_AFTER_SEC = 10.0
 """How long an orphan is left alone."""
 
 
-class OrphanCollector:
+class OrphanCollector(AgentPart):
     """Reports and removes the orphans of the last assessment."""
 
     def __init__(
@@ -34,15 +34,15 @@ class OrphanCollector:
         on_due: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`client` has no cache; `on_due` is called when it is time to assess, and to `check`."""
+        """`client` has no cache; `on_due` is called when it is time to assess again."""
         self._context = context
         self._client = client
         self._on_due = on_due
         self._now = now
         self._since: dict[UnitName, float] = {}
         self._reported: set[UnitName] = set()
-        self._timer: asyncio.TimerHandle | None = None
         self._failed: set[UnitName] = set()
+        self._timer: asyncio.TimerHandle | None = None
         self._removing: asyncio.Task[None] | None = None
 
     @property
@@ -50,38 +50,42 @@ class OrphanCollector:
         """Return whether orphans are being removed."""
         return self._removing is not None and not self._removing.done()
 
-    def check(self) -> None:
+    async def follow(self) -> None:
         """Report new orphans, and begin to remove older ones if that is configured.
 
         Both are delayed, so that the creator of a slice has time to fill it, or to record its pod.
         """
-        context, assessment = self._context, self._context.assessment
+        context, assessment, now = self._context, self._context.assessment, self._now()
         if assessment is None:
             return
-        now = self._now()
         self._since = {name: self._since.get(name, now) for name in assessment.orphans}
         self._failed &= self._since.keys()
         self._reported &= self._since.keys()
+        removes = context.world.config.collect_orphans
         for name in sorted(self._older_than(REPORT_AFTER_SEC) - self._reported):
             self._reported.add(name)
+            held = ", ".join(self._occupants(name).descriptions)
+            found = f"it contains {held}" if held else "it has no processes"
+            removal = f"to remove it: systemctl stop {name}"
+            if removes:
+                removal = f"it will be stopped in {REMOVE_AFTER_SEC - REPORT_AFTER_SEC:.0f} s"
             context.events.report(
                 Kind.ORPHAN_FOUND,
-                f"{name} is below {context.world.tree.root} but belongs to no pod;"
-                f" {_describe(self._occupants(name))}; {self._describe_removal(name)}",
+                f"{name} is below {context.world.tree.root} but belongs to no pod; {found};"
+                f" {removal}",
                 unit=name,
             )
         context.counters.orphans = len(self._since)
         old = self._older_than(REMOVE_AFTER_SEC)
-        if context.world.config.collect_orphans and old and not self.is_removing:
+        if removes and old and not self.is_removing:
             self._removing = asyncio.create_task(self._remove_all(old))
         self._set_timer()
 
     def close(self) -> None:
         """Stop reporting and removing orphans."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._removing is not None:
-            self._removing.cancel()
+        for each in (self._timer, self._removing):
+            if each is not None:
+                each.cancel()
 
     def _older_than(self, period_sec: float) -> set[UnitName]:
         now = self._now()
@@ -91,27 +95,19 @@ class OrphanCollector:
         """Request an assessment for when the next orphan is to be reported or removed."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        periods = [REPORT_AFTER_SEC]
-        if self._context.world.config.collect_orphans:
-            periods.append(REMOVE_AFTER_SEC)
-        now = self._now()
+        is_collecting, now = self._context.world.config.collect_orphans, self._now()
+        periods = (REPORT_AFTER_SEC, REMOVE_AFTER_SEC) if is_collecting else (REPORT_AFTER_SEC,)
         delays = [since + period - now for since in self._since.values() for period in periods]
-        remaining = [each for each in delays if each > 0]
-        if remaining:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(min(remaining), self._on_due)
+        delay_sec = min((each for each in delays if each > 0), default=None)
+        loop = asyncio.get_running_loop()
+        self._timer = None if delay_sec is None else loop.call_later(delay_sec, self._on_due)
 
     async def _remove_all(self, names: set[UnitName]) -> None:
         # children before their parents
         for name in sorted(names, key=depth_of, reverse=True):
-            await self._remove(name)
+            if not self._belongs_to_pod(name):
+                await self._remove(name)
         self._set_timer()
-
-    def _describe_removal(self, name: UnitName) -> str:
-        if self._context.world.config.collect_orphans:
-            return f"it will be stopped in {REMOVE_AFTER_SEC - REPORT_AFTER_SEC:.0f} s"
-        return f"to remove it: systemctl stop {name}"
 
     def _belongs_to_pod(self, name: UnitName) -> bool:
         """Return whether it has become a pod's slice: records are written before slices start."""
@@ -123,18 +119,10 @@ class OrphanCollector:
         return any(name == world.tree.pod(pod.uid, qos) for pod in pods for qos in Qos)
 
     def _occupants(self, name: UnitName) -> Occupants:
-        return read_occupants(self._context.world.cgroups, self._group(name), "")
-
-    def _group(self, name: UnitName) -> str:
-        assessment = self._context.assessment
-        if assessment is None:
-            return control_group_of(name)
-        return control_group(name, assessment.observed)
+        return read_occupants(self._context.world.cgroups, self._context.group(name), "")
 
     async def _remove(self, name: UnitName) -> None:
-        if self._belongs_to_pod(name):
-            return
-        occupants = self._occupants(name)
+        events, occupants = self._context.events, self._occupants(name)
         step = StopUnit(
             name=name,
             why="it belongs to no pod",
@@ -145,18 +133,13 @@ class OrphanCollector:
         )
         result = await act_alone(step, self._client)
         if result.outcome is Outcome.DONE:
-            left = self._context.world.cgroups.processes(self._group(name))
+            left = self._context.world.cgroups.processes(self._context.group(name))
             what = f"; processes remain in its control group: {describe_processes(left)}"
             message = f"{name} was removed: it belonged to no pod{what if left else ''}"
-            self._context.events.report(Kind.ORPHAN_REMOVED, message, unit=name)
+            events.report(Kind.ORPHAN_REMOVED, message, unit=name)
             return
         self._since[name] = self._now()
         if name not in self._failed:
             self._failed.add(name)
             message = f"failed to remove {name}: {result.error}; the agent tries again"
-            self._context.events.report(Kind.STEP_FAILED, message, unit=name)
-
-
-def _describe(occupants: Occupants) -> str:
-    found = ", ".join(occupants.descriptions)
-    return f"it contains {found}" if found else "it has no processes"
+            events.report(Kind.STEP_FAILED, message, unit=name)

@@ -1,15 +1,14 @@
-"""Makes the node what manifests and records request."""
+"""Makes the node what manifests and records request, and reports what that finds and does."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import NamedTuple
 
 from podslice.agent.context import AgentContext
 from podslice.agent.drift import Drift
-from podslice.agent.manifests import HeldPods, ManifestDirectories, WantedPods, WantedPodsReader
+from podslice.agent.manifests import ManifestDirectories, WantedPods, WantedPodsReader
 from podslice.agent.terminations import Terminations
 from podslice.errors import ForeignRoot, InputError, Severity
 from podslice.model.desired import PodDecision
@@ -35,14 +34,6 @@ from podslice.reconcile.report import (
 from podslice.store.files import held_for
 from podslice.store.store import Store
 from podslice.systemd.caching_client import CachingClient, EditedLimits, changed_limits
-
-
-class RoundResult(NamedTuple):
-    """The result of one round."""
-
-    is_settled: bool
-    """Whether everything is as desired."""
-    acted: bool
 
 
 class Reconciler:
@@ -71,18 +62,17 @@ class Reconciler:
         """The limits of units whose kernel files another program has written to, until they are
         restored."""
 
-    async def reconcile(self) -> RoundResult:
-        """Run one round: assess the node, and change what is not as desired.
+    async def reconcile(self) -> bool:
+        """Run one round: assess the node, and change what is not as desired; return whether it is.
 
         Raises:
             SystemdError, HostError, InputError: the node cannot be assessed or changed at all.
         """
         self._context.marks.retry()
         was_settled, self._was_settled = self._was_settled, False
-        result = await self._reconcile(was_settled=was_settled)
-        self._was_settled = result.is_settled
-        self._announcer.finish_round(is_settled=result.is_settled)
-        return result
+        self._was_settled = await self._reconcile(was_settled=was_settled)
+        self._announcer.finish_round(is_settled=self._was_settled)
+        return self._was_settled
 
     def forget(self, pod: str, slice_: UnitName) -> None:
         """Forget the units of a pod that the agent has stopped: their absence is not drift."""
@@ -104,17 +94,18 @@ class Reconciler:
         self._drift.forget(None)
 
     def _make_reader(self, manifests: ManifestDirectories) -> WantedPodsReader:
-        context = self._context
         return WantedPodsReader(
-            lambda: context.world,
+            self._context.world,
             manifests,
-            lambda: HeldPods(context.terminating.in_progress, context.marks.unwritten.get),
+            terminating=self._context.terminating.in_progress,
+            unwritten=self._context.marks.unwritten,
         )
 
     async def _read(self, unrecorded: Iterable[Pod] = ()) -> WantedPods:
-        """Compare manifests with records, and publish the problems."""
+        """Compare manifests with records, and report the problems."""
         wanted = await in_thread(self._reader.read, unrecorded)
         self._context.status.set_problems("pods", wanted.problems)
+        self._announcer.report_manifests(wanted)
         return wanted
 
     def _forget_manual_changes(self) -> None:
@@ -129,10 +120,10 @@ class Reconciler:
             self._drift.forget(name)
             self._client.forget(name)
 
-    async def _reconcile(self, *, was_settled: bool) -> RoundResult:
+    async def _reconcile(self, *, was_settled: bool) -> bool:
+        # before anything is observed: what verbs have changed is not drift
         self._forget_manual_changes()
         wanted = await self._read()
-        self._announcer.report_manifests(wanted)
         if was_settled and self._has_only_new_pods(wanted):
             # apply assesses the node itself, so that doing it before would only take time; and again
             # after its changes, with a list of all units
@@ -142,11 +133,16 @@ class Reconciler:
         try:
             assessment = await self._assess(wanted)
         except InputError:
-            wanted = await self._resolve_conflicts(wanted)
+            # a pod conflicts with one whose record is lost: only the units show that one
+            request = Request(to_remove=wanted.is_unwanted, terminating=self._context.terminating)
+            found = await assess(self._context.world, request)
+            wanted = await self._read(found.current)
             assessment = await self._assess(wanted)
         self._announcer.report_owner(assessment)
         if assessment.foreign is not None:
-            return RoundResult(is_settled=False, acted=False)
+            return False
+        # in the background, so that the lock is not held for a grace period; records of stopped pods
+        # are removed by a later round
         if any(
             isinstance(each, StopUnit) and each.pod is not None for each in assessment.plan.steps
         ):
@@ -155,31 +151,29 @@ class Reconciler:
         by_operator = self._operator_pods.union(*(change.pods for change in under_way))
         self._operator_pods = set()
         self._announcer.report_readmitted(assessment, by_operator)
+        # before the plan, which compares what systemd has, not what the kernel has
         await self.restore_overwritten(assessment)
         are_records_due = self._are_records_due(assessment, wanted)
         if not (assessment.plan or are_records_due):
             self._context.stuck = ()
             self._settle(assessment)
-            return RoundResult(is_settled=self._is_settled(assessment, wanted), acted=False)
+            return self._is_settled(assessment, wanted)
         if self._drift.are_contested(assessment.plan.steps) and not are_records_due:
-            return RoundResult(is_settled=False, acted=False)
+            return False
         self._observe_again(assessment)
         return await self._act(wanted)
 
     def _has_only_new_pods(self, wanted: WantedPods) -> bool:
         """Return whether all that is requested is to add pods."""
         assessment = self._context.assessment
-        if assessment is None or wanted.is_incomplete:
+        if assessment is None or wanted.is_incomplete or not wanted.candidates:
             return False
-        present = {name for pod in assessment.current for name in (pod.key, pod.uid)}
-        refused = {each.pod for each in assessment.plan.refused}
-        return (
-            bool(wanted.candidates)
-            and not any(map(wanted.is_unwanted, assessment.current))
-            and not any(
-                present & {each.pod.key, each.pod.uid} or each.pod.key in refused
-                for each in wanted.candidates
-            )
+        if any(map(wanted.is_unwanted, assessment.current)):
+            return False
+        known = {name for pod in assessment.current for name in (pod.key, pod.uid)}
+        known |= {each.pod for each in assessment.plan.refused}
+        return known.isdisjoint(
+            name for each in wanted.candidates for name in (each.pod.key, each.pod.uid)
         )
 
     def _is_settled(self, assessment: Assessment, wanted: WantedPods) -> bool:
@@ -219,21 +213,13 @@ class Reconciler:
     async def _start_terminations(
         self, wanted: WantedPods, assessment: Assessment
     ) -> tuple[WantedPods, Assessment]:
-        """Stop pods with a grace period in the background, so that the lock is not held for it."""
+        """Stop pods with a grace period in the background."""
         self._observe_again(assessment)
         assessment = await self._assess(wanted)
         if self._terminations.start_planned(assessment):
             wanted = await self._read(wanted.unrecorded)
             assessment = await self._assess(wanted)
         return wanted, assessment
-
-    async def _resolve_conflicts(self, wanted: WantedPods) -> WantedPods:
-        """Return what is wanted without pods that conflict with a pod without a record."""
-        request = Request(to_remove=wanted.is_unwanted, terminating=self._context.terminating)
-        assessment = await assess(self._context.world, request)
-        wanted = await self._read(assessment.current)
-        self._announcer.report_manifests(wanted)
-        return wanted
 
     def _are_records_due(self, assessment: Assessment, wanted: WantedPods) -> bool:
         """Return whether records differ from what is wanted."""
@@ -245,8 +231,8 @@ class Reconciler:
         refused = {each.pod for each in assessment.plan.refused}
         return any(each.pod.key not in refused for each in wanted.candidates)
 
-    async def _act(self, wanted: WantedPods) -> RoundResult:
-        """Apply what is wanted, and assess the result."""
+    async def _act(self, wanted: WantedPods) -> bool:
+        """Apply what is wanted, and assess the result; return whether everything is as desired."""
         context, report = self._context, Report()
         repaired: set[UnitName] = set()
         was_reloaded = False
@@ -254,7 +240,7 @@ class Reconciler:
             # the previous holder of the lock may have changed the records, and units
             self._forget_manual_changes()
             wanted = await in_thread(self._reader.read_again, wanted)
-            self._context.status.set_problems("pods", wanted.problems)
+            context.status.set_problems("pods", wanted.problems)
             sources = wanted.contents.sources
             applying = apply(context.world, self._request(wanted), sources=sources)
             async with aclosing(applying):
@@ -267,13 +253,12 @@ class Reconciler:
                     elif isinstance(each, Report):
                         report = each
         self._announcer.report_failures(report)
-        self._context.stuck = report.stuck
+        context.stuck = report.stuck
         assessment = await self._assess(wanted)
         self._settle(assessment)
         # refused pods are not tried again
         is_done = not report.stuck and all(each.outcome is Outcome.DONE for each in report.results)
-        is_settled = self._is_settled(assessment, wanted) and is_done
-        return RoundResult(is_settled=is_settled, acted=True)
+        return self._is_settled(assessment, wanted) and is_done
 
     def _report_step(
         self, result: StepResult, repaired: Collection[UnitName], *, was_reloaded: bool
@@ -281,13 +266,14 @@ class Reconciler:
         """Report a step at once: later ones may fail."""
         if result.outcome is not Outcome.DONE:
             return
-        is_repair = result.step.name in repaired and self._drift.is_repair(result.step)
+        step = result.step
+        is_repair = step.name in repaired and self._drift.is_repair(step)
         self._announcer.report_step(result, is_repair=is_repair, was_reloaded=was_reloaded)
         if is_repair:
-            self._drift.count_repair(result.step.name)
-        if isinstance(result.step, StartUnit):
+            self._drift.count_repair(step.name)
+        if isinstance(step, StartUnit):
             # further steps complete its new control group: limits of huge pages are files
-            self._drift.forget(result.step.name)
+            self._drift.forget(step.name)
 
     async def restore_overwritten(self, assessment: Assessment) -> None:
         """Have systemd write kernel files again that another program has written to."""
@@ -301,7 +287,7 @@ class Reconciler:
         for name in sorted(self._overwritten):
             if name not in there:
                 del self._overwritten[name]
-            elif self._drift.is_settled(name) and not self._drift.is_contested_now(name):
+            elif self._drift.is_settled(name) and not self._drift.repairs.is_pausing(name):
                 await self._restore(units[name], assessment)
 
     async def _restore(self, unit: DesiredUnit, assessment: Assessment) -> None:
@@ -310,18 +296,16 @@ class Reconciler:
         Another program may write while systemd does. That is found by the limits before the first
         edit, and restored, too.
         """
-        has = assessment.observed.units[unit.name]
+        has, caps = assessment.observed.units[unit.name], assessment.observed.caps
         names = managed_of(unit) if unit.owned else unit.values
-        while not self._drift.is_contested_now(unit.name):
+        while not self._drift.repairs.is_pausing(unit.name):
             edited, intact = self._overwritten[unit.name]
             values = {each: has.properties[each] for each in names if each in edited}
             if not values:
                 break  # what administrators set on slices of the host
             async with write_lock(self._context.world.store):
                 before = await self._client.settled_limits(has)
-                await self._client.set_properties(
-                    unit.name, supported(values, assessment.observed.caps)
-                )
+                await self._client.set_properties(unit.name, supported(values, caps))
                 now = await self._client.settled_limits(has)
             await self._client.observe([unit.name])  # so that the next external write is noticed
             end = self._client.observed_limits(unit.name)
@@ -333,11 +317,9 @@ class Reconciler:
             self._overwritten[unit.name] = EditedLimits(late, intact)
             if not (changed := changed_limits(before, now) - late):
                 break  # systemd wrote it itself, moments after it reported the properties
-            self._announcer.report_rewritten(
-                unit,
-                {name: (before[name], now[name]) for name in sorted(changed)},
-                was_reloaded=self._drift.was_reloaded(assessment.observed.caps),
-            )
+            limits = {name: (before[name], now[name]) for name in sorted(changed)}
+            was_reloaded = self._drift.was_reloaded(caps)
+            self._announcer.report_rewritten(unit, limits, was_reloaded=was_reloaded)
             self._drift.count_repair(unit.name)
         if not self._overwritten[unit.name].properties.intersection(names):
             del self._overwritten[unit.name]
@@ -372,16 +354,16 @@ async def write_lock(store: Store) -> AsyncIterator[None]:
         yield
 
 
-_RELOADED: Mapping[str, str] = {"PODSLICE_REASON": "daemon-reload"}
 _Found = Mapping[str, tuple[str, str | None, UnitName | None]]
 """Messages with their pods and units, by what makes each of them different from others."""
 
 
 class Announcer:
-    """Reports events of rounds, and remembers what it has reported."""
+    """Reports events of rounds; each fact once, until it changes."""
 
     def __init__(self, context: AgentContext) -> None:
         self._context = context
+        self._events = context.events
         self._reported: dict[str, frozenset[str]] = {}
         self._invalid_files: frozenset[str] = frozenset()
         self._evicted: frozenset[str] = frozenset()
@@ -391,19 +373,20 @@ class Announcer:
 
     def report_manifests(self, wanted: WantedPods) -> None:
         """Report problems of manifests, and files that are valid again or removed."""
-        contents, status = wanted.contents, self._context.status
+        contents = wanted.contents
         errors = [each for each in contents.problems if each.severity is Severity.ERROR]
         errors += [each for found in wanted.errors.values() for each in found]
-        found = {str(each): (str(each), None, None) for each in errors}
-        self._report_new("manifests", Kind.MANIFEST_BROKEN, found)
-        held = {str(each): (str(each), None, None) for each in wanted.held}
-        self._report_new("services", Kind.AGENT_NOTED, held)
-        invalid = contents.broken | contents.unread | wanted.errors.keys()
-        for path in sorted(self._invalid_files - invalid):
-            self._context.events.report(Kind.MANIFEST_VALID, f"{path} is valid again")
-        self._invalid_files = invalid
-        status.set_problems("manifests", contents.problems)
-        self._context.counters.broken_manifests = len(contents.broken | wanted.errors.keys())
+        for topic, kind, problems in (
+            ("manifests", Kind.MANIFEST_BROKEN, errors),
+            ("services", Kind.AGENT_NOTED, wanted.held),
+        ):
+            self._report_new(topic, kind, {str(each): (str(each), None, None) for each in problems})
+        broken = contents.broken | wanted.errors.keys()
+        for path in sorted(self._invalid_files - broken - contents.unread):
+            self._events.report(Kind.MANIFEST_VALID, f"{path} is valid again")
+        self._invalid_files = broken | contents.unread
+        self._context.status.set_problems("manifests", contents.problems)
+        self._context.counters.broken_manifests = len(broken)
 
     def report_owner(self, assessment: Assessment) -> None:
         """Report when the root begins to belong to a kubelet, and when that ends."""
@@ -414,14 +397,13 @@ class Announcer:
             self._context.status.set_problems("owner", ())
             root = self._context.world.tree.root
             message = f"{root} no longer belongs to a kubelet; podslice manages it again"
-            self._context.events.report(Kind.AGENT_NOTED, message)
+            self._events.report(Kind.AGENT_NOTED, message)
 
     def report_readmitted(self, assessment: Assessment, by_operator: Collection[str]) -> None:
         """Report evicted pods that may run again, unless a verb has reported that."""
         evicted = frozenset(mark.pod for mark in assessment.evicted)
         for pod in sorted(self._evicted - evicted - set(by_operator)):
-            message = f"pod {pod} is readmitted"
-            self._context.events.report(Kind.POD_READMITTED, message, pod=pod)
+            self._events.report(Kind.POD_READMITTED, f"pod {pod} is readmitted", pod=pod)
         self._evicted = evicted
 
     def report_omissions(self, assessment: Assessment) -> None:
@@ -442,26 +424,25 @@ class Announcer:
         }
         self._report_new("skipped", Kind.STEP_FAILED, skipped)
 
-    def report_step(
-        self, result: StepResult, *, is_repair: bool, was_reloaded: bool = False
-    ) -> None:
+    def report_step(self, result: StepResult, *, is_repair: bool, was_reloaded: bool) -> None:
         """Report a step, unless each round repeats it without effect.
 
         `was_reloaded` states that systemd has read its unit files again before a repair.
         """
         step, text, pod = result.step, describe_result(result), result.step.pod
-        events = self._context.events
         if is_repair:
-            change = "stopped" if isinstance(step, StartUnit) else "changed"
+            what = "stopped" if isinstance(step, StartUnit) else "changed"
             cause, fields = _cause_of_drift(was_reloaded=was_reloaded)
-            message = f"{change} {cause}, restored: {text}"
-            events.report(Kind.DRIFT_REPAIRED, message, pod=pod, unit=step.name, fields=fields)
+            message = f"{what} {cause}, restored: {text}"
+            self._events.report(
+                Kind.DRIFT_REPAIRED, message, pod=pod, unit=step.name, fields=fields
+            )
         elif pod is None and isinstance(step, SetProperties) and not step.unit.owned:
-            events.report(Kind.AGENT_NOTED, text, unit=step.name)
+            self._events.report(Kind.AGENT_NOTED, text, unit=step.name)
         elif kind := kind_of(result):
             self._results.add(text)
             if text not in self._previous_results:
-                events.report(kind, text, pod=pod, unit=step.name)
+                self._events.report(kind, text, pod=pod, unit=step.name)
 
     def report_rewritten(
         self, unit: DesiredUnit, limits: Mapping[str, tuple[str, str]], *, was_reloaded: bool
@@ -478,7 +459,7 @@ class Announcer:
             f"the control group of {unit.name} was changed {cause}; systemd has written again:"
             f" {changes}"
         )
-        self._context.events.report(
+        self._events.report(
             Kind.DRIFT_REPAIRED, message, pod=unit.pod, unit=unit.name, fields=fields
         )
 
@@ -494,7 +475,7 @@ class Announcer:
         outside = assessment.recorded_values.units if assessment else {}
         for skipped in report.skipped:
             if skipped.unit in outside and not skipped.blocks:
-                self._context.events.note(describe_skipped(skipped))
+                self._events.note(describe_skipped(skipped))
         stuck: _Found = {each.pod: (describe_stuck(each), each.pod, None) for each in report.stuck}
         self._report_new("stuck", Kind.POD_STUCK, stuck)
 
@@ -508,7 +489,7 @@ class Announcer:
         self._reported[topic] = frozenset(found)
         for key in sorted(found.keys() - before):
             message, pod, unit = found[key]
-            self._context.events.report(kind, message, pod=pod, unit=unit)
+            self._events.report(kind, message, pod=pod, unit=unit)
 
 
 def _cause_of_drift(*, was_reloaded: bool) -> tuple[str, Mapping[str, str]]:
@@ -517,4 +498,6 @@ def _cause_of_drift(*, was_reloaded: bool) -> tuple[str, Mapping[str, str]]:
     A daemon-reload applies drop-ins and unit files that were written before, and has systemd write
     all control groups again.
     """
-    return ("externally or by a daemon-reload", _RELOADED) if was_reloaded else ("externally", {})
+    if was_reloaded:
+        return "externally or by a daemon-reload", {"PODSLICE_REASON": "daemon-reload"}
+    return "externally", {}

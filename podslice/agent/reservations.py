@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
-from podslice.agent.context import AgentContext
+from podslice.agent.context import AgentContext, AgentPart
 from podslice.model.event import Kind
 from podslice.model.naming import kube_reserved_slice, system_reserved_slice
-from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, format_amount, rounded_up
+from podslice.model.resources import CPU, MEMORY, PIDS, format_amount, rounded_up
 from podslice.model.unit import UnitName, control_group_of
 from podslice.policy.allocatable import reserved_for_system
 
@@ -19,29 +18,7 @@ _KEPT_PERCENT = 95
 """Below this share an exceeded reservation counts as kept again."""
 
 
-class _ReservationUse(NamedTuple):
-    """The use of one resource by a slice, and its reservation, in thousandths of the unit."""
-
-    label: str
-    unit: UnitName
-    resource: str
-    used: int
-    reserved: int
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Return the name of the reservation and its resource."""
-        return self.label, self.resource
-
-    def __str__(self) -> str:
-        """Describe it: `system.slice uses 1200Mi of memory, more than system-reserved, 1Gi`."""
-        used = format_amount(self.resource, self.used)
-        reserved = format_amount(self.resource, self.reserved)
-        than = "more than" if self.used > self.reserved else "again less than"
-        return f"{self.unit} uses {used} of {self.resource}, {than} {self.label}, {reserved}"
-
-
-class ReservationMonitor:
+class ReservationMonitor(AgentPart):
     """Reports when use exceeds a reservation, and when it is below it again."""
 
     def __init__(self, context: AgentContext, now: Callable[[], float] = time.monotonic) -> None:
@@ -49,53 +26,60 @@ class ReservationMonitor:
         self._context = context
         self._now = now
         self._exceeded: set[tuple[str, str]] = set()
+        """The names of reservations with the resources."""
         self._cpu: dict[UnitName, tuple[float, int]] = {}
 
-    def check(self) -> None:
+    async def follow(self) -> None:
         """Compare the present use with the reservations."""
-        for use in self._uses():
-            is_over = use.used > use.reserved
-            if is_over and use.key not in self._exceeded:
-                self._exceeded.add(use.key)
-                self._report(Kind.RESERVATION_EXCEEDED, use)
-            elif use.used * 100 < use.reserved * _KEPT_PERCENT and use.key in self._exceeded:
-                self._exceeded.discard(use.key)
-                self._report(Kind.RESERVATION_KEPT, use)
+        config = self._context.world.config
+        for label, unit, reserved in (
+            (
+                "kube-reserved",
+                kube_reserved_slice(config.kube_reserved_cgroup),
+                config.kube_reserved,
+            ),
+            (
+                "system-reserved",
+                system_reserved_slice(config.system_reserved_cgroup),
+                reserved_for_system(config),
+            ),
+        ):
+            amounts = rounded_up(reserved)
+            for resource, used in self._uses(unit) if reserved else ():
+                if resource in amounts:
+                    self._compare(label, unit, resource, used, amounts[resource])
 
-    def _report(self, kind: Kind, use: _ReservationUse) -> None:
+    def _compare(self, label: str, unit: UnitName, resource: str, used: int, reserved: int) -> None:
+        """Report a change: `system.slice uses 1200Mi of memory, more than system-reserved, 1Gi`."""
+        key = (label, resource)
+        if used > reserved and key not in self._exceeded:
+            self._exceeded.add(key)
+            kind, than = Kind.RESERVATION_EXCEEDED, "more than"
+        elif used * 100 < reserved * _KEPT_PERCENT and key in self._exceeded:
+            self._exceeded.discard(key)
+            kind, than = Kind.RESERVATION_KEPT, "again less than"
+        else:
+            return
         self._context.events.report(
-            kind, str(use), unit=use.unit, fields={"RESOURCE": use.resource}
+            kind,
+            f"{unit} uses {format_amount(resource, used)} of {resource}, {than} {label},"
+            f" {format_amount(resource, reserved)}",
+            unit=unit,
+            fields={"RESOURCE": resource},
         )
 
-    def _uses(self) -> Iterator[_ReservationUse]:
-        config = self._context.world.config
-        kube = kube_reserved_slice(config.kube_reserved_cgroup)
-        system = system_reserved_slice(config.system_reserved_cgroup)
-        for label, unit, reserved in (
-            ("kube-reserved", kube, config.kube_reserved),
-            ("system-reserved", system, reserved_for_system(config)),
-        ):
-            if reserved:
-                yield from self._of_unit(label, unit, rounded_up(reserved))
-
-    def _of_unit(self, label: str, unit: UnitName, reserved: Amounts) -> Iterator[_ReservationUse]:
+    def _uses(self, unit: UnitName) -> Iterator[tuple[str, int]]:
+        """Yield the use of each resource that is known, in thousandths of the unit."""
         sample = self._context.world.cgroups.sample(control_group_of(unit))
-        counted = {
-            MEMORY: sample.working_set_bytes,
-            PIDS: sample.tasks,
-            CPU: self._cpu_rate(unit, sample.cpu_usec),
-        }
-        for resource, number in counted.items():
-            if number is not None and resource in reserved:
-                used = number * 1000 if resource != CPU else number
-                yield _ReservationUse(label, unit, resource, used, reserved[resource])
-
-    def _cpu_rate(self, unit: UnitName, usec: int | None) -> int | None:
-        """Return the use since the last call in thousandths of a CPU."""
+        for resource, number in ((MEMORY, sample.working_set_bytes), (PIDS, sample.tasks)):
+            if number is not None:
+                yield resource, number * 1000
         now, before = self._now(), self._cpu.get(unit)
-        if usec is None or (before is not None and now - before[0] < _CPU_WINDOW_SEC):
-            return None
-        self._cpu[unit] = (now, usec)
-        if before is None:
-            return None
-        return max(int((usec - before[1]) / (now - before[0]) / 1000), 0)
+        is_early = before is not None and now - before[0] < _CPU_WINDOW_SEC
+        if sample.cpu_usec is None or is_early:
+            return
+        self._cpu[unit] = (now, sample.cpu_usec)
+        if before is not None:
+            # of a restarted slice, the counter begins at zero
+            rate = int((sample.cpu_usec - before[1]) / (now - before[0]) / 1000)
+            yield CPU, max(rate, 0)

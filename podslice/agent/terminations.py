@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 
 from podslice.agent.context import AgentContext
 from podslice.model.desired import PodDecision
@@ -13,12 +13,9 @@ from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.reconcile.act import act_alone
 from podslice.reconcile.assess import Assessment, OngoingTerminations
-from podslice.reconcile.observe import control_group, read_occupants
-from podslice.reconcile.report import Outcome, StepResult, describe_result, describe_wait
+from podslice.reconcile.observe import read_occupants
+from podslice.reconcile.report import Outcome, describe_result, describe_wait
 from podslice.systemd.client import Client
-
-OnTerminated = Callable[[str, UnitName], None]
-"""Called with a pod and its slice."""
 
 
 class Terminations:
@@ -28,8 +25,13 @@ class Terminations:
     of its name or uid created. It has one grace period: a round kills what is left after it.
     """
 
-    def __init__(self, context: AgentContext, client: Client, on_terminated: OnTerminated) -> None:
-        """`client` has no cache; `on_terminated` is called when a pod is stopped, or could not be."""
+    def __init__(
+        self, context: AgentContext, client: Client, on_terminated: Callable[[str, UnitName], None]
+    ) -> None:
+        """`client` has no cache.
+
+        `on_terminated` is called with a pod and its slice when it is stopped, or could not be.
+        """
         self._context = context
         self._client = client
         self._on_terminated = on_terminated
@@ -56,18 +58,11 @@ class Terminations:
                 self._context.events.report(
                     Kind.POD_TERMINATING, text, pod=step.pod, unit=step.name
                 )
-            stopping = act_alone(step, self._client)
-            self._start(uid, step.pod, step.name, stopping, is_removal=True)
+            self._start(uid, step, is_removal=True)
         return is_started
 
     def start(
-        self,
-        pod: PodDecision,
-        assessment: Assessment,
-        *,
-        why: str,
-        grace_sec: int,
-        is_removal: bool,
+        self, pod: PodDecision, *, why: str, grace_sec: int, is_removal: bool
     ) -> asyncio.Task[bool]:
         """Stop a pod's slice at once; the task ends with the pod and returns whether it is stopped.
 
@@ -76,12 +71,11 @@ class Terminations:
 
         Args:
             pod: the pod.
-            assessment: the last one.
             why: the reason of the step.
             grace_sec: the grace period, in which its processes may exit.
             is_removal: whether the pod is removed, and not started again.
         """
-        group = control_group(pod.slice, assessment.observed)
+        group = self._context.group(pod.slice)
         occupants = read_occupants(self._context.world.cgroups, group, pod.pod.uid)
         step = StopUnit(
             name=pod.slice,
@@ -93,8 +87,7 @@ class Terminations:
             occupants=occupants,
             signals=(pod.slice,) if occupants.is_mixed else (),
         )
-        stopping = act_alone(step, self._client)
-        return self._start(pod.pod.uid, pod.pod.key, pod.slice, stopping, is_removal=is_removal)
+        return self._start(pod.pod.uid, step, is_removal=is_removal)
 
     def retain_expired(self, unwanted: Iterable[Pod]) -> None:
         """Forget expired grace periods, except those of unwanted pods."""
@@ -107,18 +100,10 @@ class Terminations:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(
-        self,
-        uid: str,
-        pod: str,
-        slice_: UnitName,
-        stopping: Awaitable[StepResult],
-        *,
-        is_removal: bool,
-    ) -> asyncio.Task[bool]:
+    def _start(self, uid: str, step: StopUnit, *, is_removal: bool) -> asyncio.Task[bool]:
         # asyncio itself keeps no reference to a task
         tasks = self._tasks.setdefault(uid, set())
-        task = asyncio.create_task(self._finish(pod, stopping, is_removal=is_removal))
+        task = asyncio.create_task(self._stop(step, is_removal=is_removal))
         tasks.add(task)
 
         def on_done(task: asyncio.Task[bool]) -> None:
@@ -127,18 +112,17 @@ class Terminations:
                 del self._tasks[uid]
                 self._expired.add(uid)
             if not task.cancelled():
-                self._on_terminated(pod, slice_)
+                self._on_terminated(step.pod or "", step.name)
 
         task.add_done_callback(on_done)
         return task
 
-    async def _finish(self, pod: str, stopping: Awaitable[StepResult], *, is_removal: bool) -> bool:
-        """Wait for a stop and report its result; return whether the pod is stopped."""
-        result = await stopping
+    async def _stop(self, step: StopUnit, *, is_removal: bool) -> bool:
+        """Stop a pod and report the result; return whether it is stopped."""
+        result = await act_alone(step, self._client)
         is_done = result.outcome is Outcome.DONE
         if is_removal or not is_done:
             kind = Kind.POD_REMOVED if is_done else Kind.STEP_FAILED
-            self._context.events.report(
-                kind, describe_result(result), pod=pod, unit=result.step.name
-            )
+            text = describe_result(result)
+            self._context.events.report(kind, text, pod=step.pod, unit=step.name)
         return is_done

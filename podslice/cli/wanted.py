@@ -114,7 +114,7 @@ def pods_of_manifests(planning: Planning) -> dict[str, set[str]]:
         contents = reader.read()
     found: dict[str, set[str]] = {}
     for each in contents.pods:
-        found.setdefault(each.source, set()).add(each.pod.key)
+        found.setdefault(contents.sources[each.uid], set()).add(each.key)
     for path in contents.broken & found.keys():
         found[path].add("an invalid pod")
     return found
@@ -189,7 +189,7 @@ async def _compare(
     world: World, findings: Findings, state: Assessment, manifests: ManifestDirectories
 ) -> WantedByManifests:
     """Compare the manifests with the applied pods, as a round of the agent does."""
-    reader = WantedPodsReader(lambda: world, manifests)
+    reader = WantedPodsReader(world, manifests)
     wanted = reader.read(state.current)
     while wanted.contents.is_partial:
         wanted = reader.read(state.current)
@@ -204,7 +204,7 @@ async def _compare(
         problems += error.problems
         after = state
     marked = {mark.uid for mark in state.evicted}
-    sources = {each.pod.key: each.source for each in wanted.contents.pods}
+    sources = {pod.key: wanted.contents.sources[pod.uid] for pod in wanted.contents.pods}
     started = _started(world, state, sources)
     return WantedByManifests(
         pending=find_pending(

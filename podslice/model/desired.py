@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from podslice.errors import Problem, Severity
+from podslice.model.naming import service_name
 from podslice.model.node import Allocation
 from podslice.model.pod import ContainerKind, Pod, Qos
 from podslice.model.resources import Amounts
@@ -27,6 +28,11 @@ class ContainerDecision:
     """Whether the OOM killer kills all of its processes together."""
     hugepages: Mapping[int, int] = field(default_factory=dict)
     """Size of a page in bytes → limit in bytes."""
+
+    @property
+    def units(self) -> tuple[UnitName, UnitName]:
+        """Return the units that it may run in: its scope, and the service of its name."""
+        return self.scope, service_name(self.scope)
 
 
 class VolumeDecision(NamedTuple):

@@ -1,8 +1,7 @@
-"""The usage of the node, its slices, pods and containers, for `top`, metrics and the summary."""
+"""The usage of the node, its slices, pods and containers, for `top`, metrics, the summary and eviction."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import NamedTuple
 
 from podslice.errors import HostError
@@ -25,13 +25,7 @@ from podslice.kernel.host import (
 from podslice.kernel.text import read_text, split_lines, split_words
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision, VolumeDecision
-from podslice.model.naming import (
-    TIERS,
-    Tree,
-    kube_reserved_slice,
-    service_name,
-    system_reserved_slice,
-)
+from podslice.model.naming import TIERS, Tree, kube_reserved_slice, system_reserved_slice
 from podslice.model.node import Allocation
 from podslice.model.resources import MEMORY
 from podslice.model.unit import Observed, UnitName, control_group_of
@@ -47,11 +41,9 @@ class ContainerStats(NamedTuple):
     sample: Sample
 
 
-class VolumeStats(NamedTuple):
-    """A volume in memory, as its file system reports it."""
+class FileSystem(NamedTuple):
+    """The space and the inodes of a file system."""
 
-    name: str
-    path: str
     capacity_bytes: int
     available_bytes: int
     used_bytes: int
@@ -67,7 +59,8 @@ class PodStats(NamedTuple):
     started_usec: int
     """The start of its slice since the epoch; 0 where it was not observed."""
     containers: tuple[ContainerStats, ...] = ()
-    volumes: tuple[VolumeStats, ...] = ()
+    volumes: Mapping[str, FileSystem] = MappingProxyType({})
+    """Volumes in memory, by name."""
 
 
 class GroupStats(NamedTuple):
@@ -92,13 +85,9 @@ class NodeStats(NamedTuple):
     """Since the epoch."""
     sample: Sample
     """Of everything on the host."""
-    memory_capacity_bytes: int
-    memory_available_bytes: int
+    memory: Availability
     """As in the eviction signal memory.available."""
-    fs_capacity_bytes: int
-    fs_available_bytes: int
-    inodes: int
-    inodes_free: int
+    file_system: FileSystem
     pids_max: int
     pids: int
     groups: tuple[GroupStats, ...] = ()
@@ -130,35 +119,33 @@ def read_stats(  # noqa: PLR0913 - what is measured, and where it is
     Raises:
         HostError: /proc can't be read or parsed.
     """
-    node = _node(cgroups, root)
-    groups = tuple(_groups(observed, config, cgroups, agent_group))
-    pods = (_pod(each, observed, cgroups, services) for each in decisions)
-    there = sorted((pod for pod in pods if pod), key=lambda pod: pod.decision.pod.key)
-    return node._replace(groups=groups, pods=tuple(there))
-
-
-def _node(cgroups: CgroupFs, root: Path) -> NodeStats:
-    """Read the usage of the node as a whole."""
     try:
         meminfo = read_meminfo(root)
         memory, pids = memory_availability(meminfo), pids_availability(root)
         space, inodes = nodefs_availability(root), inodes_availability(root)
-        return NodeStats(
+        tasks = pids.capacity - pids.available
+        node = NodeStats(
             time_usec=time.time_ns() // 1000,
             uptime_usec=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000,
             boot_time_usec=int(_fields(root / "proc/stat")["btime"]) * 1_000_000,
-            sample=_host_sample(cgroups, root, meminfo, tasks=pids.capacity - pids.available),
-            memory_capacity_bytes=memory.capacity,
-            memory_available_bytes=memory.available,
-            fs_capacity_bytes=space.capacity,
-            fs_available_bytes=space.available,
-            inodes=inodes.capacity,
-            inodes_free=inodes.available,
+            sample=_host_sample(cgroups, root, meminfo, tasks=tasks),
+            memory=memory,
+            file_system=FileSystem(
+                capacity_bytes=space.capacity,
+                available_bytes=space.available,
+                used_bytes=space.capacity - space.available,
+                inodes=inodes.capacity,
+                inodes_free=inodes.available,
+            ),
             pids_max=pids.capacity,
-            pids=pids.capacity - pids.available,
+            pids=tasks,
         )
     except (OSError, ValueError, LookupError) as error:
         raise HostError(f"the usage of this host can't be read: {error}") from error
+    groups = tuple(_groups(observed, config, cgroups, agent_group))
+    pods = (_pod(each, observed, cgroups, services) for each in decisions)
+    there = sorted((pod for pod in pods if pod), key=lambda pod: pod.decision.pod.key)
+    return node._replace(groups=groups, pods=tuple(there))
 
 
 def _fields(path: Path) -> dict[str, str]:
@@ -177,6 +164,10 @@ def _host_sample(
     memory = memory_availability(meminfo)
     counts = _fields(root / "proc/vmstat")
     kills = counts.get("oom_kill")  # since Linux 4.13
+    pressure: dict[str, Pressure] = {}
+    for name in PRESSURES:
+        with suppress(OSError):  # the kernel does not measure it
+            pressure[name] = parse_pressure(read_text(root / "proc/pressure" / name))
     return replace(
         cgroups.sample("/"),
         memory_bytes=meminfo["MemTotal"] - meminfo["MemFree"],
@@ -187,17 +178,8 @@ def _host_sample(
         major_page_faults=int(counts["pgmajfault"]),
         tasks=tasks,
         oom_kills=None if kills is None else int(kills),
-        pressure=_pressure(root),
+        pressure=pressure,
     )
-
-
-def _pressure(root: Path) -> dict[str, Pressure]:
-    """Read the pressure of the host; empty where the kernel does not measure it."""
-    found = {}
-    for name in PRESSURES:
-        with suppress(OSError):
-            found[name] = parse_pressure(read_text(root / "proc/pressure" / name))
-    return found
 
 
 def _groups(
@@ -212,81 +194,69 @@ def _groups(
         "misc": system_reserved_slice(config.system_reserved_cgroup),
     }
     for name, unit in slices.items():
-        group = agent_group if name == "kubelet" else _control_group(unit, observed)
+        if name == "kubelet":
+            group = agent_group
+        elif unit in observed.units:
+            group = observed.units[unit].control_group
+        else:
+            # a user's manager has no slices outside its own
+            group = "" if observed.caps.manager.is_user else control_group_of(unit)
         if group and cgroups.exists(group):
             yield GroupStats(name=name, unit=unit, sample=cgroups.sample(group))
 
 
-def _control_group(name: UnitName, observed: Observed) -> str:
-    """Return the control group of a slice, empty without one.
-
-    A user's manager has no slices outside its own.
-    """
-    unit = observed.units.get(name)
-    if unit is not None:
-        return unit.control_group
-    return "" if observed.caps.manager.is_user else control_group_of(name)
-
-
 def _pod(
-    decision: PodDecision, observed: Observed, cgroups: CgroupFs, services: Sequence[PodService]
+    decision: PodDecision, observed: Observed, cgroups: CgroupFs, services: Iterable[PodService]
 ) -> PodStats | None:
-    unit = observed.units.get(decision.slice)
-    if unit is None or not unit.control_group or not cgroups.exists(unit.control_group):
+    slice_ = observed.units.get(decision.slice)
+    if slice_ is None or not slice_.control_group or not cgroups.exists(slice_.control_group):
         return None
+    units = [
+        (container.name, observed.units[name])
+        for container in decision.scopes
+        for name in container.units
+        if name in observed.units
+    ]
+    units += [
+        (each.container, each.unit)
+        for each in services
+        if each.pod == decision.pod.key
+        and each.unit.control_group.startswith(f"{slice_.control_group}/")
+    ]
     return PodStats(
         decision=decision,
-        sample=cgroups.sample(unit.control_group),
-        started_usec=unit.started_usec,
-        containers=(
-            *_containers(decision, observed, cgroups),
-            *_services(decision, unit.control_group, services, cgroups),
+        sample=cgroups.sample(slice_.control_group),
+        started_usec=slice_.started_usec,
+        containers=tuple(
+            ContainerStats(name=name, unit=unit.name, sample=cgroups.sample(unit.control_group))
+            for name, unit in units
+            if unit.control_group and cgroups.exists(unit.control_group)
         ),
-        volumes=tuple(_volumes(decision.volumes, observed)),
+        volumes=dict(_volumes(decision.volumes, observed)),
     )
 
 
-def _containers(
-    decision: PodDecision, observed: Observed, cgroups: CgroupFs
-) -> Iterator[ContainerStats]:
-    for container in decision.scopes:
-        for name in (container.scope, service_name(container.scope)):
-            unit = observed.units.get(name)
-            if unit is not None and unit.control_group and cgroups.exists(unit.control_group):
-                sample = cgroups.sample(unit.control_group)
-                yield ContainerStats(name=container.name, unit=name, sample=sample)
-
-
-def _services(
-    decision: PodDecision, pod_group: str, services: Iterable[PodService], cgroups: CgroupFs
-) -> Iterator[ContainerStats]:
-    """Yield the usage of adopted services that run in the pod."""
-    for each in services:
-        group = each.unit.control_group
-        is_inside = group.startswith(f"{pod_group}/")
-        if each.pod == decision.pod.key and is_inside and cgroups.exists(group):
-            yield ContainerStats(
-                name=each.container, unit=each.unit.name, sample=cgroups.sample(group)
-            )
-
-
-def _volumes(volumes: Iterable[VolumeDecision], observed: Observed) -> Iterator[VolumeStats]:
+def _volumes(
+    volumes: Iterable[VolumeDecision], observed: Observed
+) -> Iterator[tuple[str, FileSystem]]:
     for volume in volumes:
         if volume.unit not in observed.units or not os.path.ismount(volume.path):
             continue
-        try:
+        with suppress(OSError):
             stat = os.statvfs(volume.path)
-        except OSError:
-            continue
-        yield VolumeStats(
-            name=volume.name,
-            path=volume.path,
-            capacity_bytes=stat.f_blocks * stat.f_frsize,
-            available_bytes=stat.f_bavail * stat.f_frsize,
-            used_bytes=(stat.f_blocks - stat.f_bfree) * stat.f_frsize,
-            inodes=stat.f_files,
-            inodes_free=stat.f_ffree,
-        )
+            yield (
+                volume.name,
+                FileSystem(
+                    capacity_bytes=stat.f_blocks * stat.f_frsize,
+                    available_bytes=stat.f_bavail * stat.f_frsize,
+                    used_bytes=(stat.f_blocks - stat.f_bfree) * stat.f_frsize,
+                    inodes=stat.f_files,
+                    inodes_free=stat.f_ffree,
+                ),
+            )
+
+
+# Eviction.
 
 
 def observe_signals(
@@ -294,7 +264,7 @@ def observe_signals(
     cgroups: CgroupFs,
     allocation: Allocation,
     pods_group: str,
-    tier_groups: Mapping[str, str] | None = None,
+    tier_groups: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, SignalObservation]:
     """Observe the eviction signals; those that can't be observed are omitted.
 
@@ -311,26 +281,31 @@ def observe_signals(
     admin-guide/cgroup-v2.rst, memory.max.
     """
 
-    def pods_availability() -> Availability:
-        used = cgroups.working_set_bytes(pods_group) if pods_group else None
-        # the enforced limit, not Allocatable, which already excludes the threshold
-        return _below(allocation.enforced[MEMORY] // 1000, used)
+    def below(limit: int | None, group: str) -> Availability:
+        """Return the memory left below a limit; raise `LookupError` where it is not known."""
+        used = cgroups.working_set_bytes(group) if group else None
+        if limit is None or used is None:
+            raise LookupError
+        return Availability(available=max(limit - used, 0), capacity=limit)
 
     def tier_availability(group: str) -> Availability:
-        return _below(cgroups.memory_limit_bytes(group), cgroups.working_set_bytes(group))
+        return below(cgroups.memory_limit_bytes(group), group)
 
     readers: dict[str, Callable[[], Availability]] = {
         "memory.available": lambda: memory_availability(read_meminfo(root)),
-        "allocatableMemory.available": pods_availability,
+        # the enforced limit, not Allocatable, which already excludes the threshold
+        "allocatableMemory.available": lambda: below(
+            allocation.enforced[MEMORY] // 1000, pods_group
+        ),
         "nodefs.available": lambda: nodefs_availability(root),
         "nodefs.inodesFree": lambda: inodes_availability(root),
         "pid.available": lambda: pids_availability(root),
     }
-    for signal, group in (tier_groups or {}).items():
+    for signal, group in tier_groups.items():
         readers[signal] = partial(tier_availability, group)
     found = {}
     for signal, read in readers.items():
-        with contextlib.suppress(OSError, ValueError, LookupError):
+        with suppress(OSError, ValueError, LookupError):
             left = read()
             # a file system without a fixed number of inodes does not run out of them
             if left.capacity:
@@ -338,17 +313,6 @@ def observe_signals(
                     available=left.available * 1000, capacity=left.capacity * 1000
                 )
     return found
-
-
-def _below(limit: int | None, used: int | None) -> Availability:
-    """Return the memory left below a limit.
-
-    Raises:
-        LookupError: there is no limit, or the usage is not known.
-    """
-    if limit is None or used is None:
-        raise LookupError
-    return Availability(available=max(limit - used, 0), capacity=limit)
 
 
 def pod_usage(sample: Sample, nodefs_device: str) -> PodUsage:

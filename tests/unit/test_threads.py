@@ -3,17 +3,21 @@
 import asyncio
 import gc
 import threading
+from contextlib import AsyncExitStack
 from importlib import import_module
 
 import pytest
 
+from podslice.agent.context import EventLog
 from podslice.agent.service_process import ServiceProcess
 from podslice.inputs.budget import POD_PROBLEMS_MAX, Budget
 from podslice.inputs.manifest.load import load_pods, load_text
 from podslice.model.event import Kind
 from podslice.policy.decide import decide_each
 from podslice.reconcile.assess import in_thread
+from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
+from tests.unit.agent.fakes import Events
 from tests.unit.agent.reconciled import Node
 
 
@@ -38,8 +42,10 @@ async def test_the_collector_of_cycles_rests_meanwhile(collects):
 
 async def test_an_agent_has_two_more_threads_at_most():
     """Its unit permits eight tasks, and asyncio alone would use up to 32."""
-    ServiceProcess.limit_threads()
-    assert len({await in_thread(threading.get_ident) for _ in range(50)}) <= 2
+    process = ServiceProcess(None, EventLog(Events()), lambda: 1.0)
+    async with AsyncExitStack() as stack:
+        await process.start(stack, FakeSystemd(), lambda: None)
+        assert len({await in_thread(threading.get_ident) for _ in range(50)}) <= 2
 
 
 async def test_an_error_of_the_work_is_raised():

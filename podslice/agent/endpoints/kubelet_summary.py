@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from podslice.agent.endpoints.snapshot import Snapshot, container_properties, pod_properties
+from podslice.agent.endpoints.snapshot import Snapshot, container_properties
 from podslice.inputs.manifest.load import format_manifest
 from podslice.kernel.cgroup import Pressure, Sample
+from podslice.model.desired import PodDecision
 from podslice.model.properties import MEMORY_MAX
 from podslice.model.resources import memory_bytes
 from podslice.model.unit import limit_of
-from podslice.usage.stats import GroupStats, NodeStats, PodStats, VolumeStats
+from podslice.usage.stats import ContainerStats, FileSystem, GroupStats, NodeStats, PodStats
 
 Json = dict[str, object]
-CpuTimes = dict[str, int]
-"""CPU time by control group, in microseconds."""
 
 _SYSTEM = ("kubelet", "runtime", "misc", "pods")
 """The system containers of the schema, which has no tiers."""
@@ -32,7 +31,8 @@ class Summarizer:
 
     def __init__(self) -> None:
         self._uptime_usec = 0
-        self._cpu: CpuTimes = {}
+        self._cpu: dict[str, int] = {}
+        """The CPU time in the previous summary by control group, in microseconds."""
 
     def summary(self, snapshot: Snapshot, stats: NodeStats) -> Json:
         """Return the document at `/stats/summary`."""
@@ -52,7 +52,7 @@ class Summarizer:
         }
 
 
-def _cpu_times(stats: NodeStats) -> CpuTimes:
+def _cpu_times(stats: NodeStats) -> dict[str, int]:
     samples = {_NODE: stats.sample}
     samples |= {group.name: group.sample for group in stats.groups}
     for pod in stats.pods:
@@ -72,74 +72,62 @@ class _Summary:
 
     def node(self) -> Json:
         stats = self._stats
-        files = {
-            "availableBytes": stats.fs_available_bytes,
-            "capacityBytes": stats.fs_capacity_bytes,
-            "usedBytes": stats.fs_capacity_bytes - stats.fs_available_bytes,
-            "inodesFree": stats.inodes_free,
-            "inodes": stats.inodes,
-            "inodesUsed": stats.inodes - stats.inodes_free,
-        }
         return {
             "nodeName": self._snapshot.node_name,
             "systemContainers": [
                 self._group(each) for each in stats.groups if each.name in _SYSTEM
             ],
             "startTime": _time(stats.boot_time_usec),
-            **self._used(_NODE, stats.sample, stats.memory_available_bytes),
-            "fs": self._timed(files),
+            **self._used(_NODE, stats.sample, stats.memory.available),
+            "fs": self._file_system(stats.file_system),
             "rlimit": self._timed({"maxpid": stats.pids_max, "curproc": stats.pids}),
         }
 
     def pod(self, stats: PodStats) -> Json:
         decision, started = stats.decision, _time(stats.started_usec)
-        limit = limit_of(pod_properties(decision, self._snapshot.initializing), MEMORY_MAX)
+        limit = limit_of(self._snapshot.pod_properties(decision), MEMORY_MAX)
         pod = decision.pod
         found: Json = {
             "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
             "startTime": started,
             "containers": [
-                {
-                    "name": each.name,
-                    # the start of a container is not recorded; this is the earliest possible time
-                    "startTime": started,
-                    **self._used(
-                        f"{decision.slice} {each.name}",
-                        each.sample,
-                        _left(
-                            limit_of(container_properties(decision, each.name), MEMORY_MAX),
-                            each.sample,
-                        ),
-                    ),
-                }
+                # the start of a container is not recorded; this is the earliest possible time
+                {"name": each.name, "startTime": started, **self._container(decision, each)}
                 for each in stats.containers
             ],
             **self._used(decision.slice, stats.sample, _left(limit, stats.sample)),
         }
         if stats.volumes:
-            found["volume"] = [self._volume(each) for each in stats.volumes]
+            found["volume"] = [
+                {**self._file_system(each), "name": name} for name, each in stats.volumes.items()
+            ]
         if stats.sample.tasks is not None:
             found["process_stats"] = {"process_count": stats.sample.tasks}
         return found
 
+    def _container(self, decision: PodDecision, container: ContainerStats) -> Json:
+        limit = limit_of(container_properties(decision, container.name), MEMORY_MAX)
+        group, sample = f"{decision.slice} {container.name}", container.sample
+        return self._used(group, sample, _left(limit, sample))
+
     def _group(self, group: GroupStats) -> Json:
-        enforced = self._snapshot.allocation.enforced if group.name == "pods" else {}
+        enforced = self._snapshot.desired.allocation.enforced if group.name == "pods" else {}
         return {
             "name": group.name,
             "startTime": _time(self._stats.boot_time_usec),
             **self._used(group.name, group.sample, _left(memory_bytes(enforced), group.sample)),
         }
 
-    def _volume(self, volume: VolumeStats) -> Json:
+    def _file_system(self, found: FileSystem) -> Json:
         figures = {
-            "availableBytes": volume.available_bytes,
-            "capacityBytes": volume.capacity_bytes,
-            "usedBytes": volume.used_bytes,
-            "inodesFree": volume.inodes_free,
-            "inodes": volume.inodes,
-            "inodesUsed": volume.inodes - volume.inodes_free,
+            "availableBytes": found.available_bytes,
+            "capacityBytes": found.capacity_bytes,
+            "usedBytes": found.used_bytes,
+            "inodesFree": found.inodes_free,
+            "inodes": found.inodes,
+            "inodesUsed": found.inodes - found.inodes_free,
         }
-        return {**self._timed(figures), "name": volume.name}
+        return self._timed(figures)
 
     def _used(self, group: str, sample: Sample, available: int | None) -> Json:
         """Return `cpu`, `memory`, `io` and `swap`, each only if the kernel counts it."""
@@ -202,7 +190,10 @@ def pod_list(snapshot: Snapshot, stats: NodeStats) -> Json:
     Source: Kubernetes, staging/src/k8s.io/api/core/v1/types.go, PodList.
     """
     items = [
-        {**format_manifest(each.decision.pod), "status": _status(each, snapshot.initializing)}
+        {
+            **format_manifest(each.decision.pod),
+            "status": _status(each, snapshot.desired.initializing),
+        }
         for each in stats.pods
     ]
     return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}

@@ -1,7 +1,7 @@
-"""Metrics for Prometheus.
+"""Metrics for Prometheus, and the paths that the agent serves.
 
-Names are the kubelet's, and those of the cAdvisor in it, where the meaning is the same; all others
-begin with `podslice_`. Amounts are in base units: seconds, bytes, cores.
+Names of metrics are the kubelet's, and cAdvisor's, which is part of it, where the meaning is the
+same; all others begin with `podslice_`. Amounts are in base units: seconds, bytes, cores.
 
 Source: Kubernetes, pkg/kubelet/metrics/collectors/resource_metrics.go and
 pkg/kubelet/metrics/metrics.go; cAdvisor, metrics/prometheus.go.
@@ -12,10 +12,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from http import HTTPStatus
 from itertools import accumulate, chain
-from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import (
@@ -30,113 +28,27 @@ from prometheus_client.utils import floatToGoString
 
 from podslice import __version__
 from podslice.agent.context import Counters, Histogram
-from podslice.agent.endpoints.http import JSON_TYPE, Response, Route
+from podslice.agent.endpoints.http import Response, Route
 from podslice.agent.endpoints.kubelet_summary import Json, Summarizer, pod_list
-from podslice.agent.endpoints.snapshot import Snapshot, container_properties, pod_properties
+from podslice.agent.endpoints.snapshot import Snapshot, container_properties
 from podslice.kernel.cgroup import Sample
 from podslice.model.codec import parse_device_limits
 from podslice.model.event import Kind
-from podslice.model.node import Allocation
 from podslice.model.node_state import Condition
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
-from podslice.model.resources import CPU, PIDS, Amounts, RecommendedAmounts
+from podslice.model.resources import CPU, PIDS, Amounts
 from podslice.model.unit import PropertyValue
 from podslice.policy.allocatable import threshold_amount
 from podslice.usage.stats import NodeStats, PodStats
 
-RESOURCE = ("resource", "unit")
-_UNITS = {CPU: "cores", PIDS: "integer"}
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = tuple[str, ...]
-Properties = tuple[PropertyValue, ...]
 Family = CounterMetricFamily | GaugeMetricFamily
+Samples = Sequence[tuple[Labels, Sample]]
 
-
-class SampleMetric(NamedTuple):
-    """One metric of a sample."""
-
-    name: str
-    help: str
-    of: Callable[[Sample], float | None]
-
-
-def _seconds(usec: int | None) -> float | None:
-    return None if usec is None else usec / 1e6
-
-
-def _waiting(resource: str, sample: Sample) -> float | None:
-    found = sample.pressure.get(resource)
-    return None if found is None else found.some.usec / 1e6
-
-
-def _stalled(resource: str, sample: Sample) -> float | None:
-    found = sample.pressure.get(resource)
-    return None if found is None else found.full.usec / 1e6
-
-
-def usage_metrics(prefix: str, what: str) -> tuple[SampleMetric, ...]:
-    """Return the metrics that the kubelet has for nodes, pods and containers."""
-    return (
-        SampleMetric(
-            f"{prefix}_cpu_usage_seconds_total",
-            f"Cumulative cpu time consumed by the {what} in core-seconds",
-            lambda sample: _seconds(sample.cpu_usec),
-        ),
-        SampleMetric(
-            f"{prefix}_memory_working_set_bytes",
-            f"Current working set of the {what} in bytes",
-            lambda sample: sample.working_set_bytes,
-        ),
-        SampleMetric(
-            f"{prefix}_swap_usage_bytes",
-            f"Current amount of the {what} swap usage in bytes",
-            lambda sample: sample.swap_bytes,
-        ),
-    )
-
-
-def detail_metrics(
-    prefix: str, *, tasks: str = "tasks", oom_kills: str = "oom_kills_total"
-) -> tuple[SampleMetric, ...]:
-    """Return metrics for why something is slow or was killed."""
-    return (
-        SampleMetric(
-            f"{prefix}_memory_usage_bytes",
-            "Memory usage in bytes, including the page cache",
-            lambda sample: sample.memory_bytes,
-        ),
-        SampleMetric(
-            f"{prefix}_{tasks}", "Number of processes and threads", lambda sample: sample.tasks
-        ),
-        SampleMetric(
-            f"{prefix}_cpu_cfs_periods_total",
-            "Number of elapsed CPU quota periods",
-            lambda sample: sample.periods,
-        ),
-        SampleMetric(
-            f"{prefix}_cpu_cfs_throttled_periods_total",
-            "Number of throttled CPU quota periods",
-            lambda sample: sample.throttled_periods,
-        ),
-        SampleMetric(
-            f"{prefix}_cpu_cfs_throttled_seconds_total",
-            "Total time throttled by the CPU quota in seconds",
-            lambda sample: _seconds(sample.throttled_usec),
-        ),
-        SampleMetric(
-            f"{prefix}_{oom_kills}",
-            "Number of processes killed by the OOM killer",
-            lambda sample: sample.oom_kills,
-        ),
-    )
-
-
-PRESSURE_METRICS = {
-    "waiting": ("Total time in which some tasks waited for the resource in seconds", _waiting),
-    "stalled": ("Total time in which all tasks waited for the resource in seconds", _stalled),
-}
-PRESSURE_RESOURCES = ("cpu", "memory", "io")
+# How families are made and formatted.
 
 
 def make_family(
@@ -157,89 +69,14 @@ def number_families(*rows: tuple[str, str, float | None]) -> Iterator[Family]:
         yield make_family(name, text, (), [((), value)])
 
 
-def sample_families(
-    metrics: Iterable[SampleMetric], labels: Sequence[str], samples: Sequence[tuple[Labels, Sample]]
-) -> Iterator[Family]:
-    """Yield one family per metric."""
-    for metric in metrics:
-        values = ((labelled, metric.of(sample)) for labelled, sample in samples)
-        yield make_family(metric.name, metric.help, labels, values)
-
-
-def pressure_families(
-    what: str, labels: Sequence[str], samples: Sequence[tuple[Labels, Sample]]
-) -> Iterator[Family]:
-    """Yield the waiting times by resource."""
-    for name, (text, of) in PRESSURE_METRICS.items():
-        values = (
-            ((*labelled, resource), of(resource, sample))
-            for labelled, sample in samples
-            for resource in PRESSURE_RESOURCES
-        )
-        yield make_family(
-            f"podslice_{what}_pressure_{name}_seconds_total", text, (*labels, "resource"), values
-        )
-
-
-def amounts_by_unit(amounts: Amounts) -> Iterator[tuple[Labels, float]]:
-    """Yield amounts with the labels `resource` and `unit`."""
-    for resource in sorted(amounts):
-        yield (resource, _UNITS.get(resource, "bytes")), amounts[resource] / 1000
-
-
-def property_families(
-    what: str, text: str, labels: Sequence[str], found: Iterable[tuple[Labels, Properties]]
-) -> Iterator[Family]:
-    """Yield the limits of units by resource, the limits of their devices, and weights.
-
-    Args:
-        what: `pod` or `container`.
-        text: the help of the limits.
-        labels: the names of the labels of a unit.
-        found: the values of these labels, and the properties of the unit.
-    """
-    samples = [
-        (family, (*labelled, *more), value)
-        for labelled, properties in found
-        for family, more, value in _property_samples(properties)
-    ]
-    for family, help_, more in (
-        ("resource_limit", text, RESOURCE),
-        (
-            "device_limit",
-            "Limits of input and output by device; absent without a limit",
-            (*RESOURCE, "device"),
-        ),
-        ("resource_weight", "Weights under contention; absent where none is stated", RESOURCE[:1]),
-    ):
-        values = ((labelled, value) for of, labelled, value in samples if of == family)
-        yield make_family(f"podslice_{what}_{family}", help_, (*labels, *more), values)
-
-
-def _property_samples(properties: Properties) -> Iterator[tuple[str, Labels, float]]:
-    """Yield the family of each value, its further labels, and the value in base units."""
-    for each in properties:
-        row = PROPERTIES[each.name]
-        if row.metric is None or each.value == row.unset:
-            continue
-        labels, base = (row.metric.resource, row.metric.unit), row.codec.base
-        if isinstance(each.value, str):
-            for device, limit in parse_device_limits(each.value):
-                yield "device_limit", (*labels, device), limit / base
-        elif row.metric.unit:
-            yield "resource_limit", labels, each.value / base
-        else:
-            yield "resource_weight", labels[:1], each.value
-
-
-def histogram_family(
+def _histogram_family(
     name: str, text: str, found: Mapping[Labels, Histogram], labels: Sequence[str] = ()
 ) -> HistogramMetricFamily:
     """Return a family of durations."""
     family = HistogramMetricFamily(name, text, labels=labels)
     for labelled, each in found.items():
-        sums = list(accumulate(each.counts))
         bounds = (*map(floatToGoString, each.bounds_sec), "+Inf")
+        sums = accumulate(each.counts)
         family.add_metric(labelled, list(zip(bounds, sums, strict=True)), each.sum_sec)
     return family
 
@@ -261,177 +98,146 @@ def format_family(family: Metric) -> bytes:
     return generate_latest(registry)
 
 
-_POD = ("namespace", "pod")
-_CONTAINER = ("container", *_POD)
+# What control groups have: rows of names, help texts, and fields of samples.
 
-_POD_METRICS = (*usage_metrics("pod", "pod"), *detail_metrics("podslice_pod"))
-_CONTAINER_METRICS = (
-    *usage_metrics("container", "container"),
-    *detail_metrics("container", tasks="threads", oom_kills="oom_events_total"),
-    *(
-        SampleMetric(
-            f"container_pressure_{resource}_{name}_seconds_total", text, partial(of, resource)
-        )
-        for name, (text, of) in PRESSURE_METRICS.items()
-        for resource in PRESSURE_RESOURCES
+_USAGE = (
+    (
+        "cpu_usage_seconds_total",
+        "Cumulative cpu time consumed by the {what} in core-seconds",
+        "cpu_usec",
     ),
+    (
+        "memory_working_set_bytes",
+        "Current working set of the {what} in bytes",
+        "working_set_bytes",
+    ),
+    ("swap_usage_bytes", "Current amount of the {what} swap usage in bytes", "swap_bytes"),
 )
+"""The metrics that the kubelet has for nodes, pods and containers."""
+_DETAILS = (
+    ("memory_usage_bytes", "Memory usage in bytes, including the page cache", "memory_bytes"),
+    ("tasks", "Number of processes and threads", "tasks"),
+    ("cpu_cfs_periods_total", "Number of elapsed CPU quota periods", "periods"),
+    (
+        "cpu_cfs_throttled_periods_total",
+        "Number of throttled CPU quota periods",
+        "throttled_periods",
+    ),
+    (
+        "cpu_cfs_throttled_seconds_total",
+        "Total time throttled by the CPU quota in seconds",
+        "throttled_usec",
+    ),
+    ("oom_kills_total", "Number of processes killed by the OOM killer", "oom_kills"),
+)
+"""Metrics for why something is slow or was killed."""
+_CADVISOR_NAMES = {"tasks": "threads", "oom_kills_total": "oom_events_total"}
+_PRESSURE = (
+    ("waiting", "Total time in which some tasks waited for the resource in seconds", "some"),
+    ("stalled", "Total time in which all tasks waited for the resource in seconds", "full"),
+)
+_PRESSURE_RESOURCES = ("cpu", "memory", "io")
 
 
-def collect_pods(snapshot: Snapshot, pods: Sequence[PodStats]) -> Iterator[Family]:
-    """Yield usage, pressure, requests and limits of pods."""
-    samples = [(_pod_labels(pod), pod.sample) for pod in pods]
-    yield from sample_families(_POD_METRICS, _POD, samples)
-    yield from pressure_families("pod", _POD, samples)
-    yield make_family(
-        "podslice_pod_resource_request",
-        "Requests of the pod, including pod level and overhead",
-        (*_POD, *RESOURCE),
-        (
-            ((*_pod_labels(pod), *labels), value)
-            for pod in pods
-            for labels, value in amounts_by_unit(pod.decision.requests)
-        ),
-    )
-    yield from property_families(
-        "pod",
-        "Limits of the pod's slice; absent without a limit",
-        _POD,
-        ((_pod_labels(pod), pod_properties(pod.decision, snapshot.initializing)) for pod in pods),
-    )
-    yield make_family(
-        "podslice_pod_exclusive_cpus",
-        "Number of CPUs that the pod has for itself; absent without any",
-        _POD,
-        (
-            (_pod_labels(pod), len(own))
-            for pod in pods
-            if (own := snapshot.own_cpus.get(pod.decision.pod.key))
-        ),
-    )
-    yield from _recommended(snapshot, pods)
-    yield from _pod_info(pods)
-    yield from _volumes(pods)
-
-
-def _recommended(snapshot: Snapshot, pods: Sequence[PodStats]) -> Iterator[Family]:
-    """Yield the recommended requests and limits of pods that have a history of usage."""
-    found = [
-        (_pod_labels(pod), amounts)
-        for pod in pods
-        if (amounts := snapshot.recommended.get(pod.decision.pod.key)) is not None
-    ]
-    of_part: Mapping[str, Callable[[RecommendedAmounts], Amounts]] = {
-        "request": lambda amounts: amounts.requests,
-        "limit": lambda amounts: amounts.limits,
-    }
-    for part, amounts_of in of_part.items():
-        yield make_family(
-            f"podslice_pod_resource_recommended_{part}",
-            f"The {part} that fits the recorded usage of the pod",
-            (*_POD, *RESOURCE),
-            (
-                ((*labelled, *labels), value)
-                for labelled, amounts in found
-                for labels, value in amounts_by_unit(amounts_of(amounts))
-            ),
+def _sample_families(
+    prefix: str,
+    labels: Sequence[str],
+    samples: Samples,
+    rows: Iterable[tuple[str, str, str]],
+    what: str = "",
+) -> Iterator[Family]:
+    """Yield one family per row; times are in seconds."""
+    for name, text, field in rows:
+        unit = 1e6 if field.endswith("_usec") else 1
+        values = (
+            (labelled, None if (number := getattr(sample, field)) is None else number / unit)
+            for labelled, sample in samples
         )
+        yield make_family(f"{prefix}_{name}", text.format(what=what), labels, values)
 
 
-def _pod_labels(pod: PodStats) -> Labels:
-    return pod.decision.pod.namespace, pod.decision.pod.name
+def _pressure_sec(sample: Sample, resource: str, which: str) -> float | None:
+    found = sample.pressure.get(resource)
+    return None if found is None else getattr(found, which).usec / 1e6
 
 
-def _pod_info(pods: Sequence[PodStats]) -> Iterator[Family]:
-    yield make_family(
-        "podslice_pod_info",
-        "QoS class, uid and slice of the pod",
-        (*_POD, "qos_class", "uid", "slice"),
-        (
-            (
-                (
-                    *_pod_labels(pod),
-                    pod.decision.qos.value,
-                    pod.decision.pod.uid,
-                    pod.decision.slice,
-                ),
-                1,
-            )
-            for pod in pods
-        ),
+def _pressure_families(what: str, labels: Sequence[str], samples: Samples) -> Iterator[Family]:
+    """Yield the waiting times by resource."""
+    for name, text, which in _PRESSURE:
+        values = (
+            ((*labelled, resource), _pressure_sec(sample, resource, which))
+            for labelled, sample in samples
+            for resource in _PRESSURE_RESOURCES
+        )
+        full_name = f"podslice_{what}_pressure_{name}_seconds_total"
+        yield make_family(full_name, text, (*labels, "resource"), values)
+
+
+# Amounts and limits.
+
+_RESOURCE = ("resource", "unit")
+_UNITS = {CPU: "cores", PIDS: "integer"}
+
+
+def _amount_family(
+    name: str, text: str, labels: Sequence[str], found: Iterable[tuple[Labels, Amounts]]
+) -> Family:
+    """Return a family of amounts, with the labels `resource` and `unit`."""
+    values = (
+        ((*labelled, resource, _UNITS.get(resource, "bytes")), amounts[resource] / 1000)
+        for labelled, amounts in found
+        for resource in sorted(amounts)
     )
-    yield make_family(
-        "podslice_pod_start_time_seconds",
-        "Start time of the pod's slice since the Unix epoch in seconds",
-        _POD,
-        ((_pod_labels(each), each.started_usec / 1e6) for each in pods),
-    )
-    yield make_family(
-        "podslice_pod_written_bytes_total",
-        "Bytes written by the pod, by device",
-        (*_POD, "device"),
-        (
-            ((*_pod_labels(each), device), written)
-            for each in pods
-            for device, written in sorted(each.sample.written_bytes.items())
-        ),
-    )
-    by_class = Counter(each.decision.qos for each in pods)
-    yield make_family(
-        "podslice_pods",
-        "Number of applied pods, by QoS class",
-        ("qos_class",),
-        (((qos.value,), by_class[qos]) for qos in Qos),
-    )
-    yield from number_families(
-        ("kubelet_running_pods", "Number of pods that have a slice", len(pods))
-    )
+    return make_family(name, text, (*labels, *_RESOURCE), values)
 
 
-def _volumes(pods: Sequence[PodStats]) -> Iterator[Family]:
-    found = [((*_pod_labels(pod), each.name), each) for pod in pods for each in pod.volumes]
-    yield make_family(
-        "podslice_pod_volume_used_bytes",
-        "Memory used by the in-memory volume of the pod in bytes",
-        (*_POD, "volume"),
-        ((labels, each.used_bytes) for labels, each in found),
-    )
-    yield make_family(
-        "podslice_pod_volume_capacity_bytes",
-        "Size of the in-memory volume of the pod in bytes",
-        (*_POD, "volume"),
-        ((labels, each.capacity_bytes) for labels, each in found),
-    )
+def _property_families(
+    what: str,
+    text: str,
+    labels: Sequence[str],
+    found: Iterable[tuple[Labels, Iterable[PropertyValue]]],
+) -> Iterator[Family]:
+    """Yield the limits of units by resource, the limits of their devices, and weights.
+
+    Args:
+        what: `pod` or `container`.
+        text: the help of the limits.
+        labels: the names of the labels of a unit.
+        found: the values of these labels, and the properties of the unit.
+    """
+    samples = [
+        (family, (*labelled, *more), value)
+        for labelled, properties in found
+        for family, more, value in _property_samples(properties)
+    ]
+    devices = "Limits of input and output by device; absent without a limit"
+    weights = "Weights under contention; absent where none is stated"
+    for family, help_, more in (
+        ("resource_limit", text, _RESOURCE),
+        ("device_limit", devices, (*_RESOURCE, "device")),
+        ("resource_weight", weights, _RESOURCE[:1]),
+    ):
+        values = ((labelled, value) for of, labelled, value in samples if of == family)
+        yield make_family(f"podslice_{what}_{family}", help_, (*labels, *more), values)
 
 
-def collect_containers(pods: Sequence[PodStats]) -> Iterator[Family]:
-    """Yield usage and limits of running containers."""
-    # by label: a runtime may create a scope for processes that are in a service already
-    found = {(each.name, *_pod_labels(pod)): (pod, each) for pod in pods for each in pod.containers}
-    samples = [(labels, each.sample) for labels, (_, each) in found.items()]
-    yield from sample_families(_CONTAINER_METRICS, _CONTAINER, samples)
-    yield from property_families(
-        "container",
-        "Limits of the container's own; absent without a limit",
-        _CONTAINER,
-        (
-            (labelled, container_properties(pod.decision, each.name))
-            for labelled, (pod, each) in found.items()
-        ),
-    )
-    yield make_family(
-        "kubelet_running_containers",
-        "Number of containers that have processes",
-        ("container_state",),
-        [(("running",), len(found))],
-    )
+def _property_samples(properties: Iterable[PropertyValue]) -> Iterator[tuple[str, Labels, float]]:
+    """Yield the family of each value, its further labels, and the value in base units."""
+    for each in properties:
+        row = PROPERTIES[each.name]
+        if row.metric is None or each.value == row.unset:
+            continue
+        labels, base = (row.metric.resource, row.metric.unit), row.codec.base
+        if isinstance(each.value, str):
+            for device, limit in parse_device_limits(each.value):
+                yield "device_limit", (*labels, device), limit / base
+        elif row.metric.unit:
+            yield "resource_limit", labels, each.value / base
+        else:
+            yield "resource_weight", labels[:1], each.value
 
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-_PROCESS = ProcessCollector(registry=None)
-"""The memory, CPU time and open files of this process."""
-_GROUP_METRICS = (*usage_metrics("podslice_group", "group"), *detail_metrics("podslice_group"))
+# The node and its parts.
 
 
 def expose(snapshot: Snapshot, stats: NodeStats) -> Iterator[bytes]:
@@ -443,31 +249,25 @@ def collect(snapshot: Snapshot, stats: NodeStats) -> Iterator[Metric]:
     """Yield all metric families that have samples."""
     families = chain(
         _node(snapshot, stats),
-        _groups(snapshot.allocation, stats),
-        collect_pods(snapshot, stats.pods),
-        collect_containers(stats.pods),
+        _groups(snapshot, stats),
+        _pods(snapshot, stats.pods),
+        _containers(stats.pods),
         _agent(snapshot),
     )
     return (family for family in families if family.samples)
 
 
-# The node and its parts.
-
-
 def _node(snapshot: Snapshot, stats: NodeStats) -> Iterator[Family]:
-    yield from sample_families(usage_metrics("node", "node"), (), [((), stats.sample)])
-    yield from pressure_families("node", (), [((), stats.sample)])
-    allocation = snapshot.allocation
-    for name, text, amounts in (
+    samples: Samples = [((), stats.sample)]
+    yield from _sample_families("node", (), samples, _USAGE, "node")
+    yield from _pressure_families("node", (), samples)
+    allocation = snapshot.desired.allocation
+    text = "Resources of the node that pods may request in total"
+    for name, help_, amounts in (
         ("capacity", "Capacity of the node", allocation.capacity),
-        (
-            "allocatable",
-            "Resources of the node that pods may request in total",
-            allocation.allocatable,
-        ),
+        ("allocatable", text, allocation.allocatable),
     ):
-        values = amounts_by_unit(amounts)
-        yield make_family(f"podslice_node_resource_{name}", text, RESOURCE, values)
+        yield _amount_family(f"podslice_node_resource_{name}", help_, (), [((), amounts)])
     yield from _cpus(snapshot)
     yield from _signals(snapshot)
     yield make_family(
@@ -483,14 +283,14 @@ def _cpus(snapshot: Snapshot) -> Iterator[Family]:
 
     Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, initializeMetrics.
     """
-    available = snapshot.available_cpus
+    available = snapshot.desired.available_cpus
     if available is None:
         return
     yield from number_families(
         (
             "kubelet_cpu_manager_exclusive_cpu_allocation_count",
             "Number of CPUs that pods have for themselves",
-            sum(map(len, snapshot.own_cpus.values())),
+            sum(map(len, snapshot.desired.own_cpus.values())),
         ),
         (
             "kubelet_cpu_manager_shared_pool_size_millicores",
@@ -502,19 +302,19 @@ def _cpus(snapshot: Snapshot) -> Iterator[Family]:
 
 def _signals(snapshot: Snapshot) -> Iterator[Family]:
     """Yield eviction signals and thresholds, in bytes, inodes or processes."""
-    observed = snapshot.observe()
-    label = ("eviction_signal",)
+    observed, label = snapshot.observe(), ("eviction_signal",)
+    signals = sorted(observed.items())
     yield make_family(
         "podslice_eviction_signal_available",
         "Available amount of the eviction signal",
         label,
-        (((name,), each.available / 1000) for name, each in sorted(observed.items())),
+        (((name,), each.available / 1000) for name, each in signals),
     )
     yield make_family(
         "podslice_eviction_signal_capacity",
         "Capacity of the eviction signal",
         label,
-        (((name,), each.capacity / 1000) for name, each in sorted(observed.items())),
+        (((name,), each.capacity / 1000) for name, each in signals),
     )
     thresholds = (
         (
@@ -524,36 +324,163 @@ def _signals(snapshot: Snapshot) -> Iterator[Family]:
         for each in snapshot.thresholds
         if each.signal in observed
     )
+    text = "Available amount below which pods are evicted"
+    yield make_family("podslice_eviction_threshold", text, (*label, "kind"), thresholds)
+
+
+def _groups(snapshot: Snapshot, stats: NodeStats) -> Iterator[Family]:
+    allocation, label = snapshot.desired.allocation, ("group",)
+    samples = [((each.name,), each.sample) for each in stats.groups]
+    yield from _sample_families("podslice_group", label, samples, _USAGE, "group")
+    yield from _sample_families("podslice_group", label, samples, _DETAILS)
+    yield from _pressure_families("group", label, samples)
+    reserved: list[tuple[Labels, Amounts]] = [
+        (("runtime",), allocation.kube_reserved),
+        (("misc",), allocation.system_reserved),
+        (("pods",), allocation.enforced),
+    ]
+    text = "Reservation of the group; for pods, the capacity without all reservations"
+    yield _amount_family("podslice_group_resource_reservation", text, label, reserved)
+
+
+# Pods and containers.
+
+_POD = ("namespace", "pod")
+_CONTAINER = ("container", *_POD)
+
+
+def _labels_of(pod: PodStats) -> Labels:
+    return pod.decision.pod.namespace, pod.decision.pod.name
+
+
+def _pods(snapshot: Snapshot, pods: Sequence[PodStats]) -> Iterator[Family]:
+    """Yield usage, pressure, requests, limits and identity of pods."""
+    by_labels = [(_labels_of(pod), pod, pod.decision) for pod in pods]
+    samples = [(labels, pod.sample) for labels, pod, _ in by_labels]
+    yield from _sample_families("pod", _POD, samples, _USAGE, "pod")
+    yield from _sample_families("podslice_pod", _POD, samples, _DETAILS)
+    yield from _pressure_families("pod", _POD, samples)
+    yield _amount_family(
+        "podslice_pod_resource_request",
+        "Requests of the pod, including pod level and overhead",
+        _POD,
+        ((labels, decision.requests) for labels, _, decision in by_labels),
+    )
+    yield from _property_families(
+        "pod",
+        "Limits of the pod's slice; absent without a limit",
+        _POD,
+        ((labels, snapshot.pod_properties(decision)) for labels, _, decision in by_labels),
+    )
+    own_cpus = snapshot.desired.own_cpus
     yield make_family(
-        "podslice_eviction_threshold",
-        "Available amount below which pods are evicted",
-        (*label, "kind"),
-        thresholds,
+        "podslice_pod_exclusive_cpus",
+        "Number of CPUs that the pod has for itself; absent without any",
+        _POD,
+        (
+            (labels, len(own_cpus.get(decision.pod.key, ())) or None)
+            for labels, _, decision in by_labels
+        ),
+    )
+    recommended = [
+        (labels, snapshot.recommended[decision.pod.key])
+        for labels, _, decision in by_labels
+        if decision.pod.key in snapshot.recommended
+    ]
+    for part, amounts in (
+        ("request", [(labels, each.requests) for labels, each in recommended]),
+        ("limit", [(labels, each.limits) for labels, each in recommended]),
+    ):
+        text = f"The {part} that fits the recorded usage of the pod"
+        yield _amount_family(f"podslice_pod_resource_recommended_{part}", text, _POD, amounts)
+    yield make_family(
+        "podslice_pod_info",
+        "QoS class, uid and slice of the pod",
+        (*_POD, "qos_class", "uid", "slice"),
+        (
+            ((*labels, decision.qos.value, decision.pod.uid, decision.slice), 1)
+            for labels, _, decision in by_labels
+        ),
+    )
+    yield make_family(
+        "podslice_pod_start_time_seconds",
+        "Start time of the pod's slice since the Unix epoch in seconds",
+        _POD,
+        ((labels, pod.started_usec / 1e6) for labels, pod, _ in by_labels),
+    )
+    yield make_family(
+        "podslice_pod_written_bytes_total",
+        "Bytes written by the pod, by device",
+        (*_POD, "device"),
+        (
+            ((*labels, device), written)
+            for labels, pod, _ in by_labels
+            for device, written in sorted(pod.sample.written_bytes.items())
+        ),
+    )
+    by_class = Counter(decision.qos for _, _, decision in by_labels)
+    yield make_family(
+        "podslice_pods",
+        "Number of applied pods, by QoS class",
+        ("qos_class",),
+        (((qos.value,), by_class[qos]) for qos in Qos),
+    )
+    yield from number_families(
+        ("kubelet_running_pods", "Number of pods that have a slice", len(pods))
+    )
+    volumes = [
+        ((*labels, name), each)
+        for labels, pod, _ in by_labels
+        for name, each in pod.volumes.items()
+    ]
+    yield make_family(
+        "podslice_pod_volume_used_bytes",
+        "Memory used by the in-memory volume of the pod in bytes",
+        (*_POD, "volume"),
+        ((labels, each.used_bytes) for labels, each in volumes),
+    )
+    yield make_family(
+        "podslice_pod_volume_capacity_bytes",
+        "Size of the in-memory volume of the pod in bytes",
+        (*_POD, "volume"),
+        ((labels, each.capacity_bytes) for labels, each in volumes),
     )
 
 
-def _groups(allocation: Allocation, stats: NodeStats) -> Iterator[Family]:
-    samples = [((each.name,), each.sample) for each in stats.groups]
-    yield from sample_families(_GROUP_METRICS, ("group",), samples)
-    yield from pressure_families("group", ("group",), samples)
-    reserved = {
-        "runtime": allocation.kube_reserved,
-        "misc": allocation.system_reserved,
-        "pods": allocation.enforced,
-    }
-    yield make_family(
-        "podslice_group_resource_reservation",
-        "Reservation of the group; for pods, the capacity without all reservations",
-        ("group", *RESOURCE),
+def _containers(pods: Sequence[PodStats]) -> Iterator[Family]:
+    """Yield usage and limits of running containers."""
+    # by label: a runtime may create a scope for processes that are in a service already
+    found = {(each.name, *_labels_of(pod)): (pod, each) for pod in pods for each in pod.containers}
+    samples = [(labels, each.sample) for labels, (_, each) in found.items()]
+    details = [(_CADVISOR_NAMES.get(name, name), text, of) for name, text, of in _DETAILS]
+    yield from _sample_families("container", _CONTAINER, samples, _USAGE, "container")
+    yield from _sample_families("container", _CONTAINER, samples, details)
+    for name, text, which in _PRESSURE:
+        for resource in _PRESSURE_RESOURCES:
+            values = ((labels, _pressure_sec(each, resource, which)) for labels, each in samples)
+            full_name = f"container_pressure_{resource}_{name}_seconds_total"
+            yield make_family(full_name, text, _CONTAINER, values)
+    yield from _property_families(
+        "container",
+        "Limits of the container's own; absent without a limit",
+        _CONTAINER,
         (
-            ((group, *labels), value)
-            for group, amounts in reserved.items()
-            for labels, value in amounts_by_unit(amounts)
+            (labels, container_properties(pod.decision, each.name))
+            for labels, (pod, each) in found.items()
         ),
+    )
+    yield make_family(
+        "kubelet_running_containers",
+        "Number of containers that have processes",
+        ("container_state",),
+        [(("running",), len(found))],
     )
 
 
 # The agent itself.
+
+_PROCESS = ProcessCollector(registry=None)
+"""The memory, CPU time and open files of this process."""
 
 
 def collect_agent(
@@ -576,7 +503,7 @@ def collect_agent(
     yield make_family(
         "podslice_build_info", "Version of the agent", ("version",), [((__version__,), 1)]
     )
-    yield histogram_family(
+    yield _histogram_family(
         "podslice_reconcile_duration_seconds",
         f"Duration in seconds of rounds, in which {rounds}",
         {(): counters.reconciles},
@@ -596,17 +523,16 @@ def collect_agent(
 
 
 def _agent(snapshot: Snapshot) -> Iterator[Metric]:
-    counters = snapshot.counters
+    counters, problems = snapshot.counters, len(snapshot.problems)
     rounds = "the node is reconciled"
-    problems = len(snapshot.problems)
     yield from collect_agent(counters, snapshot.events, Kind, problems, rounds=rounds)
-    yield histogram_family(
+    yield _histogram_family(
         "kubelet_cgroup_manager_duration_seconds",
         "Duration in seconds to create, update or destroy a control group",
         {(kind.value,): found for kind, found in counters.operations.items()},
         ("operation_type",),
     )
-    yield histogram_family(
+    yield _histogram_family(
         "podslice_eviction_reaction_seconds",
         "Duration in seconds from crossing a threshold to stopping a pod",
         {(): counters.reactions},
@@ -642,16 +568,14 @@ def _agent(snapshot: Snapshot) -> Iterator[Metric]:
     )
 
 
+# The paths that are served.
+
 _FRESH_SEC = 1.0
 """How long a response that reads every pod is used for further requests."""
 
 
 def routes(snapshot: Callable[[], Snapshot]) -> Mapping[str, Route]:
-    """Return the routes by path.
-
-    Args:
-        snapshot: returns the current snapshot, quickly.
-    """
+    """Return the routes by path; `snapshot` returns the current snapshot, quickly."""
     summarizer = Summarizer()
 
     async def health() -> Response:
@@ -659,8 +583,7 @@ def routes(snapshot: Callable[[], Snapshot]) -> Mapping[str, Route]:
 
     async def scrape() -> Response:
         now = snapshot()
-        body = expose(now, await now.stats())
-        return Response(body=body, content_type=CONTENT_TYPE, fresh_sec=_FRESH_SEC)
+        return Response(expose(now, await now.stats()), CONTENT_TYPE, fresh_sec=_FRESH_SEC)
 
     async def pods() -> Response:
         now = snapshot()
@@ -675,13 +598,13 @@ def routes(snapshot: Callable[[], Snapshot]) -> Mapping[str, Route]:
 
 def document_response(document: Json, fresh_sec: float = _FRESH_SEC) -> Response:
     """Return a JSON document, which is used for `fresh_sec` for further requests."""
-    body = [json.dumps(document).encode(), b"\n"]
-    return Response(body=body, content_type=JSON_TYPE, fresh_sec=fresh_sec)
+    body = (json.dumps(document).encode(), b"\n")
+    return Response(body, "application/json", fresh_sec=fresh_sec)
 
 
 def health_response(problems: Iterable[str]) -> Response:
     """Return the response `ok`, or the problems with the status 503."""
     text = "".join(f"{each}\n" for each in problems)
     if not text:
-        return Response(body=[b"ok\n"])
-    return Response(body=[text.encode()], status=HTTPStatus.SERVICE_UNAVAILABLE)
+        return Response((b"ok\n",))
+    return Response((text.encode(),), status=HTTPStatus.SERVICE_UNAVAILABLE)

@@ -133,8 +133,8 @@ def pod_document(detail: PodDetail) -> Document:
 
 def used_bytes(detail: PodDetail, volume: str) -> int | None:
     """Return the used bytes of a mounted volume."""
-    volumes = detail.stats.volumes if detail.stats else ()
-    return next((each.used_bytes for each in volumes if each.name == volume), None)
+    found = detail.stats.volumes.get(volume) if detail.stats else None
+    return found.used_bytes if found else None
 
 
 def _row_document(row: UsageRow) -> Document:

@@ -107,7 +107,7 @@ def measure(
             sample=sample,
             cpu_milli=_rate(sample.cpu_usec, old.cpu_usec, elapsed),
             throttled_percent=_throttled(sample, old),
-            limit_bytes=now.memory_capacity_bytes if unit == NODE else limits.get(unit),
+            limit_bytes=now.memory.capacity if unit == NODE else limits.get(unit),
             allowed_cpus=allowed_cpus.get(unit, ""),
             **more,  # type: ignore[arg-type]
         )
@@ -292,9 +292,9 @@ def document(usage: NodeUsage, summary: NodeSummary) -> Document:
         "node": {
             **_document(usage.node),
             "cpu_capacity_milli": summary.cpus_milli,
-            "memory_available_bytes": stats.memory_available_bytes,
-            "storage_available_bytes": stats.fs_available_bytes,
-            "storage_capacity_bytes": stats.fs_capacity_bytes,
+            "memory_available_bytes": stats.memory.available,
+            "storage_available_bytes": stats.file_system.available_bytes,
+            "storage_capacity_bytes": stats.file_system.capacity_bytes,
             "pids_max": stats.pids_max,
             "conditions": list(summary.conditions),
             "evicted": list(summary.evicted),
@@ -347,9 +347,9 @@ _SHORT_BAR, _LONG_BAR = 5, 10
 def head(usage: NodeUsage, summary: NodeSummary, display: Display) -> Iterator[str]:
     """Yield the node's usage, conditions and problems in a few lines, on a terminal with bars."""
     if display.width is None:
-        stats = usage.stats
-        memory = _of(stats.memory_available_bytes, stats.memory_capacity_bytes)
-        storage = _of(stats.fs_available_bytes, stats.fs_capacity_bytes)
+        stats, files = usage.stats, usage.stats.file_system
+        memory = _of(stats.memory.available, stats.memory.capacity)
+        storage = _of(files.available_bytes, files.capacity_bytes)
         yield f"cpu {_cpu(usage, summary)} used, memory {memory} available"
         yield f"storage {storage} free, processes {stats.pids} of {stats.pids_max}"
     else:
@@ -370,9 +370,9 @@ def _of(part: int, whole: int) -> str:
 def _gauges(usage: NodeUsage, summary: NodeSummary, display: Display, width: int) -> Iterator[str]:
     stats = usage.stats
     size = _LONG_BAR if width >= 2 * _TWO_GAUGES else _SHORT_BAR
-    memory, storage = stats.memory_capacity_bytes, stats.fs_capacity_bytes
+    memory, storage = stats.memory.capacity, stats.file_system.capacity_bytes
     cpu_milli = usage.node.cpu_milli or 0
-    free_memory, free_storage = stats.memory_available_bytes, stats.fs_available_bytes
+    free_memory, free_storage = stats.memory.available, stats.file_system.available_bytes
     gauges: list[Sequence[Cell]] = [
         (name, bar(used, whole, width=size), text)
         for name, used, whole, text in (

@@ -18,7 +18,7 @@ from prometheus_client import Metric
 
 from podslice.agent.context import Counters, EventLog, NodeStatus, TimedClient
 from podslice.agent.endpoints import metrics
-from podslice.agent.endpoints.http import Response, Route, Server
+from podslice.agent.endpoints.http import Response, Route
 from podslice.agent.endpoints.metrics import (
     document_response,
     format_family,
@@ -26,7 +26,7 @@ from podslice.agent.endpoints.metrics import (
     make_family,
     number_families,
 )
-from podslice.agent.service_process import Scheduler, ServiceProcess, prepare_memory
+from podslice.agent.service_process import ServiceProcess, prepare_memory
 from podslice.cli.arguments import DONE
 from podslice.cli.host import level_directory, load_node
 from podslice.cli.options import Planning, declared, parameter
@@ -212,7 +212,6 @@ class KubeletDaemon:
         self._counters = Counters()
         self._events = EventLog(setup.journal)
         self._status = NodeStatus(self._events, lambda: None)
-        self._scheduler = Scheduler(lambda: setup.config.sync_period_usec / 1e6)
         self._client = TimedClient(setup.connect(self._on_signal), self._counters)
         self._levels = PodLevels(
             LevelSlices(self._client, setup.cgroups),
@@ -222,7 +221,9 @@ class KubeletDaemon:
             status=self._status,
             counters=self._counters,
         )
-        self._process = ServiceProcess(setup.notifier, self._events)
+        self._process = ServiceProcess(
+            setup.notifier, self._events, lambda: setup.config.sync_period_usec / 1e6
+        )
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT.
@@ -237,25 +238,22 @@ class KubeletDaemon:
                 "an agent that applies pod levels is already running on this host, perhaps in a"
                 f" container; stop it first; to find it: fuser -v {setup.directory}/lock"
             )
-        process.limit_threads()
-        process.handle_signals(self._on_hangup)
         async with AsyncExitStack() as stack:
             stack.callback(
                 lambda: release_lock(setup.directory, held, is_needed=bool(self._levels.plan.own))
             )
-            stack.callback(setup.journal.close)
-            stack.push_async_exit(self._client)
-            await process.connect(self._client)
-            server = Server(level_routes(self.snapshot))
-            stack.push_async_callback(server.close)
-            await process.serve(server, setup.sockets, setup.socket_path, setup.config.listen)
+            await process.start(stack, self._client, self._on_hangup)
+            await process.serve(
+                stack,
+                level_routes(self.snapshot),
+                sockets=setup.sockets,
+                path=setup.socket_path,
+                listen=setup.config.listen,
+            )
             self._events.report(
                 Kind.AGENT_STARTED, "the agent applies pod levels on the slices of a kubelet"
             )
-            await process.run_parts(
-                (self._scheduler.run(self._run_round), process.feed_watchdog(self._scheduler))
-            )
-            setup.notifier.stopping()
+            await process.run(self._run_round)
             if setup.restores:
                 await self._levels.remove()
             count = len(self._levels.plan.own)
@@ -288,12 +286,12 @@ class KubeletDaemon:
 
     def _on_hangup(self) -> None:
         self._setup.refresh()
-        self._scheduler.request()
+        self._process.scheduler.request()
 
     def _on_signal(self, name: UnitName | None) -> None:
         """Run a round after a change of a slice of the kubelet; None: of any unit."""
         if name is None or self._levels.concerns(name):
-            self._scheduler.request(QUIET_SEC)
+            self._process.scheduler.request(QUIET_SEC)
 
 
 _KINDS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import NamedTuple
 
 from podslice.agent.manifests import ManifestDirectories
 from podslice.agent.reconciler import Reconciler
@@ -22,6 +23,14 @@ from tests.unit.converged import apply
 WEB = "kubepods-burstable-podweb.slice"
 BATCH = "kubepods-besteffort-podbatch.slice"
 POD_STEPS = (Kind.POD_APPLIED, Kind.POD_CHANGED, Kind.POD_REMOVED)
+
+
+class Round(NamedTuple):
+    """The result of a round."""
+
+    acted: bool
+    """Whether the agent took the lock to change something."""
+    is_settled: bool
 
 
 class Node:
@@ -63,7 +72,14 @@ class Node:
         await apply(world, Request(candidates=decisions(*pods, on=world.node, by=world.config)))
 
     async def run_round(self):
-        return await self.reconciler.reconcile()
+        store, taken = self.context.world.store, []
+        try_lock = store.try_lock
+        store.try_lock = lambda: taken.append(True) or try_lock()
+        try:
+            is_settled = await self.reconciler.reconcile()
+        finally:
+            store.try_lock = try_lock
+        return Round(acted=bool(taken), is_settled=is_settled)
 
     async def settle(self):
         """Run rounds until the node is settled; drop their events."""

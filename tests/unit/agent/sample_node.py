@@ -5,14 +5,16 @@ from __future__ import annotations
 from podslice.agent.context import Counters
 from podslice.agent.endpoints.snapshot import Snapshot
 from podslice.kernel.cgroup import Pressure, Sample, Waited
+from podslice.kernel.host import Availability
 from podslice.model.config import Threshold
+from podslice.model.desired import Desired
 from podslice.model.event import Kind
 from podslice.model.node_state import Condition
 from podslice.model.resources import RecommendedAmounts
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import allocate
 from podslice.policy.eviction import SignalObservation, eviction_thresholds
-from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats, VolumeStats
+from podslice.usage.stats import ContainerStats, FileSystem, GroupStats, NodeStats, PodStats
 from tests.unit import builders
 
 MI = 2**20
@@ -84,12 +86,14 @@ def node_stats(*pods, **fields):
         uptime_usec=NOW_USEC - BOOT_USEC,
         boot_time_usec=BOOT_USEC,
         sample=sample(100),
-        memory_capacity_bytes=32 * 1024 * MI,
-        memory_available_bytes=20 * 1024 * MI,
-        fs_capacity_bytes=100 * 1024 * MI,
-        fs_available_bytes=60 * 1024 * MI,
-        inodes=6_000_000,
-        inodes_free=5_000_000,
+        memory=Availability(capacity=32 * 1024 * MI, available=20 * 1024 * MI),
+        file_system=FileSystem(
+            capacity_bytes=100 * 1024 * MI,
+            available_bytes=60 * 1024 * MI,
+            used_bytes=40 * 1024 * MI,
+            inodes=6_000_000,
+            inodes_free=5_000_000,
+        ),
         pids_max=32768,
         pids=400,
         groups=tuple(
@@ -102,9 +106,7 @@ def node_stats(*pods, **fields):
 
 
 def volume():
-    return VolumeStats(
-        name="cache",
-        path="/run/podslice/volumes/web/cache",
+    return FileSystem(
         capacity_bytes=16 * MI,
         available_bytes=12 * MI,
         used_bytes=4 * MI,
@@ -114,7 +116,10 @@ def volume():
 
 
 def snapshot(*decisions, config=CONFIG, **fields):
-    """Return a snapshot; by default with the pods of `default_stats`."""
+    """Return a snapshot; by default with the pods of `default_stats`.
+
+    Fields of what is desired are among the others.
+    """
     observations = {
         "memory.available": SignalObservation(
             available=20 * 2**30 * 1000, capacity=32 * 2**30 * 1000
@@ -123,17 +128,21 @@ def snapshot(*decisions, config=CONFIG, **fields):
     }
     given = {
         "node_name": "node-1",
-        "pods": decisions or default_decisions(),
         "read_stats": lambda pods: node_stats(*map(pod_stats, pods)),
         "observe": lambda: observations,
         "counters": Counters(),
-        "allocation": allocate(builders.node(), config),
         "thresholds": eviction_thresholds(config),
         "conditions": frozenset({Condition.MEMORY}),
         "events": {Kind.POD_EVICTED: 4},
         "recommended": {"default/web": recommended()},
     }
-    return Snapshot(**{**given, **fields})
+    desired = {
+        "pods": decisions or default_decisions(),
+        "allocation": allocate(builders.node(), config),
+    }
+    desired |= {name: fields.pop(name) for name in [*fields] if name in Desired.__slots__}
+    desired = Desired(root=UnitName("kubepods.slice"), **desired)
+    return Snapshot(desired=desired, **{**given, **fields})
 
 
 def recommended():
@@ -159,6 +168,6 @@ def default_stats():
     """Return the use of the default pods; `web` has a volume."""
     web, *others = default_decisions()
     return node_stats(
-        pod_stats(web, volumes=(volume(),)),
+        pod_stats(web, volumes={"cache": volume()}),
         *(pod_stats(each, scale) for scale, each in enumerate(others, 2)),
     )

@@ -1,6 +1,7 @@
 """The ends of containers without a parent, as the agent observes them."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,7 +33,8 @@ class Node:
         self.context = make_context(tmp_path, self.memory)
         self.store = self.context.world.store
         self.oomd = OomdMonitor(self.context)
-        self.ends = ContainerEnds(self.context, self.oomd)
+        self.others = SimpleNamespace(services=())
+        self.ends = ContainerEnds(self.context, self.oomd, self.others)
         self.memory.on_exit = self._on_exit
 
     def _on_exit(self, name, last):
@@ -66,8 +68,8 @@ class Node:
     async def follow(self):
         self.ends.begin()
         await reassess(self.context)
-        self.oomd.follow()
-        self.ends.follow()
+        await self.oomd.follow()
+        await self.ends.follow()
 
     async def end(self):
         await self.memory.stop(SCOPE)
@@ -197,7 +199,7 @@ async def test_a_container_that_starts_after_an_assessment_has_not_ended(node):
     await node.memory.start(TransientUnit(name=SCOPE, properties={"PIDs": (8,), "Slice": WEB}))
     node.store.save_start("web", "main", START + 1)
     node.ends.notice(UnitName(SCOPE))
-    node.ends.follow()
+    await node.ends.follow()
     assert not node.store.histories("web")["main"].has_ended
     histories.save_end(node.store.end_path("web", "main", START + 1), CRASH)
     await node.end()
@@ -207,7 +209,7 @@ async def test_a_container_that_starts_after_an_assessment_has_not_ended(node):
 async def test_ends_before_the_agent_are_not_reported(node):
     histories.save_end(node.store.end_path("web", "main", START), CRASH)
     await node.memory.stop(SCOPE)
-    node.ends = ContainerEnds(node.context, node.oomd)
+    node.ends = ContainerEnds(node.context, node.oomd, node.others)
     for _ in range(2):
         node.ends.notice(UnitName(SERVICE))
         await node.follow()
@@ -298,7 +300,7 @@ async def test_failures_before_the_agent_are_not_reported(node):
     await node.end()
     node.memory.provide(UnitName(SERVICE), Slice=WEB)
     node.memory.fail(UnitName(SERVICE), crash())
-    node.ends = ContainerEnds(node.context, node.oomd)
+    node.ends = ContainerEnds(node.context, node.oomd, node.others)
     await node.follow()
     await node.follow()
     assert reported(node) == []
@@ -318,7 +320,8 @@ class Placed:
         pods = self.node.context.assessment.desired.pods
         await reassess(self.node.context)
         self.node.ends.begin()
-        self.node.ends.follow(await observe_placed(self.memory, pods, [NGINX]))
+        self.node.others.services = await observe_placed(self.memory, pods, [NGINX])
+        await self.node.ends.follow()
 
     @property
     def messages(self):
@@ -424,7 +427,8 @@ async def test_exits_of_services_elsewhere_do_not_pile_up(node):
     made = Placed(node)
     made.memory.provide(UnitName("run-7.service"), Slice=WEB)
     pods = node.context.assessment.desired.pods
-    node.ends.follow(await observe_placed(made.memory, pods, ["run-7.service"]))
+    node.others.services = await observe_placed(made.memory, pods, ["run-7.service"])
+    await node.ends.follow()
     assert reported(node) == []
 
 
@@ -505,7 +509,7 @@ async def test_descriptors_are_left_for_the_rest_of_the_agent(node, monkeypatch)
 
 async def test_a_removed_pod_is_followed_no_longer(killed):
     killed.context.assessment = None
-    killed.oomd.follow()
+    await killed.oomd.follow()
     assert not killed.context.events.journal.of(Kind.POD_OOMD_KILL)
     killed.oomd.close()
     await killed.follow()

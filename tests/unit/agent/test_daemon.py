@@ -421,7 +421,7 @@ async def test_the_snapshot_shows_pods_events_and_counters(node):
     node.put("web")
     await node.begin()
     snapshot = node.daemon.snapshot()
-    assert [pod.pod.name for pod in snapshot.pods] == ["web"]
+    assert [pod.pod.name for pod in snapshot.desired.pods] == ["web"]
     assert snapshot.events[Kind.POD_APPLIED] == 1
     assert snapshot.counters.reconciles.sum_sec > 0
     assert "memory.available" in snapshot.observe()

@@ -25,7 +25,7 @@ def manifests(place):
 
 
 def names(contents):
-    return [each.pod.name for each in contents.pods]
+    return [pod.name for pod in contents.pods]
 
 
 def applied(name):
@@ -44,14 +44,13 @@ def two(first, second):
 def test_pods_come_with_their_files(manifests, place):
     make_files(place, {"both.yml": two("shop", "cache"), "a.json": manifest("batch")})
     contents = manifests.read()
-    assert [(each.pod.key, each.source) for each in contents.pods] == [
+    assert [(pod.key, contents.sources[pod.uid]) for pod in contents.pods] == [
         ("default/batch", f"{place}/a.json"),
         ("default/cache", f"{place}/both.yml"),
         ("default/shop", f"{place}/both.yml"),
         ("default/web", f"{place}/web.yaml"),
     ]
-    assert contents.pods[2].pod.where == f"{place}/both.yml[0]"
-    assert contents.sources == {each.pod.uid: each.source for each in contents.pods}
+    assert contents.pods[2].where == f"{place}/both.yml[0]"
     assert (contents.problems, contents.broken, contents.unread) == ((), frozenset(), frozenset())
 
 
@@ -69,7 +68,7 @@ def test_a_missing_directory_has_no_pods(place):
     make_files(place, {"nowhere/other.yaml": manifest("other")})
     contents = manifests.read()
     assert names(contents) == ["other", "web"]
-    assert contents.pods[0].source == f"{place}/nowhere/other.yaml"
+    assert contents.sources[contents.pods[0].uid] == f"{place}/nowhere/other.yaml"
 
 
 def test_a_directory_that_is_named_twice_is_read_once(place):
@@ -115,7 +114,7 @@ def test_a_pod_of_another_uid_is_another_pod(manifests, place):
     text = manifest("web").replace('"name": "web"', '"name": "web", "uid": "0a1b-2c"')
     make_files(place, {"web.yaml": text})
     contents = manifests.read()
-    assert [each.pod.uid for each in contents.pods] == ["0a1b-2c"]
+    assert [pod.uid for pod in contents.pods] == ["0a1b-2c"]
     assert lost(contents, "web", place / "web.yaml")
 
 
@@ -178,7 +177,7 @@ def test_a_warning_breaks_nothing(manifests, place):
 def test_of_two_files_with_one_pod_the_first_wins(manifests, place):
     make_files(place, {"z.yaml": two("web", "zoo"), "a.yaml": manifest("web", {"cpu": "1"})})
     contents = manifests.read()
-    assert [(each.pod.name, Path(each.source).name) for each in contents.pods] == [
+    assert [(pod.name, Path(contents.sources[pod.uid]).name) for pod in contents.pods] == [
         ("web", "a.yaml"),
         ("zoo", "z.yaml"),
     ]
@@ -199,7 +198,7 @@ def test_no_two_pods_have_one_uid(place, manifests):
 
 
 def owner_of(contents, name):
-    return {each.pod.name: Path(each.source).name for each in contents.pods}.get(name)
+    return {pod.name: Path(contents.sources[pod.uid]).name for pod in contents.pods}.get(name)
 
 
 def test_an_applied_pod_stays_with_its_file(manifests, place):
@@ -244,7 +243,7 @@ def test_an_applied_pod_moves_to_the_file_that_has_it_now(manifests, place, text
 def test_directories_count_in_their_order(place):
     make_files(place.parent, {"second/a.yaml": manifest("web")})
     contents = ManifestDirectories([str(place), str(place.parent / "second")]).read()
-    assert [each.source for each in contents.pods] == [f"{place}/web.yaml"]
+    assert list(contents.sources.values()) == [f"{place}/web.yaml"]
 
 
 def test_pods_without_a_name_are_not_the_same(manifests, place):
@@ -267,9 +266,9 @@ def test_a_file_that_has_not_changed_is_not_read_again(manifests, place, monkeyp
     )
     second = manifests.read()
     assert (second, read) == (first, [])
-    assert all(a.pod is b.pod for a, b in zip(first.pods, second.pods, strict=True))
+    assert all(a is b for a, b in zip(first.pods, second.pods, strict=True))
     make_files(place, {"shop.yaml": manifest("shop", {"cpu": "1"})})
-    assert manifests.read().pods[0].pod.containers[0].resources.requests == {"cpu": 1000}
+    assert manifests.read().pods[0].containers[0].resources.requests == {"cpu": 1000}
     assert read == [f"{place}/shop.yaml"]
 
 
@@ -364,7 +363,7 @@ def test_a_link_to_a_manifest_is_read(manifests, place):
     (place / "new").symlink_to("../v2/web")
     (place / "new").replace(place / "web.yaml")
     (each,) = manifests.read().pods
-    assert each.pod.containers[0].resources.requests == {"cpu": 1000}
+    assert each.containers[0].resources.requests == {"cpu": 1000}
 
 
 @pytest.mark.parametrize(
@@ -452,7 +451,7 @@ def test_accepted_files_keep_their_share(place):
     contents = manifests.read()
     assert len(first.pods) == 8
     assert contents.broken in ({f"{place}/b.yaml"}, {f"{place}/a.yaml"})
-    assert {each.source for each in first.pods} <= {each.source for each in contents.pods}
+    assert set(first.sources.values()) <= set(contents.sources.values())
 
 
 def test_a_refused_file_is_read_again_when_the_budget_grows(place, monkeypatch):

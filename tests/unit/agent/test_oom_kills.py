@@ -28,14 +28,14 @@ class Node:
         self.terminations = Terminations(
             self.context, self.memory, lambda _, name: self.stopped.append(name)
         )
-        self.oom = OomMonitor(self.context, self.terminations)
+        self.oom = OomMonitor(self.context, self.terminations, lambda: None)
 
     async def begin(self):
         world = self.context.world
         await apply(world, Request(candidates=decisions(burstable("web"), burstable("shop"))))
         await reassess(self.context)
         self.kill(WEB, 3)
-        self.oom.follow()
+        await self.oom.follow()
 
     def kill(self, name, count):
         """Set the total number of kills."""
@@ -98,7 +98,7 @@ async def test_only_pods_with_memory_events_are_checked(here):
 
 async def test_another_assessment_changes_no_count(here):
     here.kill(WEB, 4)
-    here.oom.follow()
+    await here.oom.follow()
     here.check()
     assert len(here.reported()) == 1
 

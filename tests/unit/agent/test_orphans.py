@@ -56,7 +56,7 @@ class Node:
     async def check(self, after_sec=0.0):
         self.clock.advance(after_sec)
         await reassess(self.context)
-        self.orphans.check()
+        await self.orphans.follow()
 
     async def is_up(self, name):
         return bool(await self.memory.observe([name]))
@@ -140,7 +140,7 @@ async def test_a_slice_recorded_for_a_pod_meanwhile_is_kept(collecting):
     collecting.context.world.store.save(burstable("stray"))
     collecting.clock.advance(REMOVE_AFTER_SEC)
     # without a new assessment
-    collecting.orphans.check()
+    await collecting.orphans.follow()
     await collecting.check()
     assert await collecting.is_up(STRAY)
     assert not collecting.events(Kind.ORPHAN_REMOVED)
@@ -179,7 +179,7 @@ async def test_a_kubelet_started_before_the_removal_prevents_it(collecting):
     before = await collecting.memory.observe(["*"])
     collecting.clock.advance(REMOVE_AFTER_SEC)
     # without a new assessment
-    collecting.orphans.check()
+    await collecting.orphans.follow()
     (event,) = await until_reported(collecting, Kind.STEP_FAILED)
     assert "belongs to a kubelet" in event.message
     assert await collecting.memory.observe(["*"]) == before

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,7 +29,7 @@ class Node:
         self.root = root
         self.requests = 0
         self.context = make_context(root, FakeSystemd())
-        ends = ContainerEnds(self.context, OomdMonitor(self.context))
+        ends = ContainerEnds(self.context, OomdMonitor(self.context), SimpleNamespace(services=()))
         self.exits = PodmanExits(self.context, ends, self._on_exit, root)
         names = [{"id": ONE, "names": ["one"]}, {"id": TWO, "names": []}]
         make_files(root, {f"{STORAGE}/containers.json": "[]"})
@@ -42,10 +43,10 @@ class Node:
         text = json.dumps({"linux": {"cgroupsPath": path}})
         make_files(self.root, {f"{STORAGE}/{id_}/userdata/config.json": text})
 
-    def end(self, text, id_=ONE):
+    async def end(self, text, id_=ONE):
         make_files(self.root, {f"run/libpod/exits/{id_}": text})
         self.exits.notice(id_)
-        self.exits.follow()
+        await self.exits.follow()
 
     @property
     def reported(self):
@@ -62,9 +63,9 @@ async def node(tmp_path):
     return made
 
 
-def test_a_crash_is_reported_with_its_exit_code(node):
-    node.end("7")
-    node.exits.follow()
+async def test_a_crash_is_reported_with_its_exit_code(node):
+    await node.end("7")
+    await node.exits.follow()
     text = "container one of pod default/web has failed: exit code 7"
     fields = {"CONTAINER": "one", "RESULT": "exit-code", "EXIT_STATUS": "7"}
     assert node.reported == [(Kind.CONTAINER_FAILED, text, f"libpod-{ONE}.scope", fields)]
@@ -72,17 +73,17 @@ def test_a_crash_is_reported_with_its_exit_code(node):
 
 
 @pytest.mark.parametrize("place", [f"run/libpod/persist/{ONE}", f"{STORAGE}/{ONE}/userdata"])
-def test_an_oom_kill_is_reported(node, place):
+async def test_an_oom_kill_is_reported(node, place):
     make_files(node.root, {f"{place}/oom": ""})
-    node.end("137")
+    await node.end("137")
     text = "container one of pod default/web was killed for lack of memory: an OOM kill"
     fields = {"CONTAINER": "one", "RESULT": "oom-kill", "EXIT_STATUS": "137"}
     assert node.reported == [(Kind.CONTAINER_OOM_KILLED, text, f"libpod-{ONE}.scope", fields)]
 
 
 @pytest.mark.parametrize("code", ["0", "130", "137", "143", "", "x"])
-def test_an_end_and_a_stop_are_not_failures(node, code):
-    node.end(code)
+async def test_an_end_and_a_stop_are_not_failures(node, code):
+    await node.end(code)
     assert (node.reported, node.requests) == ([], 0)
 
 
@@ -97,23 +98,23 @@ def test_an_end_and_a_stop_are_not_failures(node, code):
         (7, False),
     ],
 )
-def test_containers_in_slices_of_pods_are_reported(node, path, is_reported):
+async def test_containers_in_slices_of_pods_are_reported(node, path, is_reported):
     node.place(TWO, path)
-    node.end("7", TWO)
+    await node.end("7", TWO)
     texts = [f"container {TWO[:12]} of pod default/web has failed: exit code 7"]
     assert [each[1] for each in node.reported] == texts * is_reported
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "{}", '{"linux": 7}'])
-def test_what_is_not_known_is_not_reported(node, text):
+async def test_what_is_not_known_is_not_reported(node, text):
     make_files(node.root, {f"{STORAGE}/{ONE}/userdata/config.json": text})
-    node.end("7")
-    node.end("7", "c3" * 32)
+    await node.end("7")
+    await node.end("7", "c3" * 32)
     node.exits.notice("../exits")
     assert node.reported == []
 
 
-def test_a_pod_that_is_deleted_has_no_failures(node):
+async def test_a_pod_that_is_deleted_has_no_failures(node):
     record(node.context.world.store, "delete", pods=["default/web"], units=[])
-    node.end("7")
+    await node.end("7")
     assert node.reported == []

@@ -142,9 +142,7 @@ async def test_another_pod_of_its_name_starts_when_it_has_terminated(here):
 
 async def test_an_evicted_pod_stays_marked_while_it_terminates(here):
     decision = here.context.assessment.desired.pods[0]
-    stopping = here.terminations.start(
-        decision, here.context.assessment, why="it is evicted", grace_sec=30, is_removal=True
-    )
+    stopping = here.terminations.start(decision, why="it is evicted", grace_sec=30, is_removal=True)
     here.mark("web")
     assert not (await here.run_round()).acted
     assert here.records == {"web"}

@@ -12,8 +12,9 @@ from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import width_of
 from podslice.cli.views.usage_table import NODE, NodeSummary, NodeUsage, UsageRow
 from podslice.kernel.cgroup import Sample
+from podslice.kernel.host import Availability
 from podslice.model.unit import UnitName
-from podslice.usage.stats import NodeStats
+from podslice.usage.stats import FileSystem, NodeStats
 
 ABOUT = NodeSummary(cpus_milli=8000, conditions=("MemoryPressure",))
 MI = 2**20
@@ -42,14 +43,16 @@ def usage(count):
         uptime_usec=0,
         boot_time_usec=0,
         sample=Sample(),
-        memory_capacity_bytes=1024 * MI,
-        memory_available_bytes=256 * MI,
+        memory=Availability(capacity=1024 * MI, available=256 * MI),
+        file_system=FileSystem(
+            capacity_bytes=100 * 2**30,
+            available_bytes=40 * 2**30,
+            used_bytes=60 * 2**30,
+            inodes=100,
+            inodes_free=50,
+        ),
         pids=120,
         pids_max=32768,
-        fs_capacity_bytes=100 * 2**30,
-        fs_available_bytes=40 * 2**30,
-        inodes=0,
-        inodes_free=0,
     )
     groups = (row("kubepods.slice"), row("kubepods-burstable.slice"))
     return NodeUsage(node=replace(row("node"), unit=NODE), groups=groups, pods=pods, stats=stats)

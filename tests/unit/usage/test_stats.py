@@ -63,10 +63,10 @@ def test_the_node(root):
     node = read(root, *everything(root)[:2])
     stat = os.statvfs(root)
     assert node.boot_time_usec == BOOT_USEC
-    assert (node.memory_capacity_bytes, node.memory_available_bytes) == (2**24, 2**20)
+    assert (node.memory.capacity, node.memory.available) == (2**24, 2**20)
     assert (node.pids_max, node.pids) == (1000, 57)
-    assert node.fs_capacity_bytes == stat.f_blocks * stat.f_frsize
-    assert node.inodes == stat.f_files
+    assert node.file_system.capacity_bytes == stat.f_blocks * stat.f_frsize
+    assert node.file_system.inodes == stat.f_files
     assert node.sample == replace(
         node.sample,
         cpu_usec=123,
@@ -204,8 +204,7 @@ def test_statistics_of_volumes_are_those_of_their_file_systems(root, monkeypatch
     monkeypatch.setattr(
         "podslice.usage.stats.os.statvfs", lambda at: STAT if at == path else real(at)
     )
-    ((volume,),) = [pod.volumes for pod in read(root, desired, observed).pods]
-    assert (volume.name, volume.path) == ("tmp", path)
+    volume = read(root, desired, observed).pods[0].volumes["tmp"]
     assert (volume.capacity_bytes, volume.available_bytes) == (409_600, 122_880)
     assert volume.used_bytes == 60 * 4096
     assert (volume.inodes, volume.inodes_free) == (50, 20)
@@ -213,12 +212,12 @@ def test_statistics_of_volumes_are_those_of_their_file_systems(root, monkeypatch
 
 def test_a_volume_that_nothing_is_mounted_on_is_left_out(root, monkeypatch):
     desired, observed = mounted(root, monkeypatch, paths=set())
-    assert read(root, desired, observed).pods[0].volumes == ()
+    assert read(root, desired, observed).pods[0].volumes == {}
 
 
 def test_a_volume_that_is_removed_meanwhile_is_omitted(root, monkeypatch):
     desired, observed = mounted(root, monkeypatch, paths={"/run/podslice/pods/web/volumes/tmp"})
-    assert read(root, desired, observed).pods[0].volumes == ()
+    assert read(root, desired, observed).pods[0].volumes == {}
 
 
 # A host with fewer files.

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import grp
 import os
 import socket
@@ -11,7 +12,8 @@ import h11
 import pytest
 
 from podslice.agent.endpoints import http
-from podslice.agent.endpoints.http import Page, Response, Server, WaitingFor
+from podslice.agent.endpoints.http import Response, Server, WaitingFor
+from podslice.agent.service_process import open_file, open_port
 from podslice.errors import HostError
 from tests.unit.agent.fakes import skip_time
 
@@ -24,11 +26,15 @@ class Pages:
     def __init__(self):
         self.asked = {}
         self.broken = None
-        self.more = {}
+        self.known = {
+            "/hello": self.hello,
+            "/big": self.big,
+            "/costly": self.costly,
+            "/bad": self.bad,
+        }
 
     def routes(self):
-        known = {"/hello": self.hello, "/big": self.big, "/costly": self.costly, "/bad": self.bad}
-        return known | self.more
+        return self.known
 
     def _count(self, path):
         self.asked[path] = self.asked.get(path, 0) + 1
@@ -56,7 +62,7 @@ def pages():
 @pytest.fixture
 async def server(pages, tmp_path):
     made = Server(pages.routes())
-    await made.serve_unix(tmp_path / "socket")
+    await made.listen([open_file(tmp_path / "socket", "no-such-group")])
     yield made
     await made.close()
 
@@ -265,7 +271,7 @@ def gate(pages):
         await opened.wait()
         return Response(body=[b"open"])
 
-    pages.more = {"/gate": wait}
+    pages.known["/gate"] = wait
     return opened
 
 
@@ -350,7 +356,8 @@ async def test_slow_readers_of_one_user_lock_out_no_other(server, connect, peer)
     for _ in range(20):
         await hold(server, connect, WaitingFor.CLIENT_READ)
     assert len(server.connections) == http.PEER_CONNECTIONS_MAX
-    assert len(server.pages["/big"].sent) == 1
+    # all of them are sent one response, which is in memory once
+    assert len({id(each.sent) for each in server.connections}) == 1
     peer("uid 0")
     assert len((await (await connect()).ask("/big"))[2]) == 5_000_000
 
@@ -362,7 +369,7 @@ async def test_slow_readers_of_old_responses_are_disconnected(pages, server, con
         made.append(1)
         return Response(body=[b"%d" % len(made) * 1_000_000])
 
-    server.pages["/changing"] = Page(changing)
+    pages.known["/changing"] = changing
     slow = []
     for count in (1, 2, 3, 4, 4, 4):
         slow.append(await connect())
@@ -404,7 +411,8 @@ def public():
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
 async def test_the_user_is_reported_by_the_kernel(public, pages, connect):
     server = Server(pages.routes())
-    await server.serve_unix(public / "socket", mode=0o666)
+    await server.listen([open_file(public / "socket", "no-such-group")])
+    (public / "socket").chmod(0o666)
     os.seteuid(65534)
     try:
         for _ in range(12):
@@ -419,12 +427,14 @@ async def test_the_user_is_reported_by_the_kernel(public, pages, connect):
         "uid 0": 1,
     }
     await server.close()
+    (public / "socket").unlink()
 
 
 async def test_a_peer_of_tcp_is_its_address(pages, connect):
     server = Server(pages.routes())
-    await server.serve_tcp("127.0.0.1", 0)
-    port = int(server.addresses[0].rpartition(":")[2])
+    listening = open_port("127.0.0.1:0")
+    await server.listen([listening])
+    port = listening.getsockname()[1]
     for address in ("127.0.0.1", "127.0.0.2"):
         opening = asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
         assert (await (await connect(opening)).ask("/hello"))[0] == 200
@@ -452,7 +462,7 @@ async def test_the_event_loop_continues_while_a_long_response_is_rendered(tmp_pa
         return Response(body=body())
 
     server = Server({"/slow": slow})
-    await server.serve_unix(tmp_path / "socket")
+    await server.listen([open_file(tmp_path / "socket", "no-such-group")])
     asking = asyncio.create_task((await connect()).ask("/slow"))
     seen = set()
     while not asking.done():
@@ -475,21 +485,16 @@ async def test_the_socket_file_is_accessible_to_its_group_only(server, tmp_path)
     found = (tmp_path / "socket").stat()
     assert stat.S_IMODE(found.st_mode) == 0o660
     assert found.st_gid == os.getegid()
-    assert server.addresses == (str(tmp_path / "socket"),)
     assert [path.name for path in tmp_path.iterdir()] == ["socket"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to groups")
 async def test_the_socket_file_belongs_to_the_named_group_if_it_exists(tmp_path):
     group = next(each for each in grp.getgrall() if each.gr_gid != os.getegid())
-    server = Server({})
-    await server.serve_unix(tmp_path / "one", mode=0o600, group=group.gr_name)
-    await server.serve_unix(tmp_path / "two", group="no-such-group")
+    open_file(tmp_path / "one", group.gr_name).close()
+    open_file(tmp_path / "two", "no-such-group").close()
     assert (tmp_path / "one").stat().st_gid == group.gr_gid
-    assert stat.S_IMODE((tmp_path / "one").stat().st_mode) == 0o600
     assert (tmp_path / "two").stat().st_gid == os.getegid()
-    await server.close()
-    assert not list(tmp_path.iterdir())
 
 
 async def test_an_existing_socket_file_is_replaced(tmp_path, pages, connect):
@@ -497,14 +502,14 @@ async def test_an_existing_socket_file_is_replaced(tmp_path, pages, connect):
     left.bind(str(tmp_path / "socket"))
     left.close()
     server = Server(pages.routes())
-    await server.serve_unix(tmp_path / "socket")
+    await server.listen([open_file(tmp_path / "socket", "no-such-group")])
     assert (await (await connect()).ask("/hello"))[0] == 200
     await server.close()
 
 
 async def test_the_directory_of_a_socket_file_is_created(tmp_path):
     server = Server({})
-    await server.serve_unix(tmp_path / "missing/socket")
+    await server.listen([open_file(tmp_path / "missing/socket", "no-such-group")])
     assert (tmp_path / "missing/socket").is_socket()
     await server.close()
 
@@ -512,7 +517,7 @@ async def test_the_directory_of_a_socket_file_is_created(tmp_path):
 async def test_a_socket_file_that_cannot_be_created_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match="cannot listen: Not a directory"):
-        await Server({}).serve_unix(tmp_path / "file/below/socket")
+        open_file(tmp_path / "file/below/socket", "no-such-group")
 
 
 async def test_sockets_of_systemd_of_any_kind_are_served(tmp_path, pages):
@@ -522,9 +527,8 @@ async def test_sockets_of_systemd_of_any_kind_are_served(tmp_path, pages):
     for each in (of_file, of_port):
         each.listen()
     server = Server(pages.routes())
-    await server.serve_sockets([of_file, of_port])
+    await server.listen([of_file, of_port])
     port = of_port.getsockname()[1]
-    assert server.addresses == (str(tmp_path / "socket"), f"127.0.0.1:{port}")
     for opening in (
         asyncio.open_unix_connection(tmp_path / "socket"),
         asyncio.open_connection("127.0.0.1", port),
@@ -539,25 +543,42 @@ async def test_sockets_of_systemd_of_any_kind_are_served(tmp_path, pages):
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
 async def test_addresses_of_tcp(pages, host):
     server = Server(pages.routes())
-    await server.serve_tcp(host, 0)
-    (address,) = server.addresses
-    port = int(address.rpartition(":")[2])
-    assert address == (f"[::1]:{port}" if ":" in host else f"127.0.0.1:{port}")
+    listening = open_port(f"[{host}]:0" if ":" in host else f"{host}:0")
+    await server.listen([listening])
+    address, port = listening.getsockname()[:2]
+    assert address == ("127.0.0.1" if host == "localhost" else host)
     client = Client(*await asyncio.open_connection(host, port))
     assert (await client.ask("/hello"))[0] == 200
     client.writer.close()
     with pytest.raises(HostError, match="cannot listen: Address already in use"):
-        await server.serve_tcp(host, port)
+        open_port(f"{host}:{port}")
     await server.close()
 
 
 async def test_closing_closes_connections(pages, tmp_path, connect):
     server = Server(pages.routes())
-    await server.serve_unix(tmp_path / "socket")
+    await server.listen([open_file(tmp_path / "socket", "no-such-group")])
     idle, busy = await connect(), await connect()
     busy.writer.write(b"GET /hello")
     await asyncio.sleep(0.01)
     await server.close()
     assert await idle.reader.read() == await busy.reader.read() == b""
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ConnectionRefusedError):
         await connect()
+
+
+async def test_a_response_that_is_no_longer_fresh_uses_no_memory(pages, server, connect):
+    body = b"a response of this test"
+
+    async def short():
+        return Response(body=[body], fresh_sec=0.001)
+
+    def is_kept():
+        return any(type(each) is Response and body in each.body for each in gc.get_objects())
+
+    pages.known["/short"] = short
+    client = await connect()
+    assert (await client.ask("/short"))[2] == body
+    # timers run in the order of their times
+    await asyncio.sleep(0.01)
+    assert not is_kept()

@@ -229,9 +229,10 @@ def test_counters_exist_before_the_first_event(found):
 
 def test_the_agent_exposes_its_own_metrics():
     counters = Counters(broken_manifests=1, orphans=2, refused=3)
-    counters.operation(Operation.UPDATE, 0.002)
-    counters.operation(Operation.UPDATE, 60.0)
-    counters.evicted("pid.available", 0.15)
+    counters.operations[Operation.UPDATE].observe(0.002)
+    counters.operations[Operation.UPDATE].observe(60.0)
+    counters.evictions["pid.available"] += 1
+    counters.reactions.observe(0.15)
     counters.reconciled(0.3, failed=True)
     counters.drift_repaired += 1
     counters.oom_kills += 5

@@ -14,11 +14,12 @@ from podslice.cli.views.style import Display
 from podslice.cli.views.usage_table import NODE, NodeSummary, measure
 from podslice.errors import BusUnavailable, HostError, Problem
 from podslice.kernel.cgroup import Pressure, Sample, Waited
+from podslice.kernel.host import Availability
 from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.model.resources import UsedAmounts
 from podslice.model.unit import UnitName
 from podslice.usage import stats
-from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats
+from podslice.usage.stats import ContainerStats, FileSystem, GroupStats, NodeStats, PodStats
 from tests.unit.builders import burstable, decisions, guaranteed, manifest, world
 
 MI = 2**20
@@ -48,12 +49,14 @@ def node(uptime_sec, *pods, of_node=None, groups=()):
         uptime_usec=uptime_sec * 1_000_000,
         boot_time_usec=1_795_302_032_000_000,
         sample=of_node or Sample(),
-        memory_capacity_bytes=1024 * MI,
-        memory_available_bytes=256 * MI,
-        fs_capacity_bytes=100 * 2**30,
-        fs_available_bytes=40 * 2**30,
-        inodes=100,
-        inodes_free=50,
+        memory=Availability(capacity=1024 * MI, available=256 * MI),
+        file_system=FileSystem(
+            capacity_bytes=100 * 2**30,
+            available_bytes=40 * 2**30,
+            used_bytes=60 * 2**30,
+            inodes=100,
+            inodes_free=50,
+        ),
         pids_max=32768,
         pids=120,
         groups=groups,

@@ -1,9 +1,11 @@
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
 from podslice.agent import service_process as module
-from podslice.agent.service_process import Scheduler
+from podslice.agent.endpoints.http import Response
+from podslice.agent.service_process import Scheduler, ServiceProcess
 from tests.unit.agent.fakes import end, until
 
 HOUR_SEC = 3600.0
@@ -134,3 +136,31 @@ async def test_a_scheduler_that_waits_is_not_stuck(start, rounds, monkeypatch):
     scheduler = start(HOUR_SEC)
     await until(lambda: rounds.count == 1)
     assert not scheduler.is_stuck
+
+
+# The sockets.
+
+
+async def ask(opening):
+    """Return everything that the server sends for a request at a connection."""
+    reader, writer = await opening
+    writer.write(b"GET /hello HTTP/1.0\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+@pytest.mark.usefixtures("allow_effects")
+async def test_a_file_and_a_port_are_served_until_the_end(tmp_path, unused_tcp_port):
+    async def hello():
+        return Response(body=[b"hello"])
+
+    path, listen = tmp_path / "agent.sock", f"127.0.0.1:{unused_tcp_port}"
+    async with AsyncExitStack() as stack:
+        await ServiceProcess.serve(stack, {"/hello": hello}, sockets=(), path=path, listen=listen)
+        for opening in (
+            asyncio.open_unix_connection(path),
+            asyncio.open_connection("127.0.0.1", unused_tcp_port),
+        ):
+            assert (await ask(opening)).endswith(b"hello")
+    assert not path.exists()

@@ -30,14 +30,14 @@ from podslice.model.pod import NO_PROGRESS, ContainerKind, Pod
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import validate_node
 from podslice.reconcile.assess import Assessment, Request, assess_findings, read_findings
-from podslice.reconcile.report import describe_skipped, describe_step, describe_unconfirmed
+from podslice.reconcile.report import describe_skipped, describe_unconfirmed
 from podslice.reconcile.rollback import pending
 from podslice.reconcile.world import LiveWorld
 from podslice.store.store import Store
 from podslice.systemd import journal
 from podslice.systemd.journal import Entry, LogQuery, Query, reading_command
 from podslice.usage import health, runtimes, stats
-from podslice.usage.health import FailingContainer
+from podslice.usage.health import FailingContainer, HealthKind, HealthProblem
 from podslice.usage.location import (
     Placement,
     PodService,
@@ -76,7 +76,7 @@ class Overview:
     cgroups: CgroupFs
     unconfirmed: PendingTrial | None
     wanted: WantedByManifests
-    problems: tuple[health.HealthProblem, ...]
+    problems: tuple[HealthProblem, ...]
     facts: Mapping[str, PodFacts] = field(default_factory=dict)
     """By the pod's key; empty where they are not shown."""
 
@@ -294,50 +294,36 @@ async def find_problems(
     units: tuple[UnitStatus, ...],
     placement: Placement,
     trial: PendingTrial | None,
-) -> tuple[health.HealthProblem, ...]:
+) -> tuple[HealthProblem, ...]:
     """Return everything that is not as it should be."""
     of_node = validate_node(world.node, world.config)
     has_ended = trial is not None and trial.state is not TrialState.ARMED
     return health.problems_of(
         health.HealthFacts(
+            state=state,
+            flag=world.manager.flag,
+            units=units,
             configuration=(*world.origin.problems, *of_node),
-            foreign=state.foreign,
-            agent=state.agent,
             stopped_agent=await _find_stopped_agent(world, state, wanted.directories),
             failing=(
                 *await _find_services(world, state, units),
                 *_find_ended(state, placement.ended),
             ),
-            flag=world.manager.flag,
+            strays=tuple(map(_stray, placement.strays)),
+            manifests=tuple(each for each in wanted.problems if each not in of_node),
             sources=wanted.sources,
             started=wanted.started,
-            manifests=tuple(each for each in wanted.problems if each not in of_node),
             pending=wanted.pending,
             unwanted=wanted.unwanted,
-            unrecorded=tuple(p.key for p in state.current if p.uid not in state.digests),
-            lacking_cpus=state.desired.lacking_cpus,
-            units=units,
-            changes=tuple(
-                health.PlannedChange(
-                    unit=step.name,
-                    pod=step.pod,
-                    text=describe_step(step),
-                )
-                for step in state.plan.steps
-            ),
-            strays=tuple(map(_stray, placement.strays)),
-            orphans=state.orphans,
-            damaged_records=state.broken_records,
-            not_enforced=tuple((each.unit, each.why) for each in state.plan.skipped if each.blocks),
             unconfirmed=describe_unconfirmed(trial) if trial is not None and has_ended else None,
             **await find_health_facts(world, state),
         )
     )
 
 
-def _stray(stray: Stray) -> health.HealthProblem:
-    return health.HealthProblem(
-        kind=health.HealthKind.STRAY,
+def _stray(stray: Stray) -> HealthProblem:
+    return HealthProblem(
+        kind=HealthKind.STRAY,
         object=stray.pod or stray.what,
         message=status_view.describe_stray(stray),
         hint=stray.hint,
@@ -347,24 +333,27 @@ def _stray(stray: Stray) -> health.HealthProblem:
 
 async def _find_stopped_agent(
     world: LiveWorld, state: Assessment, directories: tuple[str, ...]
-) -> health.StoppedAgent | None:
-    """Return the agent if it should run and does not.
+) -> tuple[HealthProblem, ...]:
+    """Return the problem if an agent should run and does not.
 
     The directories may also be applied at boot only: then `podslice-apply.service` is active, and
     the agent is not enabled.
     """
     if state.agent is not None:
-        return None
+        return ()
     listed = {unit.name: unit for unit in await world.client.list_units((_AGENT, _APPLY))}
     agent, apply = (listed.get(name) for name in (_AGENT, _APPLY))
-    start = f"to start it: systemctl{world.manager.flag} start podslice-agent"
-    if agent is not None and agent.active_state == "failed":
-        why = f"to see why: {reading_command(_AGENT, world.manager)}"
-        return health.StoppedAgent(directories=directories, has_failed=True, hint=f"{why}; {start}")
+    message = "it is not running"
+    hint = f"to start it: systemctl{world.manager.flag} start podslice-agent"
     is_applied = apply is not None and apply.active_state == "active"
-    if not directories or (is_applied and not is_enabled(_AGENT, world.manager)):
-        return None
-    return health.StoppedAgent(directories=directories, hint=start)
+    if agent is not None and agent.active_state == "failed":
+        message = "it has failed"
+        hint = f"to see why: {reading_command(_AGENT, world.manager)}; {hint}"
+    elif not directories or (is_applied and not is_enabled(_AGENT, world.manager)):
+        return ()
+    if directories:
+        message += f"; changes in {', '.join(directories)} are not applied"
+    return (HealthProblem(HealthKind.AGENT_STOPPED, health.AGENT, message, hint),)
 
 
 async def _find_services(
@@ -489,7 +478,7 @@ class PodPage(NamedTuple):
     pod: str
     detail: PodDetail | None = None
     """None if the pod is not applied, or there is an error."""
-    problems: tuple[health.HealthProblem, ...] = ()
+    problems: tuple[HealthProblem, ...] = ()
     error: str = ""
 
 

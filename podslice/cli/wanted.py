@@ -20,7 +20,6 @@ from podslice.model.node_state import PendingPod
 from podslice.model.unit import Manager
 from podslice.reconcile.assess import Assessment, Findings, Request, assess_findings, find_pending
 from podslice.reconcile.world import World
-from podslice.usage.health import UnwantedPod
 
 _UNREAD = (
     "root and members of the group podslice may read it, and a running agent reports its pods to all"
@@ -33,7 +32,8 @@ class WantedByManifests:
     """What the manifest directories want, compared with what is applied."""
 
     pending: tuple[PendingPod, ...] = ()
-    unwanted: tuple[UnwantedPod, ...] = ()
+    unwanted: Mapping[str, str] = field(default_factory=dict)
+    """The applied pods whose manifests were removed, by key, with the files that these were in."""
     problems: tuple[Problem, ...] = ()
     directories: tuple[str, ...] = ()
     """The directories whose changes nothing applies, because no agent runs."""
@@ -217,11 +217,11 @@ async def _compare(
         ),
         sources=sources,
         started=started,
-        unwanted=tuple(
-            UnwantedPod(pod=pod.key, source=state.sources[pod.uid])
+        unwanted={
+            pod.key: state.sources[pod.uid]
             for pod in state.current
             if pod.uid not in marked and pod.uid in state.sources and wanted.is_unwanted(pod)
-        ),
+        },
         problems=tuple(dict.fromkeys(problems)),
     )
 

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from podslice.errors import Problem, Severity
 from podslice.model.container_exit import UNKNOWN, ContainerExit
-from podslice.model.desired import Refusal
 from podslice.model.naming import podman_service
-from podslice.model.node_state import AgentState, Condition, ContainerFailure, Foreign, PendingPod
+from podslice.model.node_state import Condition, ContainerFailure, PendingPod
 from podslice.model.properties import PARTITION, PROPERTIES, format_value
-from podslice.model.unit import UnitName
 from podslice.policy.admit import EVICTED
+from podslice.reconcile.assess import Assessment
+from podslice.reconcile.report import describe_step
 from podslice.usage.unit_status import ACTIVATING, ELSEWHERE, EXITED, MISSING, UnitStatus
 
 
@@ -149,88 +149,35 @@ class HealthProblem(NamedTuple):
         return f"{what}: {self.message}" if what else self.message
 
 
-class StoppedAgent(NamedTuple):
-    """An agent that should run."""
-
-    hint: str
-    """How to start it."""
-    directories: tuple[str, ...] = ()
-    """The manifest directories with content."""
-    has_failed: bool = False
-
-
-class UnwantedPod(NamedTuple):
-    """An applied pod whose manifest was removed."""
-
-    pod: str
-    source: str
-    """The file that it was applied from."""
-
-
-class RestartingPod(NamedTuple):
-    """A pod whose service waits for another start."""
-
-    pod: str
-    restarts: int
-    hint: str
-    """The command that shows why."""
-
-
-class OutdatedDropIn(NamedTuple):
-    """The drop-in of an adopted service that no longer fits its pod."""
-
-    pod: str
-    unit: str
-    path: str
-
-
-class PlannedChange(NamedTuple):
-    """A step that would make a unit what it should be."""
-
-    unit: UnitName
-    pod: str | None
-    text: str
-    """A sentence in the infinitive."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthFacts:
     """Everything that determines the health of a node and its pods."""
 
+    state: Assessment
+    flag: str = ""
+    """The option that selects a user's service manager, after a space."""
+    units: tuple[UnitStatus, ...] = ()
     configuration: tuple[Problem, ...] = ()
     """The problems of the configuration files, if another configuration replaces them."""
-    foreign: Foreign | None = None
-    agent: AgentState | None = None
-    stopped_agent: StoppedAgent | None = None
+    stopped_agent: tuple[HealthProblem, ...] = ()
+    """An agent that should run."""
     containers: tuple[ContainerFailure, ...] = ()
     """Why containers that the agent keeps do not run."""
-    restarting: tuple[RestartingPod, ...] = ()
+    restarting: tuple[HealthProblem, ...] = ()
+    """The pods whose services wait for another start."""
     failing: tuple[FailingContainer, ...] = ()
     """The containers of other programs in pods that have failed or restart."""
-    flag: str = ""
-    """The option that selects the service manager, after a space; empty for the system's."""
+    drop_ins: tuple[HealthProblem, ...] = ()
+    strays: tuple[HealthProblem, ...] = ()
+    manifests: tuple[Problem, ...] = ()
+    """The problems of the manifest directories."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The manifests of pods in the manifest directories, by the pods' keys."""
     started: Collection[str] = ()
     """The pods whose containers `apply --start` runs, by key."""
-    drop_ins: tuple[OutdatedDropIn, ...] = ()
-    manifests: tuple[Problem, ...] = ()
-    """The problems of the manifest directories."""
     pending: tuple[PendingPod, ...] = ()
-    unwanted: tuple[UnwantedPod, ...] = ()
-    unrecorded: tuple[str, ...] = ()
-    """The pods without a record."""
-    lacking_cpus: tuple[Refusal, ...] = ()
-    """The pods without the CPUs that they claim for themselves."""
-    units: tuple[UnitStatus, ...] = ()
-    changes: tuple[PlannedChange, ...] = ()
-    """The steps of the plan."""
-    strays: tuple[HealthProblem, ...] = ()
-    orphans: tuple[UnitName, ...] = ()
-    damaged_records: tuple[str, ...] = ()
-    """Paths."""
-    not_enforced: tuple[tuple[UnitName, str], ...] = ()
-    """Reserved slices whose values cannot be set, and why."""
+    unwanted: Mapping[str, str] = field(default_factory=dict)
+    """The applied pods whose manifests were removed, by key, with the files that these were in."""
     unconfirmed: tuple[str, str] | None = None
     """The state of values whose trial has ended without a confirmation, and the remedy."""
 
@@ -255,7 +202,7 @@ def problems_of(facts: HealthFacts) -> tuple[HealthProblem, ...]:
         *_of_containers(facts),
         *_of_cpus(facts),
         # a kubelet owns the units below its root
-        *(() if facts.foreign else _of_units(facts)),
+        *(() if facts.state.foreign else _of_units(facts)),
         *facts.strays,
         *_of_records(facts),
     )
@@ -267,26 +214,27 @@ def problematic_pods(problems: Iterable[HealthProblem]) -> frozenset[str]:
     return frozenset(each.pod for each in problems if each.pod is not None)
 
 
+def pod_problem(kind: HealthKind, pod: str, message: str, hint: str) -> HealthProblem:
+    """Return a problem whose object is the pod that it affects."""
+    return HealthProblem(kind, pod, message, hint, pod)
+
+
 def _of_node(facts: HealthFacts) -> Iterator[HealthProblem]:
     """Yield the problems of the configuration, and of the agent with its conditions."""
-    flag = facts.flag
+    flag, agent = facts.flag, facts.state.agent
     for each in facts.configuration:
         if each.severity is Severity.ERROR:
             hint = each.hint or f"after correcting it, run: podslice check{flag}"
             yield HealthProblem(HealthKind.CONFIGURATION, each.where, each.message, hint)
-    if (foreign := facts.foreign) is not None:
+    if (foreign := facts.state.foreign) is not None:
         message = f"{foreign.reason}; podslice changes nothing"
         yield HealthProblem(HealthKind.FOREIGN_ROOT, "node", message, foreign.way_out)
-    if (stopped := facts.stopped_agent) is not None:
-        message = "it has failed" if stopped.has_failed else "it is not running"
-        if stopped.directories:
-            message += f"; changes in {', '.join(stopped.directories)} are not applied"
-        yield HealthProblem(HealthKind.AGENT_STOPPED, AGENT, message, stopped.hint)
-    for each in facts.agent.failures if facts.agent else ():
+    yield from facts.stopped_agent
+    for each in agent.failures if agent else ():
         message = f"{each.where}: {each.message}" if each.where else each.message
         hint = each.hint or f"see: podslice events{flag}"
         yield HealthProblem(HealthKind.AGENT_FAILED, AGENT, message, hint)
-    for condition in facts.agent.conditions if facts.agent else ():
+    for condition in agent.conditions if agent else ():
         hint = f"to see what uses it: podslice top{flag}"
         yield HealthProblem(HealthKind.CONDITION, condition.value, _CONDITIONS[condition], hint)
 
@@ -301,60 +249,52 @@ def _of_manifests(facts: HealthFacts) -> Iterator[HealthProblem]:
 
 
 def _of_pods(facts: HealthFacts) -> Iterator[HealthProblem]:
+    state = facts.state
     for pending in facts.pending:
         if pending.reason == EVICTED:
             kind, message = HealthKind.EVICTED, f"evicted: {pending.message}"
         else:
             kind, message = HealthKind.PENDING, f"pending: {pending.reason}: {pending.message}"
-        yield _of_pod(kind, pending.pod, message, pending.hint)
-    for unwanted in facts.unwanted:
-        message = f"it is still applied, but {unwanted.source} no longer contains it"
-        hint = f"to remove it: podslice delete{facts.flag} {unwanted.pod}"
-        yield _of_pod(HealthKind.UNWANTED, unwanted.pod, message, hint)
-    for stuck in facts.agent.stuck if facts.agent else ():
+        yield pod_problem(kind, pending.pod, message, pending.hint)
+    for key, source in facts.unwanted.items():
+        message = f"it is still applied, but {source} no longer contains it"
+        hint = f"to remove it: podslice delete{facts.flag} {key}"
+        yield pod_problem(HealthKind.UNWANTED, key, message, hint)
+    for stuck in state.agent.stuck if state.agent else ():
         message = f"it could not be removed: {stuck.why}"
-        yield _of_pod(HealthKind.STUCK, stuck.pod, message, stuck.hint)
-    for key in facts.unrecorded:
-        message = "it has no record; its values are those of its slice, without its containers"
-        hint = f"to apply its manifest again: {_applying(facts, key)}"
-        yield _of_pod(HealthKind.UNRECORDED, key, message, hint)
+        yield pod_problem(HealthKind.STUCK, stuck.pod, message, stuck.hint)
+    for pod in state.current:
+        if pod.uid not in state.digests:
+            message = "it has no record; its values are those of its slice, without its containers"
+            hint = f"to apply its manifest again: {_applying(facts, pod.key)}"
+            yield pod_problem(HealthKind.UNRECORDED, pod.key, message, hint)
 
 
 def _of_containers(facts: HealthFacts) -> Iterator[HealthProblem]:
     """Yield pods and containers that have failed, restart, or have an old drop-in."""
-    for pod in facts.restarting:
-        if pod.restarts >= RESTARTS_MIN:
-            message = f"podman cannot keep it active: {pod.restarts} restarts"
-            yield _of_pod(HealthKind.POD_RESTARTING, pod.pod, message, pod.hint)
+    yield from facts.restarting
     reported = {each.unit for each in facts.containers}
     units = (each for each in facts.units if each.name not in reported)
     for each in (*failing_containers(units, facts.flag), *facts.failing):
         if not each.is_restarting:
             kind = HealthKind.OOM_KILLED if each.is_oom else HealthKind.FAILED
-            yield _of_pod(kind, each.pod, each.message, each.hint)
+            yield pod_problem(kind, each.pod, each.message, each.hint)
         elif each.restarts >= RESTARTS_MIN:
-            yield _of_pod(HealthKind.RESTARTING, each.pod, each.message, each.hint)
-    for drop_in in facts.drop_ins:
-        start = f"{drop_in.unit} does not start with the slice and the limits of the pod"
-        hint = f"to write it again: podslice apply{facts.flag}"
-        yield _of_pod(HealthKind.DROP_IN, drop_in.pod, f"{start}: {drop_in.path}", hint)
+            yield pod_problem(HealthKind.RESTARTING, each.pod, each.message, each.hint)
+    yield from facts.drop_ins
 
 
 def _of_cpus(facts: HealthFacts) -> Iterator[HealthProblem]:
-    for lacking in facts.lacking_cpus:
+    for lacking in facts.state.desired.lacking_cpus:
         message = f"it shares its CPUs with other pods: {lacking.message}"
         hint = "lower its request and apply it again, or free CPUs (reserved-cpus, other pods)"
-        yield _of_pod(HealthKind.SHARED_CPUS, lacking.pod, message, hint)
+        yield pod_problem(HealthKind.SHARED_CPUS, lacking.pod, message, hint)
     for unit in facts.units:
         for kernel in (each.kernel for each in unit.properties if each.name == PARTITION):
             if kernel and "invalid" in kernel:
                 message = f"the kernel does not isolate its CPUs: {kernel}"
                 hint = "remove that reason, or set cpuset-partition to member"
                 yield HealthProblem(HealthKind.PARTITION, unit.name, message, hint, unit.pod)
-
-
-def _of_pod(kind: HealthKind, pod: str, message: str, hint: str) -> HealthProblem:
-    return HealthProblem(kind, pod, message, hint, pod)
 
 
 def _applying(facts: HealthFacts, pod: str) -> str:
@@ -366,10 +306,8 @@ def _applying(facts: HealthFacts, pod: str) -> str:
 
 def _of_units(facts: HealthFacts) -> Iterator[HealthProblem]:
     """Yield the differences of units, except those of pods that are being removed."""
-    agent = facts.agent
-    hint = (
-        f"to restore it: podslice apply{facts.flag}" if agent is None else "the agent restores it"
-    )
+    agent = facts.state.agent
+    hint = "the agent restores it" if agent else f"to restore it: podslice apply{facts.flag}"
     leaving = {*agent.terminating, *(each.pod for each in agent.stuck)} if agent else set()
     reported = set()
     for unit in facts.units:
@@ -379,15 +317,15 @@ def _of_units(facts: HealthFacts) -> Iterator[HealthProblem]:
             if kind is HealthKind.MISSING and unit.pod is not None and unit.pod in facts.started:
                 remedy = _starting(facts, unit.pod, hint)
             yield HealthProblem(kind, unit.name, message, remedy, unit.pod)
-    for change in facts.changes:
-        if change.unit not in reported and change.pod not in leaving:
-            message = f"not as it should be; still to do: {change.text}"
-            yield HealthProblem(HealthKind.DIFFERENT, change.unit, message, hint, change.pod)
+    for step in facts.state.plan.steps:
+        if step.name not in reported and step.pod not in leaving:
+            message = f"not as it should be; still to do: {describe_step(step)}"
+            yield HealthProblem(HealthKind.DIFFERENT, step.name, message, hint, step.pod)
 
 
 def _starting(facts: HealthFacts, pod: str, hint: str) -> str:
     """Return the remedy for a pod without a slice, whose containers have ended with the slice."""
-    if facts.agent is None and pod in facts.sources:
+    if facts.state.agent is None and pod in facts.sources:
         return f"to restore it with its containers: {_applying(facts, pod)}"
     service = podman_service(pod)
     return f"{hint}; then, to start its containers: systemctl{facts.flag} start {service}"
@@ -405,18 +343,20 @@ def _differences(unit: UnitStatus) -> Iterator[tuple[HealthKind, str]]:
 
 
 def _of_records(facts: HealthFacts) -> Iterator[HealthProblem]:
-    for unit in facts.orphans:
+    flag = facts.flag
+    for unit in facts.state.orphans:
         message = "it is an orphan: not created by podslice, or its pod is unknown"
         hint = (
-            f"to see its processes: systemctl{facts.flag} status {unit}; to end them and remove"
-            f" it: systemctl{facts.flag} stop {unit}"
+            f"to see its processes: systemctl{flag} status {unit}; to end them and remove"
+            f" it: systemctl{flag} stop {unit}"
         )
         yield HealthProblem(HealthKind.ORPHAN, unit, message, hint)
-    for path in facts.damaged_records:
-        hint = f"to remove it: podslice apply{facts.flag}"
+    for path in facts.state.broken_records:
+        hint = f"to remove it: podslice apply{flag}"
         yield HealthProblem(HealthKind.RECORD, path, "it is not a valid record", hint)
-    for unit, why in facts.not_enforced:
-        yield HealthProblem(HealthKind.RESERVATION, unit, why)
+    for each in facts.state.plan.skipped:
+        if each.blocks:
+            yield HealthProblem(HealthKind.RESERVATION, each.unit, each.why)
     if facts.unconfirmed is not None:
         message, hint = facts.unconfirmed
         yield HealthProblem(HealthKind.UNCONFIRMED, "node", message, hint)

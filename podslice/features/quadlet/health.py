@@ -13,7 +13,7 @@ from podslice.reconcile.assess import Assessment
 from podslice.reconcile.world import LiveWorld
 from podslice.store.files import ValueFile
 from podslice.systemd.journal import reading_command
-from podslice.usage.health import RestartingPod
+from podslice.usage.health import RESTARTS_MIN, HealthKind, HealthProblem, pod_problem
 from podslice.usage.unit_status import ACTIVATING
 
 
@@ -58,17 +58,18 @@ async def _find_failures(world: LiveWorld, assessment: Assessment) -> tuple[Cont
 
 async def _find_restarting_pods(
     world: LiveWorld, assessment: Assessment
-) -> tuple[RestartingPod, ...]:
-    """Return the pods whose services systemd is about to start again."""
+) -> tuple[HealthProblem, ...]:
+    """Return the problems of pods whose services systemd starts again and again."""
     if not may_have_quadlets(world.manager):
         return ()
     services = {podman_service(pod.key): pod.key for pod in assessment.current}
     return tuple(
-        RestartingPod(
-            pod=services[each.name],
-            restarts=each.restarts,
-            hint=f"to see why: {reading_command(each.name, world.manager)}",
+        pod_problem(
+            HealthKind.POD_RESTARTING,
+            services[each.name],
+            f"podman cannot keep it active: {each.restarts} restarts",
+            f"to see why: {reading_command(each.name, world.manager)}",
         )
         for each in await world.client.observe(sorted(services))
-        if each.active_state == ACTIVATING
+        if each.active_state == ACTIVATING and each.restarts >= RESTARTS_MIN
     )

@@ -31,7 +31,7 @@ from podslice.store.adopted_services import (
     remove_drop_in,
     write_drop_in,
 )
-from podslice.usage.health import OutdatedDropIn
+from podslice.usage.health import HealthKind, pod_problem
 
 _ACTIONS = {Action.WRITE: "written", Action.REMOVE: "removed"}
 
@@ -182,8 +182,12 @@ async def find_health(world: LiveWorld, assessment: Assessment) -> Mapping[str, 
     adopted = read_adopted(world.manager)
     return {
         "drop_ins": tuple(
-            OutdatedDropIn(
-                pod=each.pod, unit=each.unit, path=str(drop_in_path(each.unit, world.manager))
+            pod_problem(
+                HealthKind.DROP_IN,
+                each.pod,
+                f"{each.unit} does not start with the slice and the limits of the pod:"
+                f" {drop_in_path(each.unit, world.manager)}",
+                f"to write it again: podslice apply{world.manager.flag}",
             )
             for each in outdated_services(adopted, assessment.desired.pods, world.manager)
         )

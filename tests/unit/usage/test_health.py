@@ -8,15 +8,15 @@ import pytest
 
 from podslice.errors import Problem, Severity
 from podslice.model.container_exit import ContainerExit
+from podslice.model.desired import Desired
 from podslice.model.node_state import AgentState, ContainerFailure, Foreign
 from podslice.model.properties import PARTITION
-from podslice.model.unit import UnitKind, UnitName
+from podslice.model.unit import Caps, Observed, UnitKind, UnitName, slice_unit
+from podslice.plan import Plan, SetHugepages, Skipped, StartUnit
+from podslice.reconcile.assess import Assessment
 from podslice.usage.health import (
     HealthFacts,
     HealthKind,
-    PlannedChange,
-    RestartingPod,
-    StoppedAgent,
     problematic_pods,
     problems_of,
 )
@@ -28,6 +28,7 @@ from podslice.usage.unit_status import (
     PropertyStatus,
     UnitStatus,
 )
+from tests.unit.builders import besteffort
 
 WEB, APP = UnitName("kubepods-podweb.slice"), UnitName("podslice-podweb-app.service")
 UNIT = UnitStatus(
@@ -40,13 +41,28 @@ UNIT = UnitStatus(
     state=MISSING,
     control_group="",
 )
-START = PlannedChange(unit=WEB, pod="default/web", text=f"start {WEB}")
-PAGES = PlannedChange(unit=UnitName("a.scope"), pod="default/web", text="set hugetlb.2MB.max=4Mi")
+WEB_UNIT = replace(slice_unit(WEB, ""), pod="default/web")
+START = StartUnit(unit=WEB_UNIT, changes=())
+PAGES = SetHugepages(unit=replace(WEB_UNIT, name=UnitName("a.scope")), changes=())
 ERROR = Problem(where="a.toml", message="bad")
 
 
+STATE = Assessment(
+    current=(),
+    desired=Desired(root=UnitName("kubepods.slice")),
+    observed=Observed(caps=Caps(systemd_version=257)),
+    plan=Plan(),
+)
+
+
+def problems_with(**facts):
+    """Return the problems with these facts; those that the assessment has are in it."""
+    state = {name: facts.pop(name) for name in [*facts] if name in Assessment.__slots__}
+    return problems_of(HealthFacts(state=replace(STATE, **state), **facts))
+
+
 def found(**facts):
-    problems = problems_of(HealthFacts(**facts))
+    problems = problems_with(**facts)
     return [(each.kind.value, each.object, each.pod) for each in problems]
 
 
@@ -54,13 +70,13 @@ def found(**facts):
     ("facts", "expected"),
     [
         ({}, []),
-        ({"units": (UNIT,), "changes": (START,)}, [("unit-missing", WEB, "default/web")]),
-        ({"changes": (PAGES,)}, [("unit-differs", "a.scope", "default/web")]),
+        ({"units": (UNIT,), "plan": Plan(steps=(START,))}, [("unit-missing", WEB, "default/web")]),
+        ({"plan": Plan(steps=(PAGES,))}, [("unit-differs", "a.scope", "default/web")]),
         # the agent stops the pod
         (
             {
                 "units": (UNIT,),
-                "changes": (START, PAGES),
+                "plan": Plan(steps=(START, PAGES)),
                 "agent": AgentState(pid=1, started_ticks=1, terminating=("default/web",)),
             },
             [],
@@ -71,7 +87,11 @@ def found(**facts):
             [("foreign-root", "node", None)],
         ),
         (
-            {"not_enforced": ((UnitName("system.slice"), "5Gi are in use"),)},
+            {
+                "plan": Plan(
+                    skipped=(Skipped("system.slice", "start", "5Gi are in use", blocks=True),)
+                )
+            },
             [("reservation-not-enforced", "system.slice", None)],
         ),
         ({"configuration": (ERROR, ERROR)}, [("invalid-configuration", "a.toml", None)]),
@@ -83,21 +103,6 @@ def found(**facts):
 )
 def test_a_problem_has_a_kind_an_object_and_perhaps_a_pod(facts, expected):
     assert found(**facts) == expected
-
-
-@pytest.mark.parametrize(
-    ("stopped", "message"),
-    [
-        (
-            StoppedAgent(directories=("/a", "/b"), hint="start it"),
-            "it is not running; changes in /a, /b are not applied",
-        ),
-        (StoppedAgent(has_failed=True, hint="see the journal"), "it has failed"),
-    ],
-)
-def test_an_agent_that_should_run(stopped, message):
-    (problem,) = problems_of(HealthFacts(stopped_agent=stopped))
-    assert (str(problem), problem.hint) == (f"podslice-agent: {message}", stopped.hint)
 
 
 def restarting(restarts, state=ACTIVATING, **last):
@@ -137,7 +142,7 @@ def ended(result="exit-code", restarts=0, **fields):
     ],
 )
 def test_a_container_that_restarts_again_and_again(unit, message):
-    problems = [(str(each), each.hint) for each in problems_of(HealthFacts(units=(unit,)))]
+    problems = [(str(each), each.hint) for each in problems_with(units=(unit,))]
     text = f"pod default/web: container app does not stay active: {message}"
     hint = "to see its output: podslice logs default/web -c app"
     assert problems == ([(text, hint)] if message else [])
@@ -181,7 +186,7 @@ RESTART = f"systemctl restart {APP}"
     ],
 )
 def test_a_container_that_has_failed(unit, kind, message, start):
-    (problem,) = problems_of(HealthFacts(units=(unit,)))
+    (problem,) = problems_with(units=(unit,))
     assert (problem.kind, str(problem)) == (kind, f"pod default/web: container app {message}")
     assert problem.hint == (
         f"to see its output: podslice logs default/web -c app; to start it again: {start}"
@@ -190,19 +195,9 @@ def test_a_container_that_has_failed(unit, kind, message, start):
 
 @pytest.mark.parametrize("flag", ["", " --user"])
 def test_remedies_name_the_service_manager(flag):
-    (problem,) = problems_of(HealthFacts(units=(ended(exit_code=1),), flag=flag))
+    (problem,) = problems_with(units=(ended(exit_code=1),), flag=flag)
     assert f"podslice logs{flag} default/web" in problem.hint
     assert f"podslice run{flag} --detach" in problem.hint
-
-
-@pytest.mark.parametrize(("restarts", "count"), [(2, 0), (3, 1)])
-def test_a_pod_that_restarts_again_and_again(restarts, count):
-    pod = RestartingPod(pod="default/web", restarts=restarts, hint="see")
-    problems = problems_of(HealthFacts(restarting=(pod,)))
-    text = "pod default/web: podman cannot keep it active: 3 restarts"
-    assert [(each.kind, str(each), each.hint) for each in problems] == [
-        (HealthKind.POD_RESTARTING, text, "see")
-    ] * count
 
 
 def test_a_container_whose_start_has_failed_is_reported_once():
@@ -220,7 +215,7 @@ def test_a_partition_that_the_kernel_refuses(kernel, count):
         name=PARTITION, desired="isolated", systemd="isolated", kernel=kernel
     )
     unit = replace(UNIT, state="active", properties=(partition,))
-    problems = problems_of(HealthFacts(units=(unit,)))
+    problems = problems_with(units=(unit,))
     text = (
         "kubepods-podweb.slice: the kernel does not isolate its CPUs: isolated invalid (Parent is"
     )
@@ -230,7 +225,7 @@ def test_a_partition_that_the_kernel_refuses(kernel, count):
 
 
 def test_a_pod_is_named_as_one():
-    problems = problems_of(HealthFacts(units=(UNIT,), unrecorded=("default/shop",)))
+    problems = problems_with(units=(UNIT,), current=(besteffort("shop"),))
     assert [str(each) for each in problems] == [
         (
             "pod default/shop: it has no record; its values are those of its slice, without its"

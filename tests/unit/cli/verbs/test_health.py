@@ -508,6 +508,27 @@ def hints(machine, *options):
     return listed
 
 
+@pytest.mark.parametrize(
+    ("situation", "message"),
+    [
+        (agent_stopped, "it is not running; changes in {} are not applied"),
+        (agent_failed, "it has failed"),
+        (pod_restarting, "podman cannot keep it active: 3 restarts"),
+    ],
+)
+def test_a_service_that_does_not_run_is_described(machine, situation, message):
+    situation(machine)
+    document = json.loads(machine.podslice("status", "-o", "json").out)
+    (problem,) = document["problems"]
+    assert problem["message"] == message.format(machine.directory)
+
+
+def test_a_pod_may_restart_a_few_times(machine):
+    pod_restarting(machine)
+    machine.crash("web-pod.service", 2)
+    assert hints(machine) == {}
+
+
 def give_quadlets(machine, name="web"):
     """Write the file with which podman's generator makes the service of a pod."""
     text = f"{GENERATED}\n[Unit]\nDescription=Pod default/{name}\n"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import process_name, read_process
 from podslice.model.desired import PodDecision
-from podslice.model.naming import SCOPE_PREFIX, podman_service, service_name
+from podslice.model.naming import SCOPE_PREFIX, podman_service
 from podslice.model.unit import ObservedUnit, UnitName, is_inside
 from podslice.reconcile.assess import Assessment
 from podslice.reconcile.world import LiveWorld
@@ -128,7 +128,7 @@ class PodMap:
             unit: (pod.pod.key, container.name)
             for pod in assessment.desired.pods
             for container in pod.scopes
-            for unit in (container.scope, service_name(container.scope))
+            for unit in container.units
         }
         self._containers |= {each.unit.name: (each.pod, each.container) for each in services}
         self._owners = {
@@ -190,15 +190,12 @@ def read_placement(
     """
     pods = PodMap(assessment)
     groups = dict(cgroups.processes(pods.root)) if pods.root else {}
-    for unit in _misplaced(assessment, pods):
+    outside = (each.unit for each in _outside(pods, services))
+    for unit in (*_misplaced(assessment, pods), *outside):
         groups |= cgroups.processes(unit.control_group)
-    for service in _outside(pods, services):
-        groups |= cgroups.processes(service.unit.control_group)
     containers = tuple(runtimes)
     running = [each for each in containers if each.control_group]
-    found = arrange(
-        assessment, groups, running, lambda pid: process_name(pid, root), services=services
-    )
+    found = arrange(assessment, groups, running, lambda pid: process_name(pid, root), services)
     return replace(found, ended=tuple(each for each in containers if not each.control_group))
 
 
@@ -235,57 +232,38 @@ def arrange(
     """Sort processes by their location and the pod that they belong to."""
     pods = PodMap(assessment, services)
     claims = tuple(_claims(assessment, runtimes))
-
-    def running_in(control_group: str) -> tuple[Running, ...]:
-        """Return the processes in a control group and below."""
-        return tuple(
-            Running(pid, name_of(pid))
-            for group, pids in sorted(groups.items())
-            if is_inside(group, control_group)
-            for pid in sorted(pids)
-        )
-
     held: dict[str, list[Running]] = {}
     others: dict[tuple[str, str, str], list[Running]] = {}
     for group, pids in groups.items():
         home = pods.home(group)
-        if home is not None:
-            in_own = held.setdefault(home.unit, []) if home.container else None
-            key = (home.pod, home.unit, home.control_group)
-            into = others.setdefault(key, []) if in_own is None else in_own
-            into += (Running(pid, name_of(pid)) for pid in pids)
+        if home is None:
+            continue
+        if home.container is not None:
+            into = held.setdefault(home.unit, [])
+        else:
+            into = others.setdefault((home.pod, home.unit, home.control_group), [])
+        into += (Running(pid, name_of(pid)) for pid in pids)
     return Placement(
         held={unit: tuple(sorted(processes)) for unit, processes in held.items()},
         others=tuple(
-            _other(pod, unit, group, processes, claims)
+            _other(Other(unit, pod, group, tuple(sorted(processes))), claims)
             for (pod, unit, group), processes in sorted(others.items())
         ),
-        strays=(
-            *_strays_by_name(assessment, pods, running_in),
-            *_strays_by_label(pods, claims, name_of),
-            *_strays_of_services(assessment, pods, services, running_in),
-        ),
+        strays=tuple(_strays(assessment, pods, groups, claims, name_of, services)),
     )
 
 
-def _other(
-    pod: str,
-    unit: str,
-    control_group: str,
-    processes: Iterable[Running],
-    claims: Iterable[tuple[str, RuntimeContainer]],
-) -> Other:
-    """Return a unit in a pod's slice, with the container that a runtime reports for it.
+def _other(other: Other, claims: Iterable[tuple[str, RuntimeContainer]]) -> Other:
+    """Add the container that a runtime reports for a unit in a pod's slice.
 
     The service of a pod of quadlets is podman's, and no container's.
     """
-    other = Other(unit, pod, control_group, tuple(sorted(processes)))
     for key, found in claims:
-        if key == pod and is_inside(found.control_group, control_group):
+        if key == other.pod and is_inside(found.control_group, other.control_group):
             return other._replace(
                 container=found.container, runtime=found.runtime, restarts=found.restarts
             )
-    return other._replace(runtime=_PODMAN if unit == podman_service(pod) else None)
+    return other._replace(runtime=_PODMAN if other.unit == podman_service(other.pod) else None)
 
 
 def _claims(
@@ -315,24 +293,6 @@ def _misplaced(assessment: Assessment, pods: PodMap) -> Iterator[ObservedUnit]:
             yield unit
 
 
-def _strays_by_name(
-    assessment: Assessment, pods: PodMap, running_in: Callable[[str], tuple[Running, ...]]
-) -> Iterator[Stray]:
-    flag = assessment.observed.caps.manager.flag
-    for unit in _misplaced(assessment, pods):
-        pod, container = pods.container(unit.name)
-        start = f"then start it again: podslice run{flag} {pod} -c {container} -- COMMAND"
-        yield Stray(
-            pod=pod,
-            container=container,
-            what=unit.name,
-            found_by="unit name",
-            control_group=unit.control_group,
-            processes=running_in(unit.control_group),
-            hint=f"to stop it: systemctl{flag} stop {unit.name}{f'; {start}' if pod else ''}",
-        )
-
-
 def _outside(pods: PodMap, services: Iterable[PodService]) -> Iterator[PodService]:
     """Yield the services that run outside of their pods."""
     for each in services:
@@ -341,41 +301,50 @@ def _outside(pods: PodMap, services: Iterable[PodService]) -> Iterator[PodServic
             yield each
 
 
-def _strays_of_services(
+def _strays(
     assessment: Assessment,
     pods: PodMap,
+    groups: Groups,
+    claims: Iterable[tuple[str, RuntimeContainer]],
+    name_of: Callable[[int], str],
     services: Iterable[PodService],
-    running_in: Callable[[str], tuple[Running, ...]],
 ) -> Iterator[Stray]:
+    """Yield processes outside of their pods: by unit names, by labels, then services."""
     flag = assessment.observed.caps.manager.flag
-    for each in _outside(pods, services):
-        unit = each.unit
-        yield Stray(
-            pod=each.pod,
-            container=each.container,
-            what=unit.name,
-            found_by="drop-in",
-            control_group=unit.control_group,
-            processes=running_in(unit.control_group),
-            hint=f"to start it in the pod: systemctl{flag} restart {unit.name}",
+
+    def stray(
+        pod: str | None, container: str | None, unit: ObservedUnit, found_by: str, hint: str
+    ) -> Stray:
+        """Return all processes of a unit, with those in the control groups below."""
+        processes = tuple(
+            Running(pid, name_of(pid))
+            for group, pids in sorted(groups.items())
+            if is_inside(group, unit.control_group)
+            for pid in sorted(pids)
         )
+        return Stray(pod, container, unit.name, found_by, unit.control_group, processes, hint)
 
-
-def _strays_by_label(
-    pods: PodMap, claims: Iterable[tuple[str, RuntimeContainer]], name_of: Callable[[int], str]
-) -> Iterator[Stray]:
+    for unit in _misplaced(assessment, pods):
+        pod, container = pods.container(unit.name)
+        hint = f"to stop it: systemctl{flag} stop {unit.name}"
+        if pod:
+            hint += f"; then start it again: podslice run{flag} {pod} -c {container} -- COMMAND"
+        yield stray(pod, container, unit, "unit name", hint)
     for key, found in claims:
-        if is_inside(found.control_group, pods.groups.get(key, "-")):
-            continue
-        yield Stray(
-            pod=key,
-            container=found.container,
-            what=f"{found.runtime} container {found.name}",
-            found_by=found.runtime,
-            control_group=found.control_group,
-            processes=(Running(found.pid, name_of(found.pid)),),
-            hint=f"start it again with the options of: podslice cgroup-parent {key} -o {found.runtime}",
-        )
+        if not is_inside(found.control_group, pods.groups.get(key, "-")):
+            yield Stray(
+                pod=key,
+                container=found.container,
+                what=f"{found.runtime} container {found.name}",
+                found_by=found.runtime,
+                control_group=found.control_group,
+                processes=(Running(found.pid, name_of(found.pid)),),
+                hint="start it again with the options of:"
+                f" podslice cgroup-parent {key} -o {found.runtime}",
+            )
+    for each in _outside(pods, services):
+        hint = f"to start it in the pod: systemctl{flag} restart {each.unit.name}"
+        yield stray(each.pod, each.container, each.unit, "drop-in", hint)
 
 
 async def observe_services(world: LiveWorld, pods: Iterable[str]) -> tuple[PodService, ...]:

@@ -40,10 +40,7 @@ LIMIT_SEC = 5.0
 PATIENT_LIMIT_SEC = 60.0
 """The same where the command is useless without them."""
 
-_PODMAN = ("podman", "ps", "--format=json")
-_WITH_PROCESSES = ("--filter=status=running", "--filter=status=paused")
 _KILLED_CODE = 128 + signal.SIGKILL
-_PODMAN_PODS = ("podman", "pod", "ps", "--format=json")
 
 Communicate = Callable[..., Awaitable[tuple[int, str, str]]]
 """Runs a command, and returns its exit code, its output and what it wrote to standard error."""
@@ -133,7 +130,11 @@ async def containers(
     if manager.is_user != bool(os.geteuid()):
         return ()
     run_command = run_command or run
-    group_of = partial(_group, root)
+
+    def group_of(pid: int) -> str:
+        process = read_process(pid, root)
+        return process.control_group if process else ""
+
     # a query would create podman's directories, and start docker's daemon by its socket
     running = _running(root)
     queries = []
@@ -165,11 +166,6 @@ def _running(root: Path) -> frozenset[str]:
             if directory.stat().st_uid == os.geteuid():
                 names.add(read_value(directory / "comm"))
     return frozenset(names)
-
-
-def _group(root: Path, pid: int) -> str:
-    process = read_process(pid, root)
-    return process.control_group if process else ""
 
 
 async def run(*argv: str, limit_sec: float = LIMIT_SEC) -> str:
@@ -231,10 +227,12 @@ async def _list_or_note(
 async def _podman(
     pods: Collection[Pod], run_command: RunCommand, group_of: GroupOf, *, with_exited: bool
 ) -> list[RuntimeContainer]:
-    options = ("--all",) if with_exited else _WITH_PROCESSES
-    listed = json.loads(await run_command(*_PODMAN, *options))
-    in_pods = any(entry["Pod"] for entry in listed)
-    podman_pods = json.loads(await run_command(*_PODMAN_PODS)) if in_pods else []
+    alive = ("--filter=status=running", "--filter=status=paused")
+    options = ("--all",) if with_exited else alive
+    listed = json.loads(await run_command("podman", "ps", "--format=json", *options))
+    podman_pods = []
+    if any(entry["Pod"] for entry in listed):
+        podman_pods = json.loads(await run_command("podman", "pod", "ps", "--format=json"))
     found = list(parse_podman(listed, podman_pods, pods, group_of))
     killed = [each.id for each in found if each.exit_code == _KILLED_CODE]
     if not killed:
@@ -250,10 +248,8 @@ async def _docker(
 ) -> list[RuntimeContainer]:
     docker = partial(run_command, "docker", f"--host=unix://{socket}")
     options = ("--all",) if with_exited else ()
-    listed = split_lines(await docker("ps", "--quiet", "--no-trunc", *options))
-    ids = [id_ for id_ in listed if id_]
-    found = parse_docker(json.loads(await docker("inspect", *ids)), group_of) if ids else ()
-    return list(found)
+    ids = list(filter(None, split_lines(await docker("ps", "--quiet", "--no-trunc", *options))))
+    return list(parse_docker(json.loads(await docker("inspect", *ids)), group_of)) if ids else []
 
 
 async def docker_messages(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
@@ -98,11 +98,7 @@ def unit_statuses(
     """
     classes = {pod.slice: pod.qos.value for pod in desired.pods}
     return tuple(
-        _with_history(
-            _status(unit, observed, classes.get(unit.name, ""), depth, cgroups),
-            histories.get(unit.name),
-            observed.units.get(unit.name),
-        )
+        _status(unit, depth, classes, observed, cgroups, histories.get(unit.name))
         for depth, unit in in_tree_order(desired)
         if unit.name in observed.units or unit.name not in desired.unwanted
     )
@@ -208,48 +204,41 @@ def in_tree_order(desired: Desired) -> Iterator[tuple[int, DesiredUnit]]:
 
 
 def _status(
-    unit: DesiredUnit, observed: Observed, qos: str, depth: int, cgroups: CgroupFs
+    unit: DesiredUnit,
+    depth: int,
+    classes: Mapping[UnitName, str],
+    observed: Observed,
+    cgroups: CgroupFs,
+    history: ContainerHistory | None,
 ) -> UnitStatus:
-    found = observed.units.get(unit.name)
-    if found is not None and found.active_state == "inactive":
-        found = None
+    loaded = observed.units.get(unit.name)
+    found = None if loaded is None or loaded.active_state == "inactive" else loaded
     group = (found.control_group if found else "") or unit.control_group
     kernel = cgroups.limits(group) if found else {}
-    has = found.properties if found else {}
-    wants = unit.values
-    stated = [
-        name
-        for name in (managed_of(unit) if unit.owned else MANAGED[unit.kind])
-        if name in wants or (unit.owned and _is_set(name, has))
-    ]
+    has, wants = found.properties if found else {}, unit.values
+    names = managed_of(unit) if unit.owned else MANAGED[unit.kind]
+    unset = {name: PROPERTIES[name].unset for name in names}
+    state = _state(unit, found, observed.units.get(unit.parent))
+    # the starts and the last exit are in the record, and with a service that is loaded
+    has_ended = history is not None and state == NOT_STARTED
+    recorded = history.exit_of(is_running=not has_ended) if history else None
+    exits = [each for each in (recorded, loaded.main_exit if loaded else None) if each]
     return UnitStatus(
         name=unit.name,
         kind=unit.kind,
         pod=unit.pod,
-        qos=qos,
+        qos=classes.get(unit.name, ""),
         label=_label(unit),
         depth=depth,
-        state=_state(unit, found, observed.units.get(unit.parent)),
+        state=EXITED if has_ended or _is_over(loaded) else state,
         control_group=group,
         properties=tuple(
             PropertyStatus(name, wants.get(name), has.get(name), kernel.get(name))
-            for name in stated
+            for name in names
+            if name in wants or (unit.owned and has.get(name, unset[name]) != unset[name])
         ),
         usage=cgroups.usage(group) if found else Usage(),
-    )
-
-
-def _with_history(
-    status: UnitStatus, history: ContainerHistory | None, found: ObservedUnit | None
-) -> UnitStatus:
-    """Add the starts and the last exit, from the record and from a service that is loaded."""
-    has_ended = history is not None and status.state == NOT_STARTED
-    recorded = history.exit_of(is_running=not has_ended) if history else None
-    exits = [each for each in (recorded, found.main_exit if found else None) if each]
-    return replace(
-        status,
-        state=EXITED if has_ended or _is_over(found) else status.state,
-        restarts=(history.restarts if history else 0) + (found.restarts if found else 0),
+        restarts=(history.restarts if history else 0) + (loaded.restarts if loaded else 0),
         last_exit=max(exits, key=lambda each: each.ended_usec or each.started_usec, default=None),
     )
 
@@ -273,10 +262,6 @@ def _state(unit: DesiredUnit, found: ObservedUnit | None, parent: ObservedUnit |
         inside = found.control_group.startswith(f"{parent.control_group}/")
         return found.active_state if inside else ELSEWHERE
     return found.active_state
-
-
-def _is_set(name: str, has: Mapping[str, Value]) -> bool:
-    return has.get(name, PROPERTIES[name].unset) != PROPERTIES[name].unset
 
 
 def _label(unit: DesiredUnit) -> str:

@@ -152,13 +152,6 @@ def _may_be_placed(name: str) -> bool:
     return name.endswith(_SERVICE) and not name.startswith(_CONTAINER)
 
 
-class _Running(NamedTuple):
-    """The running containers of a pod, and the OOM kills in it so far."""
-
-    containers: frozenset[str] = frozenset()
-    oom_kills: int = 0
-
-
 class _Service(NamedTuple):
     """A service in a pod, as it was observed last."""
 
@@ -179,8 +172,10 @@ class ContainerEnds(AgentPart):
         self._context = context
         self._oomd = oomd
         self._others = others
-        self._running: dict[str, _Running] | None = None
-        """By the uids of their pods; None before the first round."""
+        self._running: dict[str, set[str]] | None = None
+        """The running containers by the uids of their pods; None before the first round."""
+        self._kills: dict[str, int] = {}
+        """The OOM kills so far in these pods."""
         self._services: dict[UnitName, _Service] | None = None
         """None before the first round."""
         self._exits: dict[UnitName, list[ContainerExit]] = {}
@@ -243,42 +238,37 @@ class ContainerEnds(AgentPart):
     # Containers that have a record: their unit is gone with their processes.
 
     def _follow_containers(self, pods: Iterable[PodDecision]) -> None:
-        before, self._running = self._running, self._observe()
+        context = self._context
+        before, kills, running = self._running, self._kills, dict[str, set[str]]()
+        for pod, container, _ in context.containers():
+            running.setdefault(pod.pod.uid, set()).add(container.name)
+        self._running = running
+        self._kills = {
+            pod.pod.uid: context.oom_kills(pod.slice) for pod in pods if pod.pod.uid in running
+        }
         due, self._due = self._due, set()
         if before is None:
             # what has ended before the first round is not reported
             self._handled = {
                 (pod.pod.uid, name): history.started_usec
                 for pod in pods
-                for name, history in self._context.world.store.histories(pod.pod.uid).items()
+                for name, history in context.world.store.histories(pod.pod.uid).items()
                 if history.has_ended
             }
             return
         for pod in pods:
             uid = pod.pod.uid
-            was, now = (each.get(uid, _Running()) for each in (before, self._running))
             for container in pod.scopes:
-                ran = container.name in was.containers
-                noticed = due.intersection(container.units)
-                if container.name in now.containers or not (ran or noticed):
+                ran, noticed = container.name in before.get(uid, ()), due & {*container.units}
+                if container.name in running.get(uid, ()) or not (ran or noticed):
                     continue
                 if ran:
-                    is_oom = self._context.oom_kills(pod.slice) > was.oom_kills
+                    is_oom = context.oom_kills(pod.slice) > kills[uid]
                     self._record(uid, container.name, is_oom=is_oom)
                 if not self._handle_end(pod, container.name, service_name(container.scope)):
                     self._due |= noticed
         uids = {pod.pod.uid for pod in pods}
         self._handled = {key: at for key, at in self._handled.items() if key[0] in uids}
-
-    def _observe(self) -> dict[str, _Running]:
-        """Return the pods with running containers."""
-        found: dict[str, _Running] = {}
-        for pod, container, _ in self._context.containers():
-            was = found.get(pod.pod.uid)
-            kills = self._context.oom_kills(pod.slice) if was is None else was.oom_kills
-            names = frozenset({container.name}).union(was.containers if was else ())
-            found[pod.pod.uid] = _Running(names, kills)
-        return found
 
     def _record(self, uid: str, container: str, *, is_oom: bool) -> None:
         """Record the end of a container, unless its parent has; add a kill by systemd-oomd."""

@@ -10,38 +10,22 @@ import asyncio
 import errno
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from podslice.inputs.source import is_manifest_name
+from podslice.kernel import watch
 from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.watch import (
-    IN_ATTRIB,
-    IN_CLOSE_WRITE,
-    IN_CREATE,
-    IN_DELETE,
-    IN_IGNORED,
-    IN_MODIFY,
-    IN_MOVED_FROM,
-    IN_MOVED_TO,
-    Following,
-    Inotify,
-    MemoryAlarm,
-    MountAlarm,
-    OnEvent,
-    Watched,
-)
 from podslice.model.unit import Manager, UnitName
 
-_CHANGED = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE
+_CHANGED = watch.IN_CLOSE_WRITE | watch.IN_MOVED_TO | watch.IN_MOVED_FROM | watch.IN_DELETE
 # files that the kernel writes to, or that move processes
 _NO_LIMIT = re.compile(r"cgroup\..*|.*\.(events|events\.local|pressure|peak|reclaim)")
 _MEMORY_EVENTS = "memory.events"
 # systemd does not write these
 _HUGEPAGES = re.compile(r"hugetlb\..*\.max")
 _QUIET_SEC = 0.01
-
-_Alarm = TypeVar("_Alarm")
 
 
 class WatchEvents(NamedTuple):
@@ -89,52 +73,64 @@ class Watcher:
         self._root = root
         self._cgroups = CgroupFs(mount=root / "sys/fs/cgroup")
         self._events = events
-        self._inotify = Inotify(self.rescan)
+        self._inotify = watch.Inotify(self.rescan)
         self._loop = asyncio.get_running_loop()
-        self._units: dict[UnitName, dict[Path, Watched]] = {}
+        self._units: dict[UnitName, dict[Path, watch.Watched]] = {}
         self._groups: dict[UnitName, str] = {}
         self._limits: dict[str, Mapping[str, str]] = {}
         self._written: dict[str, UnitName] = {}
         self._comparing: asyncio.TimerHandle | None = None
         self._group_error: OSError | None = None
-        self._manifests: list[Following] = []
+        self._errors: list[tuple[str, OSError]] = []
+        """What cannot be watched, and why."""
+        self._manifests: list[watch.Following] = []
         self.set_directories(manifests)
         self._drop_ins = {
-            path: Following(self._inotify, path, IN_CREATE | IN_MOVED_TO, self._on_place(path))
+            path: watch.Following(
+                self._inotify,
+                path,
+                watch.IN_CREATE | watch.IN_MOVED_TO,
+                partial(self._on_place, path),
+            )
             for path in (root / each.lstrip("/") for each in manager.drop_in_directories)
         }
-        self._exits = Following(
+        self._exits = watch.Following(
             self._inotify,
             root / manager.podman_exits_directory.lstrip("/"),
-            IN_CLOSE_WRITE | IN_MOVED_TO,
+            watch.IN_CLOSE_WRITE | watch.IN_MOVED_TO,
             lambda name, _mask: events.on_exit_file(name),
         )
-        self._alarm, self._alarm_error = _alarm(MemoryAlarm, events.on_pressure, root)
-        self._mounts, self._mounts_error = _alarm(MountAlarm, self.check_mounts, root)
+        self._alarms: list[watch.MemoryAlarm | watch.MountAlarm] = []
+        for alarm, on_event, what in (
+            (watch.MemoryAlarm, events.on_pressure, "the kernel does not report memory pressure"),
+            (watch.MountAlarm, self.check_mounts, "cannot watch mounts over manifest directories"),
+        ):
+            try:
+                self._alarms.append(alarm(on_event, root))
+            except OSError as error:
+                self._errors.append((what, error))
+
+    @property
+    def _directories(self) -> tuple[watch.Following, ...]:
+        return (*self._manifests, *self._drop_ins.values(), self._exits)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Return sentences on what cannot be watched."""
-        notes = [
-            f"cannot watch {following.path}: {_describe(following.error)}"
-            for following in (*self._manifests, *self._drop_ins.values(), self._exits)
-            if following.error
+        errors = [
+            (f"cannot watch {each.path}", each.error) for each in self._directories if each.error
         ]
-        for error, what in (
-            (self._group_error, "cannot watch every control group"),
-            (self._alarm_error, "the kernel does not report memory pressure"),
-            (self._mounts_error, "cannot watch mounts over manifest directories"),
-        ):
-            notes += [f"{what}: {_describe(error)}"] if error else []
-        return tuple(notes)
+        if self._group_error:
+            errors.append(("cannot watch every control group", self._group_error))
+        return tuple(f"{what}: {_describe(error)}" for what, error in (*errors, *self._errors))
 
     def set_directories(self, manifests: Iterable[str]) -> None:
         """Watch these directories of manifests only."""
         for following in self._manifests:
             following.close()
-        mask = _CHANGED | IN_CREATE | IN_ATTRIB
+        mask = _CHANGED | watch.IN_CREATE | watch.IN_ATTRIB
         self._manifests = [
-            Following(self._inotify, path, mask, self._on_manifest(path))
+            watch.Following(self._inotify, path, mask, partial(self._on_manifest, path))
             for path in (self._root / each.lstrip("/") for each in manifests)
         ]
 
@@ -160,9 +156,8 @@ class Watcher:
         """Stop watching."""
         if self._comparing is not None:
             self._comparing.cancel()
-        for alarm in (self._alarm, self._mounts):
-            if alarm is not None:
-                alarm.close()
+        for alarm in self._alarms:
+            alarm.close()
         self._inotify.close()
 
     def _follow(self, name: UnitName, group: str) -> bool:
@@ -177,8 +172,10 @@ class Watcher:
             return is_new
         events = directory / _MEMORY_EVENTS
         # the kernel reports its own changes only while it keeps the inode: a watch keeps it
-        self._add(name, events, IN_MODIFY, self._on_events(name, events))
-        self._add(name, directory, IN_MODIFY, self._on_written(name, group, directory))
+        self._add(name, events, watch.IN_MODIFY, partial(self._on_events, name, events))
+        self._add(
+            name, directory, watch.IN_MODIFY, partial(self._on_written, name, group, directory)
+        )
         self._limits[group] = self._cgroups.limits(group)
         return directory in watched
 
@@ -188,10 +185,10 @@ class Watcher:
         before = self._units[name].pop(path, None)
         if before is not None:
             self._inotify.unwatch(before)
-        self._add(name, path, _CHANGED, self._on_drop_in(name))
+        self._add(name, path, _CHANGED, lambda *_: self._events.on_unit(name))
         return before is not None or path in self._units[name]
 
-    def _add(self, name: UnitName, path: Path, mask: int, on_event: OnEvent) -> None:
+    def _add(self, name: UnitName, path: Path, mask: int, on_event: watch.OnEvent) -> None:
         try:
             self._units[name][path] = self._inotify.watch(path, mask, on_event)
         except FileNotFoundError:
@@ -203,7 +200,7 @@ class Watcher:
 
     def rescan(self) -> None:
         """Watch and report everything again, after events were lost."""
-        for following in (*self._manifests, *self._drop_ins.values(), self._exits):
+        for following in self._directories:
             following.renew()
         groups = self._groups
         self.follow({})
@@ -215,49 +212,38 @@ class Watcher:
 
     def check_mounts(self) -> None:
         """Follow the paths of directories again, after mounts have changed."""
-        for following in (*self._manifests, *self._drop_ins.values(), self._exits):
+        for following in self._directories:
             following.check()
 
-    def _on_manifest(self, directory: Path) -> OnEvent:
-        def on_event(name: str, mask: int) -> None:
-            # a new file is still empty, unless it is a link
-            if name and mask & IN_CREATE and not _is_link(directory / name):
-                return
-            is_removal = mask & (IN_MOVED_FROM | IN_DELETE) and is_manifest_name(name)
-            if not name or is_removal:
-                self._events.on_manifests()
-            else:
-                self._events.on_complete_manifests()
+    def _on_manifest(self, directory: Path, name: str, mask: int) -> None:
+        # a new file is still empty, unless it is a link
+        if name and mask & watch.IN_CREATE and not _is_link(directory / name):
+            return
+        is_removal = mask & (watch.IN_MOVED_FROM | watch.IN_DELETE) and is_manifest_name(name)
+        if not name or is_removal:
+            self._events.on_manifests()
+        else:
+            self._events.on_complete_manifests()
 
-        return on_event
+    def _on_place(self, place: Path, name: str, _: int) -> None:
+        """Watch the new drop-ins of a unit, in a directory that contains directories of drop-ins."""
+        unit = UnitName(name.removesuffix(".d"))
+        for each in [unit] if name else list(self._units):
+            if each in self._units and self._watch_drop_ins(place, each):
+                self._events.on_unit(each)
 
-    def _on_place(self, place: Path) -> OnEvent:
-        """Return the callback for a directory that contains directories of drop-ins."""
-
-        def on_event(name: str, _: int) -> None:
-            unit = UnitName(name.removesuffix(".d"))
-            for each in [unit] if name else list(self._units):
-                if each in self._units and self._watch_drop_ins(place, each):
-                    self._events.on_unit(each)
-
-        return on_event
-
-    def _on_drop_in(self, unit: UnitName) -> OnEvent:
-        return lambda _name, _mask: self._events.on_unit(unit)
-
-    def _on_written(self, unit: UnitName, group: str, directory: Path) -> OnEvent:
-        def on_event(name: str, mask: int) -> None:
-            if mask & IN_IGNORED:
-                self._units[unit].pop(directory, None)
-                self._events.on_unit(unit)
-            elif _HUGEPAGES.fullmatch(name):
-                self._events.on_unit(unit)
-            elif not _NO_LIMIT.fullmatch(name):
-                self._written[group] = unit
-                if self._comparing is None:
-                    self._comparing = self._loop.call_later(_QUIET_SEC, self._compare)
-
-        return on_event
+    def _on_written(
+        self, unit: UnitName, group: str, directory: Path, name: str, mask: int
+    ) -> None:
+        if mask & watch.IN_IGNORED:
+            self._units[unit].pop(directory, None)
+            self._events.on_unit(unit)
+        elif _HUGEPAGES.fullmatch(name):
+            self._events.on_unit(unit)
+        elif not _NO_LIMIT.fullmatch(name):
+            self._written[group] = unit
+            if self._comparing is None:
+                self._comparing = self._loop.call_later(_QUIET_SEC, self._compare)
 
     def _compare(self) -> None:
         """Report the units whose limits have changed.
@@ -272,24 +258,11 @@ class Watcher:
                 self._limits[group] = limits
                 self._events.on_unit(unit)
 
-    def _on_events(self, unit: UnitName, path: Path) -> OnEvent:
-        def on_event(_: str, mask: int) -> None:
-            if mask & IN_IGNORED:
-                self._units[unit].pop(path, None)
-            else:
-                self._events.on_memory_event(unit)
-
-        return on_event
-
-
-def _alarm(
-    kind: Callable[[Callable[[], None], Path], _Alarm], on_event: Callable[[], None], root: Path
-) -> tuple[_Alarm | None, OSError | None]:
-    """Return the alarm, or the error that prevents it."""
-    try:
-        return kind(on_event, root), None
-    except OSError as error:
-        return None, error
+    def _on_events(self, unit: UnitName, path: Path, _: str, mask: int) -> None:
+        if mask & watch.IN_IGNORED:
+            self._units[unit].pop(path, None)
+        else:
+            self._events.on_memory_event(unit)
 
 
 def _describe(error: OSError) -> str:

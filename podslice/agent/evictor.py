@@ -75,6 +75,8 @@ class Evictor(AgentPart):
         self._root = root
         self._woken = asyncio.Event()
         self._pressures = Pressures()
+        self._observations: Mapping[str, SignalObservation] = {}
+        """The signals as they were judged last."""
         self._paused_until: dict[str, float] = {}
         self._without_candidates: set[str] = set()
         """The signals reported as having no pod to evict."""
@@ -108,10 +110,11 @@ class Evictor(AgentPart):
             self._assessments = self._context.assessments
             self._evicted.intersection_update(self._context.terminating.in_progress)
         observed_at = time.monotonic()
-        verdict, observations = self._judge()
+        verdict = self._judge()
         # the stop comes first: each millisecond counts, and conditions are written to a file
-        await self._act_on(verdict, observations, observed_at)
-        self._update_conditions(verdict, observations)
+        observations = self._observations
+        await self._act_on(verdict, observed_at)
+        self._update_conditions(verdict)
         return next_poll_usec(self._thresholds(), observations) / 1e6
 
     def _thresholds(self) -> tuple[EvictionThreshold, ...]:
@@ -130,22 +133,20 @@ class Evictor(AgentPart):
             tier_groups(world, assessment.observed),
         )
 
-    def _judge(self) -> tuple[Verdict, Mapping[str, SignalObservation]]:
-        observations = self._observe()
+    def _judge(self) -> Verdict:
+        self._observations = self._observe()
         verdict = judge(
             self._thresholds(),
-            observations,
+            self._observations,
             self._pressures,
             time.monotonic_ns() // 1000,
             self._context.world.config.eviction_pressure_transition_period_usec,
         )
         self._pressures = verdict.pressures
-        return verdict, observations
+        return verdict
 
-    def _update_conditions(
-        self, verdict: Verdict, observations: Mapping[str, SignalObservation]
-    ) -> None:
-        before = self._context.status.conditions
+    def _update_conditions(self, verdict: Verdict) -> None:
+        before, observations = self._context.status.conditions, self._observations
         if verdict.conditions == before:
             return
         self._context.status.set_conditions(verdict.conditions)
@@ -174,12 +175,7 @@ class Evictor(AgentPart):
     def _report_condition(self, kind: Kind, condition: Condition, message: str) -> None:
         self._context.events.report(kind, message, fields={"CONDITION": condition.value})
 
-    async def _act_on(
-        self,
-        verdict: Verdict,
-        observations: Mapping[str, SignalObservation],
-        observed_at: float,
-    ) -> None:
+    async def _act_on(self, verdict: Verdict, observed_at: float) -> None:
         """Evict one pod, for the most urgent threshold for which there is a candidate."""
         assessment = self._context.assessment
         if assessment is None or assessment.foreign is not None:
@@ -195,7 +191,7 @@ class Evictor(AgentPart):
                 continue
             is_memory = SIGNALS[signal_].resource == MEMORY
             candidate = choose(signal_, pods, self._usage(signal_, pods))
-            what = _describe(threshold, observations[signal_])
+            what = _describe(threshold, self._observations[signal_])
             if candidate is None:
                 self._report_no_candidate(threshold, what)
                 # finding that out takes an observation of every pod
@@ -208,7 +204,7 @@ class Evictor(AgentPart):
             await self._client.caps()
             await self._context.world.claim(self._client)
             stopping = await self._evict(candidate, threshold, what, observed_at)
-            self._update_conditions(verdict, observations)
+            self._update_conditions(verdict)
             is_stopped = await self._wait_for(stopping, candidate.decision, threshold)
             self._on_change()
             # memory is available at once, blocks of removed files and process ids are not
@@ -303,14 +299,14 @@ class Evictor(AgentPart):
             await asyncio.wait({stopping}, timeout=min(poll_usec / 1e6, 1.0))
             if stopping.done() or is_hard:
                 continue
-            verdict, observations = self._judge()
+            verdict = self._judge()
             hard = tuple(each for each in verdict.due if each.is_hard)
             if any(concerns(each.signal, decision) for each in hard):
                 with suppress(SystemdError, HostError):  # retried
                     await self._client.kill(decision.slice, signal.SIGKILL)
                     is_hard, deadline = True, now()
             elif hard:
-                await self._act_on(verdict._replace(due=hard), observations, time.monotonic())
+                await self._act_on(verdict._replace(due=hard), time.monotonic())
         return not stopping.done() or stopping.result()
 
 

@@ -111,11 +111,11 @@ class Evictor(AgentPart):
             self._evicted.intersection_update(self._context.terminating.in_progress)
         observed_at = time.monotonic()
         verdict = self._judge()
-        # the stop comes first: each millisecond counts, and conditions are written to a file
-        observations = self._observations
-        await self._act_on(verdict, observed_at)
-        self._update_conditions(verdict)
-        return next_poll_usec(self._thresholds(), observations) / 1e6
+        # the stop comes first: each millisecond counts, and conditions are written to a file. An
+        # eviction has updated the conditions itself: this verdict is older than the wait for its end
+        if not await self._act_on(verdict, observed_at):
+            self._update_conditions(verdict)
+        return next_poll_usec(self._thresholds(), self._observations) / 1e6
 
     def _thresholds(self) -> tuple[EvictionThreshold, ...]:
         return eviction_thresholds(self._context.world.config)
@@ -175,11 +175,11 @@ class Evictor(AgentPart):
     def _report_condition(self, kind: Kind, condition: Condition, message: str) -> None:
         self._context.events.report(kind, message, fields={"CONDITION": condition.value})
 
-    async def _act_on(self, verdict: Verdict, observed_at: float) -> None:
-        """Evict one pod, for the most urgent threshold for which there is a candidate."""
+    async def _act_on(self, verdict: Verdict, observed_at: float) -> bool:
+        """Evict one pod, for the most urgent threshold with a candidate; return whether there is one."""
         assessment = self._context.assessment
         if assessment is None or assessment.foreign is not None:
-            return
+            return False
         excluded = self._evicted.union(mark.uid for mark in assessment.evicted)
         pods = [pod for pod in assessment.desired.pods if pod.pod.uid not in excluded]
         now = asyncio.get_running_loop().time
@@ -209,7 +209,8 @@ class Evictor(AgentPart):
             self._on_change()
             # memory is available at once, blocks of removed files and process ids are not
             self._paused_until[pausing] = now() + (0.0 if is_memory and is_stopped else SETTLE_SEC)
-            return
+            return True
+        return False
 
     def _usage(self, signal_: str, pods: Iterable[PodDecision]) -> Mapping[str, PodUsage]:
         """Return the use of a signal's resource by the pods that it concerns.

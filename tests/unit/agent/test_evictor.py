@@ -465,6 +465,20 @@ async def test_a_tier_does_not_wait_for_a_terminating_pod(tiered, host, tier, ev
     await end(checking)
 
 
+async def test_pressure_that_begins_while_a_pod_terminates_does_not_end_with_it(tiered, host):
+    tiered.memory.set_tasks(BATCH, 1)
+    tiered.memory.make_stubborn(BATCH)
+    host.set(free_mib=80)
+    checking = asyncio.create_task(tiered.check())
+    await until(lambda: tiered.evicted() == ["default/batch"])
+    use_tier(tiered, BURSTABLE, left_mib=10)
+    await until(lambda: tiered.evicted() == ["default/batch", "default/web"])
+    tiered.memory.set_tasks(BATCH, 0)
+    await checking
+    assert Condition.BURSTABLE_MEMORY in tiered.context.status.conditions
+    assert not tiered.events(Kind.PRESSURE_ENDED)
+
+
 async def test_a_tier_that_is_no_longer_configured_ends_its_pressure(tiered, host):
     use_tier(tiered, BURSTABLE, left_mib=10)
     await tiered.check()

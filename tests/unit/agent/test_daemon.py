@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from podslice.agent import daemon, service_process
-from podslice.agent.daemon import Daemon, Setup
+from podslice.agent.daemon import Daemon, Setup, UnitFilter
 from podslice.agent.reconciler import Reconciler
 from podslice.agent.watcher import Watcher
 from podslice.errors import HostError, InputError, JobFailed, Problem
@@ -20,7 +20,7 @@ from podslice.model.unit import UnitName
 from podslice.store.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
-from tests.unit.agent.fakes import Events, Host, until, use_memory
+from tests.unit.agent.fakes import Events, Host, make_context, reassess, until, use_memory
 from tests.unit.builders import manifest
 
 pytestmark = pytest.mark.usefixtures("allow_effects")  # signals go to the process itself
@@ -425,3 +425,34 @@ async def test_the_snapshot_shows_pods_events_and_counters(node):
     assert snapshot.events[Kind.POD_APPLIED] == 1
     assert snapshot.counters.reconciles.sum_sec > 0
     assert "memory.available" in snapshot.observe()
+
+
+# The units that concern the agent.
+
+ROOT = UnitName("kubepods.slice")
+
+
+@pytest.mark.parametrize(
+    ("name", "concerns"),
+    [
+        ("kubepods.slice", True),
+        ("kubepods-burstable-podweb.slice", True),
+        ("podslice-podweb-main.scope", True),
+        ("run-podslice-volumes-web-cache.mount", True),
+        ("system.slice", False),
+        ("cron.service", False),
+    ],
+)
+def test_units_of_pods_concern_the_agent(name, concerns):
+    assert (UnitName(name) in UnitFilter(ROOT)) is concerns
+
+
+async def test_the_root_and_reserved_slices_follow_the_assessment(tmp_path):
+    assessment = await reassess(make_context(tmp_path, FakeSystemd()))
+    units = UnitFilter(UnitName("before.slice"))
+    reserved = replace(assessment.desired.units[0], name=UnitName("system.slice"), owned=False)
+    desired = replace(assessment.desired, units=(*assessment.desired.units, reserved))
+    units.update(replace(assessment, desired=desired))
+    assert "system.slice" in units
+    assert ROOT in units
+    assert "before.slice" not in units

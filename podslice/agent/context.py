@@ -119,11 +119,6 @@ class EventLog:
         self.journal = journal
         self._notes: set[str] = set()
 
-    @property
-    def counts(self) -> Mapping[Kind, int]:
-        """Return the number of events reported so far, by kind."""
-        return self.journal.counts
-
     def report(
         self,
         kind: Kind,
@@ -239,7 +234,8 @@ class AgentContext:
     def __init__(self, world: LiveWorld, journal: Journal, counters: Counters) -> None:
         self.world = world
         """Replaced when the configuration is reloaded."""
-        self._assessment: Assessment | None = None
+        self.assessment: Assessment | None = None
+        """The last assessment; None before the first round."""
         self.assessments = 0
         """The number of assessments so far, to notice a new one without keeping the old one."""
         self.pending: tuple[PendingPod, ...] | None = None
@@ -253,27 +249,17 @@ class AgentContext:
         self.status = NodeStatus(self.events, self.publish)
         self.marks = EvictionMarks(self)
 
-    @property
-    def assessment(self) -> Assessment | None:
-        """Return the last assessment; None before the first round."""
-        return self._assessment
-
-    @assessment.setter
-    def assessment(self, assessment: Assessment | None) -> None:
-        self._assessment = assessment
-        self.assessments += 1
-
     def group(self, name: UnitName) -> str:
         """Return the control group of a slice, as of the last assessment."""
-        if self._assessment is None:
+        if self.assessment is None:
             return control_group_of(name)
-        return control_group(name, self._assessment.observed)
+        return control_group(name, self.assessment.observed)
 
     def containers(self) -> Iterator[tuple[PodDecision, ContainerDecision, ObservedUnit]]:
         """Yield the loaded units of the containers of pods, as of the last assessment."""
-        if self._assessment is not None:
-            units = self._assessment.observed.units
-            for pod in self._assessment.desired.pods:
+        if self.assessment is not None:
+            units = self.assessment.observed.units
+            for pod in self.assessment.desired.pods:
                 for container in pod.scopes:
                     for name in container.units:
                         if name in units:
@@ -287,7 +273,7 @@ class AgentContext:
         """Write the agent's state for other podslice processes; a failure is retried next time."""
         pid = os.getpid()
         process = read_process(pid)
-        pods = self._assessment.current if self._assessment else ()
+        pods = self.assessment.current if self.assessment else ()
         terminating = [pod.key for pod in pods if pod.uid in self.terminating.in_progress]
         state = AgentState(
             pid=pid,

@@ -185,6 +185,7 @@ class Reconciler:
         assessment = await assess(self._context.world, self._request(wanted))
         self._known = assessment.desired.pods
         self._context.assessment = assessment
+        self._context.assessments += 1
         self._context.pending = find_pending(
             assessment,
             wanted.candidates,

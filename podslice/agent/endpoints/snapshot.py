@@ -101,7 +101,7 @@ def capture(context: AgentContext, root: Path, services: Sequence[PodService]) -
         counters=context.counters,
         thresholds=eviction_thresholds(world.config),
         conditions=context.status.conditions,
-        events=context.events.counts,
+        events=context.events.journal.counts,
         recommended=context.recommended,
         evicted=len(assessment.evicted) if assessment else 0,
         problems=tuple(map(str, context.status.failures)),

@@ -277,7 +277,7 @@ class KubeletDaemon:
         return LevelSnapshot(
             plan=self._levels.plan,
             counters=self._counters,
-            events=self._events.counts,
+            events=self._events.journal.counts,
             failures=tuple(map(str, self._status.failures)),
             overdue=overdue if reading_sec >= OVERDUE_SEC else "",
         )

@@ -64,6 +64,7 @@ def make_context(tmp_path, client, **fields):
 async def reassess(context):
     """Assess the node again."""
     context.assessment = await assess(context.world, Request(terminating=context.terminating))
+    context.assessments += 1
     return context.assessment
 
 

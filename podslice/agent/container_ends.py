@@ -93,6 +93,7 @@ class ServicesInPods(AgentPart):
             except SystemdError:
                 continue  # after a lost connection any service may have changed
             own = {podman_service(pod.pod.key) for pod in self._pods.values()}
+            # podman's service of a pod is the pod, not a container in it
             placed = {each.unit.name for each in found} - own - self.names
             if len(self._elsewhere) > _ELSEWHERE_MAX:
                 self._elsewhere.clear()
@@ -320,6 +321,7 @@ class ContainerEnds(AgentPart):
             if seen.unit.transient and seen.container != name:
                 exits = []  # the records of `podslice run` have its exits
             before, stated = (had.last_exit, had.stated_exit) if had else (None, None)
+            # systemd forgets the exit when it starts the service again
             last = seen.unit.main_exit or (exits[-1] if exits else before)
             now = seen._replace(last_exit=last, stated_exit=stated)
             is_restarted = earlier is not None and self._compare(now, had, exits)

@@ -64,6 +64,7 @@ class Drift:
 
     def settle(self, assessment: Assessment) -> None:
         """Remember the properties of units, except of those that the plan changes."""
+        # a unit that is about to change keeps what it had: its next change is compared with that
         due = {step.name for step in assessment.plan.steps}
         units = {unit.name: unit for unit in assessment.desired.lasting}
         self._settled = {
@@ -99,6 +100,7 @@ class Drift:
             for name in hugetlb_files(size)
         }
         before |= unit.values
+        # a step that starts from the remembered values is a new wish, not the repair of a change
         return any(
             change.old != before.get(change.name, _unset(change.name)) for change in step.changes
         )

@@ -124,8 +124,10 @@ class ManifestDirectories:
             else:
                 new.append((size, path, now))
         budget = Budget(limits=self._limits, used=dict(self._used))
+        # what changed or removed files had is free first, so that a file may replace another
         for path in self._read.keys() - kept.keys():
             budget.release(self._read[path].used)
+        # by size: one huge manifest must not keep many small ones out
         later = self._take_all(sorted(new, key=lambda each: each[:2]), budget, kept)
         self._read = {path: kept[path] for path in paths if path in kept}
         self._used = budget.used
@@ -365,6 +367,7 @@ class WantedPodsReader:
         for checked in self._checked.values():
             comparison.add(checked)
         comparison.add_kept()
+        # only new and changed pods: those that are applied are decided by the assessment
         candidates = [
             decision
             for decision in decide_each(comparison.new, world.node, world.config)

@@ -44,6 +44,7 @@ class OomMonitor(AgentPart):
             self._has_noticed.clear()
             names, self._noticed = self._noticed, set()
             self.check(names)
+            # such events are signs of pressure, which the evictor may relieve
             self._on_event()
             # there may be a hundred events per second
             await asyncio.sleep(_PAUSE_SEC)
@@ -117,6 +118,8 @@ class OomdMonitor(AgentPart):
             for pod, container, unit in self._context.containers()
             if unit.control_group
         }
+        # the last look at a group comes before it is closed: a container that is gone may have been
+        # killed since the last round
         for unit in tuple(self._followed):
             group = self._check(unit)
             if unit not in running or not group.is_at(cgroups, running[unit][2]):

@@ -138,6 +138,7 @@ class OrphanCollector(AgentPart):
             message = f"{name} was removed: it belonged to no pod{what if left else ''}"
             events.report(Kind.ORPHAN_REMOVED, message, unit=name)
             return
+        # a failure is retried after the whole period
         self._since[name] = self._now()
         if name not in self._failed:
             self._failed.add(name)

@@ -153,11 +153,13 @@ class Reconciler:
         self._announcer.report_readmitted(assessment, by_operator)
         # before the plan, which compares what systemd has, not what the kernel has
         await self.restore_overwritten(assessment)
+        # a record without a change of units is written, too: a manifest may have moved to another file
         are_records_due = self._are_records_due(assessment, wanted)
         if not (assessment.plan or are_records_due):
             self._context.stuck = ()
             self._settle(assessment)
             return self._is_settled(assessment, wanted)
+        # two programs that undo each other's changes would otherwise keep both busy for ever
         if self._drift.are_contested(assessment.plan.steps) and not are_records_due:
             return False
         self._observe_again(assessment)

@@ -50,7 +50,7 @@ class Terminations:
                 continue
             uid = uids[step.pod]
             if uid in self._expired:
-                continue
+                continue  # the round itself kills what is left
             is_started = True
             if step.grace_sec:
                 # without a count of processes where the kernel provides none
@@ -108,6 +108,7 @@ class Terminations:
 
         def on_done(task: asyncio.Task[bool]) -> None:
             tasks.discard(task)
+            # an eviction may stop a pod that terminates already: its last stop counts
             if not tasks and self._tasks.get(uid) is tasks:
                 del self._tasks[uid]
                 self._expired.add(uid)

@@ -145,6 +145,7 @@ class Watcher:
         """
         self._group_error = None
         self._groups = dict(groups)
+        # a removed control group has ended its watches itself; one of a drop-in may remain
         for name in self._units.keys() - groups.keys():
             for watched in self._units.pop(name).values():
                 self._inotify.unwatch(watched)
@@ -203,6 +204,7 @@ class Watcher:
         for following in self._directories:
             following.renew()
         groups = self._groups
+        # an empty set first: everything that is watched again counts as new, and is read
         self.follow({})
         self.follow(groups)
         self._events.on_manifests()

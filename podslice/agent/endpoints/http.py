@@ -115,6 +115,7 @@ class Connection:
             self.sent = await self._answer(request)
         except h11.RemoteProtocolError as error:
             self.sent = _error(HTTPStatus(error.error_status_hint), str(error))
+        # a slow reader is disconnected for others, and after a time in any case
         self._wait_for(WaitingFor.CLIENT_READ)
         async with asyncio.timeout(REQUEST_TIMEOUT_SEC):
             await self._send(self.sent, is_head=is_head)

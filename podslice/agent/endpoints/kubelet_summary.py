@@ -44,6 +44,7 @@ class Summarizer:
         before, now = self._cpu, _cpu_times(stats)
         passed_usec = stats.uptime_usec - self._uptime_usec
         self._cpu, self._uptime_usec = now, stats.uptime_usec
+        # requests within one measurement share its time
         if not before or passed_usec <= 0:
             return {}
         return {

@@ -191,7 +191,7 @@ async def test_the_quick_way_to_end_a_pod_is_refused(beside, memory):
     memory.calls.clear()
     context = AgentContext(beside, Events(), Counters())
     terminations = Terminations(context, beside.client, lambda *_: None)
-    assert not await terminations.start(pod, state, why="", grace_sec=0, is_removal=True)
+    assert not await terminations.start(pod, why="", grace_sec=0, is_removal=True)
     (failed,) = context.events.journal.texts(Kind.STEP_FAILED)
     assert "belongs to a kubelet" in failed
     assert not memory.calls.keys() & WRITES

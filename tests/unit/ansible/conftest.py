@@ -20,7 +20,6 @@ from tests.unit.cli.conftest import (  # noqa: F401
     runtimes_hold,
     web,
 )
-from tests.unit.features.doctor.conftest import machine  # noqa: F401
 
 COLLECTION = Path(__file__).resolve().parents[3] / "packaging/ansible"
 

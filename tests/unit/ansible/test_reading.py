@@ -81,13 +81,6 @@ def test_facts_with_an_invalid_configuration(module, applied, here):
     assert not found["healthy"]
 
 
-def test_the_requirements_and_versions(module, memory, machine, monkeypatch):
-    machine()
-    found = module("info", gather=["doctor", "version"])
-    assert isinstance(found["doctor"]["passed"], bool)
-    assert found["version"]["podslice"] == found["podslice_version"]
-
-
 def test_the_usage(module, applied):
     found = module("info", gather=["usage"])["usage"]
     assert [pod["pod"] for pod in found["pods"]] == ["shop/web"]

@@ -3,6 +3,7 @@
 import pytest
 
 from podslice.features.doctor import verb as doctor
+from tests.unit.ansible.conftest import calls, module, run_podslice  # noqa: F401 - fixtures
 from tests.unit.cli.test_configuration import applied, configure  # noqa: F401 - fixtures
 from tests.unit.cli.test_widths import at_terminal  # noqa: F401 - a fixture
 from tests.unit.features.doctor.hosts import host as doctor_host

@@ -14,8 +14,8 @@ from podslice.features.history import prometheus as prometheus_history
 from podslice.features.history.prometheus import PrometheusApi
 from tests.unit.builders import manifest
 from tests.unit.features.history.rows import START_SEC
-from tests.unit.features.kubelet.tls_server import Certificates, KubeletServer
 from tests.unit.raw_server import RawServer
+from tests.unit.tls_server import Certificates, KubeletServer
 
 pytestmark = pytest.mark.usefixtures("allow_effects")
 MI = 2**20

@@ -13,7 +13,7 @@ from podslice.model.unit import SYSTEM
 from tests.unit.agent.fakes import Clock
 from tests.unit.builders import USER, node
 from tests.unit.features.kubelet.recorded_node import RecordedNode
-from tests.unit.features.kubelet.tls_server import KubeletServer
+from tests.unit.tls_server import KubeletServer
 
 FOLLOWS = Config(pods_from=PodsFrom.KUBELET, allow_kubelet_slices=True)
 STATED = KubeletSource(kubelet="http://127.0.0.1:10255")

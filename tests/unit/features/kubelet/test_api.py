@@ -4,8 +4,8 @@ import pytest
 
 from podslice.errors import HostError, InputError
 from podslice.features.kubelet.api import Credentials, KubeletApi, parse_address
-from tests.unit.features.kubelet.tls_server import Certificates, KubeletServer
 from tests.unit.raw_server import RawServer
+from tests.unit.tls_server import Certificates, KubeletServer
 
 # a server and its client, on the loopback interface
 pytestmark = pytest.mark.usefixtures("allow_effects")

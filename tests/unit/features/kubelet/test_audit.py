@@ -16,7 +16,7 @@ from podslice.features.kubelet.pods import parse_pod_list
 from podslice.systemd import bus
 from tests.unit.builders import node as host
 from tests.unit.features.kubelet.recorded_node import RecordedManager, RecordedNode
-from tests.unit.features.kubelet.tls_server import Certificates, KubeletServer
+from tests.unit.tls_server import Certificates, KubeletServer
 
 CONFIG = "--kubelet-config=config.json"
 SLICE = "kubepods-pod922b9bb9_264a_5c7a_8997_1c828b7183ba.slice"

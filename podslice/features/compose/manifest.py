@@ -30,7 +30,7 @@ class PodDraft:
     """The manifest of a project as plain values, before it is validated."""
 
     def __init__(self, project: Project, options: Settings) -> None:
-        """Draft the pod; `options` are those of the command line, which come first."""
+        """Draft the pod; `options` are the options of the command line, which come first."""
         self._project, self._options = project, options
         self._problems = [*project.problems]
         self._places: dict[Path, str] = {}
@@ -60,7 +60,7 @@ class PodDraft:
         return format_yaml(self.document, amounts)
 
     def problems(self, found: Iterable[Problem]) -> list[Problem]:
-        """Return every problem once: those of the project, and those found in its manifest.
+        """Return every problem once: of the project, and of its manifest.
 
         The latter name the place in the project. They are left out where that has an error already,
         which is the cause.
@@ -196,7 +196,7 @@ def make_override(project: Project, pod: PodDecision, *, has_oom_scores: bool) -
     Args:
         project: the services, as their tool has resolved them.
         pod: the decision on their pod.
-        has_oom_scores: whether services without an OOM score get that of the pod's class.
+        has_oom_scores: whether services without an OOM score get the score of the pod's class.
     """
     decided = {each.name: each for each in pod.containers}
     # Only swarm mode observes a reservation of CPU. With one, every service needs shares, because the

@@ -280,6 +280,7 @@ def read_project(value: object, everything: object = None) -> Project:
         problems.append(_no_services(inactive))
     if "include" in value:
         problems.append(_unresolved("include"))
+    # one more than a pod may have, which is enough to refuse the project
     first = islice(services.items(), POD_CONTAINERS_MAX + 1)
     read = [_ServiceReader(str(name), fields) for name, fields in first]
     found = [service for each in read if (service := each.read()) is not None]
@@ -336,7 +337,7 @@ def _unresolved(where: str) -> Problem:
 
 
 def _check_names(services: list[Service]) -> Iterator[Problem]:
-    """Return problems of names, which are those of containers in the pod."""
+    """Return problems of names, which become the names of containers in the pod."""
     first: dict[str, Service] = {}
     for service in services:
         for name in service.containers:
@@ -411,6 +412,7 @@ class _ServiceReader:
         if not count:
             self.is_off = True
             return ()
+        # as docker compose numbers the containers of a service
         suffixes = [""] if count == 1 else [f"-{number}" for number in range(1, count + 1)]
         stem = to_label(to_label(self.name)[: 63 - len(suffixes[-1])])
         if not stem:
@@ -448,6 +450,7 @@ class _ServiceReader:
         if stated is not None:
             self._error("cpu_quota", f"excludes {stated.where}", "remove one of them")
             return stated
+        # quota and period are µs: their ratio is the number of CPUs, rounded up
         period = self._read("cpu_period", read_whole)
         period_usec = period.milli if period is not None and period.milli > 0 else PERIOD_USEC
         return quota._replace(milli=-(-quota.milli * 1000 // period_usec))
@@ -470,7 +473,7 @@ class _ServiceReader:
     def _either(
         self, path: str, older: str, read: Callable[[object], int], resource: str
     ) -> ServiceAmount | None:
-        """Return the amount below `deploy`, else that of the service itself."""
+        """Return the amount below `deploy`, else the amount of the service itself."""
         stated, other = self._read(path, read), self._read(older, read)
         if stated is None or not stated.milli:
             return other if other is not None and other.milli else None

@@ -203,6 +203,7 @@ def resolve(tool: ComposeTool, project: ProjectFiles) -> tuple[bytes, str]:
     said = ended.err.decode(errors="replace").rstrip("\n")
     if not ended.code:
         return ended.out, said
+    # after a traceback or usage the last line states the error, otherwise all up to the advice
     lines = [line for line in said.split("\n") if line.strip()]
     if any(line.startswith(_BEFORE_THE_ERROR) for line in lines):
         errors = lines[-1:]

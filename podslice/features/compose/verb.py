@@ -131,6 +131,7 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     override = (output_dir or Path(files.files[0]).parent) / name
     draft = PodDraft(project, options)
     pod = _decide(planning, draft)
+    # everything is decided: from here on files are written
     interrupts.begin(f"not all files are in {override.parent}")
     keys = make_override(project, pod, has_oom_scores=options.reserve)
     texts = {MANIFEST: draft.lines(), override.name: format_yaml(keys)}

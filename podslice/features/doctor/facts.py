@@ -195,6 +195,7 @@ def _controllers_of(root: Path, group: PurePosixPath) -> frozenset[str] | None:
 def _hugetlb(root: Path, layout: Layout, group: PurePosixPath) -> Hugetlb:
     counts = (root / "sys/kernel/mm/hugepages").glob("*/nr_hugepages")
     stops_at = None
+    # a control group enables a controller below only if all above it do
     for above in reversed(group.parents):
         enabled = _words(root / _CGROUP / above.relative_to("/") / "cgroup.subtree_control")
         if enabled is not None and "hugetlb" not in enabled:
@@ -251,7 +252,7 @@ class Surroundings(NamedTuple):
 
     root: Path
     uid: int | None
-    """The user of the runtimes; None for those of the system."""
+    """The user of the runtimes; None for the system's runtimes."""
     config_directory: str
     has_systemd: bool
     is_v2: bool
@@ -445,7 +446,7 @@ def _program(here: Surroundings, name: str) -> Path | None:
 
 
 def _host_path(here: Surroundings, path: Path) -> str:
-    """Return a path as it is on the host."""
+    """Return a path as the host names it."""
     return f"/{path.relative_to(here.root)}"
 
 

@@ -313,6 +313,7 @@ def _hugepages(facts: Facts) -> Finding:
     elif not hugetlb.known:
         what = "the kernel has no hugetlb controller"
         fix = "boot a kernel of 5.6 or later with CONFIG_CGROUP_HUGETLB"
+    # systemd knows no controller of huge pages, so that nothing enables it in the tree
     elif hugetlb.stops_at is not None:
         path = f"/sys/fs/cgroup{hugetlb.stops_at.rstrip('/')}/cgroup.subtree_control"
         what = f"the hugetlb controller is not enabled below {hugetlb.stops_at}"

@@ -78,7 +78,7 @@ async def _ask(planning: Planning) -> SystemdReply:
     """Return the reply of the service manager, or the reason why there is none."""
     tree, guard = Tree(cgroup_root=planning.config.cgroup_root), Guard(HOST_ROOT)
     recorded: Collection[Pod] = ()
-    with suppress(HostError):  # a missing session is a finding of its own
+    with suppress(HostError):  # a missing session is a separate finding
         recorded = recorded_pods(open_store(planning))
     kubelets = await guard.kubelets()
     units: Sequence[ObservedUnit] = ()

@@ -25,7 +25,7 @@ from podslice.reconcile.world import LiveWorld
 from podslice.store.files import remove, scan, write_text, writing
 
 FILE_BYTES_MAX = 2**20
-"""The largest file: that of a pod with hundreds of containers."""
+"""The largest file, of a pod with hundreds of containers."""
 _FILES_MAX = 20_000
 """The most files of pods that no longer exist; those with the oldest samples are removed."""
 
@@ -77,7 +77,7 @@ class UsageFiles:
         return tuple(sorted(f"{path.parent.name}/{path.name}" for path, _ in self._files()))
 
     def prune(self, kept: Collection[str], oldest_sec: float) -> None:
-        """Remove the files of pods that were written before a time, except those of `kept` pods.
+        """Remove the files of pods, except `kept` ones, that were written before a time.
 
         Raises:
             HostError: one can't be removed.

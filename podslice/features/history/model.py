@@ -48,7 +48,7 @@ class DecayingHistogram(NamedTuple):
 
 
 class MemoryPeaks(NamedTuple):
-    """The peaks of finished windows as a histogram, and that of the present window."""
+    """The peaks of finished windows as a histogram, and the peak of the present window."""
 
     finished: DecayingHistogram = DecayingHistogram()
     window_end_sec: int = 0
@@ -184,6 +184,7 @@ def _parse_histogram(found: Mapping[str, Any]) -> DecayingHistogram:
     reference = _whole(found, "reference_sec")
     if not total:
         return DecayingHistogram(reference_sec=reference)
+    # whole numbers relative to the largest weight, and the sum of the weights as it was
     scaled = {bucket: each * weight / total for bucket, each in weights.items()}
     return DecayingHistogram.of(scaled, reference)
 

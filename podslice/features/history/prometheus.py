@@ -41,6 +41,7 @@ _USE_OTHER_NAME = "use the name or the address that is in the certificate"
 _TRUST = "state its authority with --prometheus-ca"
 _CONTAINER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """Source: Kubernetes, staging/src/k8s.io/apimachinery/pkg/util/validation/validation.go, IsDNS1123Label."""
+# A query names the pod's metrics of podslice first, and cAdvisor's where these are absent.
 _OF_POD = "namespace={namespace}, pod={pod}"
 _OF_CONTAINERS = f'container!="", container!="POD", {_OF_POD}'
 _SUM = "max by ({by}) (sum by (instance, {by}) ({of}))"
@@ -84,7 +85,7 @@ class PrometheusApi:
 
         Args:
             url: the address of the server.
-            authority: the certificates to trust, in PEM; without any, those of the host.
+            authority: the certificates to trust, in PEM; without any, the host's.
             within_sec: the time for each query.
 
         Raises:
@@ -178,7 +179,7 @@ def make_pod_history(
 
     Args:
         of_pod: the series of the pod: `cpu`, `memory` and `kills`.
-        of_containers: those of all of its containers.
+        of_containers: the series of all of its containers.
 
     Raises:
         InputError: there are too many containers, or one has a name that no container has.
@@ -270,7 +271,7 @@ class Series(NamedTuple):
 def parse_range(text: bytes) -> tuple[Series, ...]:
     """Parse the answer of `/api/v1/query_range`.
 
-    Values that are not finite, and those of 2^63 and more, are left out.
+    Values that are not finite, or 2^63 and more, are left out.
 
     Source: Prometheus, docs/querying/api.md, "Range queries".
 

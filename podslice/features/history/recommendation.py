@@ -122,6 +122,7 @@ def recommend(
     for_memory = Veto.OOM_KILLS if history.oom_kills else for_memory
     for_cpu = Veto.PRESSURE if cpu_share >= _CPU_WAIT_SHARE else None
     confidence = confidence_days(history)
+    # waits and OOM kills show that less memory, or less CPU, would be too little
     request = _advise(MEMORY, memory, _REQUEST, confidence, requests.get(MEMORY), for_memory)
     limit = _advise(MEMORY, memory, _LIMIT, confidence, limits.get(MEMORY), for_memory)
     return Recommendation(
@@ -195,6 +196,7 @@ def _advise(
         return None
     computed = _with_margin(resource, value, 1.0)
     factor = confidence_factor(confidence, *_UPPER_CONFIDENCE)
+    # a veto only prevents a decrease
     kept = current if veto and current is not None and current > computed else None
     return Advice(
         current=current,
@@ -226,6 +228,7 @@ def _percentile(resource: str, histogram: DecayingHistogram, share: float) -> fl
 def _with_margin(resource: str, value: float, factor: float) -> int:
     """Return an amount in thousandths with the margin and a factor, rounded up to whole steps."""
     step = _STEP[resource]
+    # rounded first: 0.1 * 3 is a little more than 0.3, which would be a step more
     return math.ceil(round(value * _SCALE[resource] * MARGIN * factor, 3) / step) * step
 
 

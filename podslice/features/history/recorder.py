@@ -124,7 +124,7 @@ class UsageRecorder(AgentPart):
             self._rounds += 1
 
     def save(self) -> None:
-        """Write the histories, and remove those of pods that do not exist and are too old."""
+        """Write the histories, and remove old ones of pods that no longer exist."""
         with self._lock:
             files, now_sec = self._files, self._now().sec
             if files is None:
@@ -263,6 +263,7 @@ class GroupUsage:
         """Add a sample; without a group nothing is added, and the next group begins at 0."""
         usec = cgroups.counter(group, "cpu_usec")
         before = self._counted
+        # a counter that decreases belongs to a new group with the same name
         if usec is None or (before is not None and usec < before[1]):
             self._counted = self._waits = before = None
             self._peak_bytes = self._kills = 0
@@ -274,6 +275,7 @@ class GroupUsage:
         if before is not None and now.monotonic_sec > before[0]:
             milli = (usec - before[1]) / (now.monotonic_sec - before[0]) / 1000
             self.history = add_cpu(self.history, round(milli), now.sec)
+        # kills count from the previous sample on, and the peak with them
         earlier, self._kills = self._kills, cgroups.counter(group, "oom_kills") or 0
         kills = max(self._kills - earlier, 0)
         self._sample_memory(cgroups, group, now, is_killed=kills > 0)

@@ -109,7 +109,7 @@ def _lines(
     providers: Mapping[str, Reservation],
     display: Display,
 ) -> Iterator[str]:
-    """Yield the table of the slices, that of the reservations, and the formula."""
+    """Yield the tables of slices and of reservations, and the formula."""
     yield from table(_USED, map(_used, usage), display)
     yield ""
     rows = []

@@ -59,6 +59,7 @@ class BucketScheme:
         return self.start(min(index + 1, self.count - 1))
 
     def _position(self, value: float) -> float:
+        # the sum of a geometric series, first_width * (growth^n - 1) / (growth - 1), solved for n
         return math.log(value * (self.growth - 1) / self.first_width + 1) / math.log(self.growth)
 
 
@@ -88,6 +89,7 @@ def add_sample(
 
     Source: VPA recommender, util/decaying_histogram.go, AddSample.
     """
+    # 2^x grows without a bound; the ratios of the weights are the same from a later reference
     if at_sec > histogram.reference_sec + half_life_sec * _EXPONENT_MAX:
         histogram = _shift(histogram, at_sec, half_life_sec)
     grown = weight * 2.0 ** ((at_sec - histogram.reference_sec) / half_life_sec)
@@ -114,7 +116,8 @@ def without_expired(
 ) -> DecayingHistogram:
     """Return the histogram without the buckets whose samples are all older than the kept half-lives.
 
-    `sample_weight` is that of one sample; a bucket with less weight than one of that age is empty.
+    `sample_weight` is the weight of one sample; a bucket with less weight than a sample of that age
+    counts as empty.
     """
     exponent = (now_sec - histogram.reference_sec) / HALF_LIFE_SEC - HALF_LIVES_KEPT
     least = sample_weight * 2.0 ** min(exponent, 2 * _EXPONENT_MAX)
@@ -127,6 +130,7 @@ def without_expired(
 
 def _shift(histogram: DecayingHistogram, at_sec: int, half_life_sec: int) -> DecayingHistogram:
     """Return the same histogram with the reference at a multiple of the half-life about `at_sec`."""
+    # rounded to the nearest multiple, so that the factor is a power of 2 and exact
     reference = (2 * at_sec + half_life_sec) // (2 * half_life_sec) * half_life_sec
     factor = 2.0 ** ((histogram.reference_sec - reference) / half_life_sec)
     scaled = {bucket: weight * factor for bucket, weight in histogram.weights.items()}
@@ -189,6 +193,7 @@ def add_oom_kills(
     memory = _window_at(history.memory, at_sec)
     used = max(request_bytes, memory.observed_bytes)
     needed = max(used * _OOM_PERCENT // 100, used + _OOM_BYTES)
+    # kills count as long as a sample does
     recent = history.oom_kills if at_sec - history.oom_kill_sec < KEPT_SEC else 0
     return history._replace(
         memory=memory._replace(oom_bytes=max(memory.oom_bytes, needed)),
@@ -215,7 +220,7 @@ def add_waits(
 
 
 def peaks_of(memory: MemoryPeaks) -> DecayingHistogram:
-    """Return the peaks of all windows, with that of the present one at its end."""
+    """Return the peaks of all windows; the present window counts from its end."""
     if not memory.peak_bytes:
         return memory.finished
     bucket = MEMORY_BUCKETS.find(memory.peak_bytes)
@@ -250,6 +255,7 @@ def _window_at(memory: MemoryPeaks, at_sec: int) -> MemoryPeaks:
     """
     if at_sec < memory.window_end_sec:
         return memory
+    # windows without samples have no peak, and are skipped
     begin = memory.window_end_sec or at_sec
     passed = (at_sec - begin) // WINDOW_SEC + 1
     end = begin + passed * WINDOW_SEC

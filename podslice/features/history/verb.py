@@ -241,6 +241,7 @@ def _pod_level(found: PodRecommendation, pod: Pod, containers: Sequence[NewConta
     """Return the pod level, raised to what the containers' requests and limits require."""
     requests, limits = _amounts(found.amounts, pod.resources, with_limit=True)
     patched = _with_amounts(pod, containers)
+    # the pod must hold its containers: Kubernetes rejects less than their sum, or than the largest
     sums, apps = aggregate(patched).requests, patched.of_kind(ContainerKind.APP)
     for name in (CPU, MEMORY):
         largest = max((each.resources.limits.get(name, 0) for each in apps), default=0)
@@ -269,7 +270,7 @@ def _raise(part: dict[str, StatedAmount], name: str, least: int, source: str) ->
 
 
 def _container(name: str, stated: Resources, amounts: Recommendation | None) -> NewContainer:
-    """Return a container: its own resources if it states any, otherwise it shares those of the pod."""
+    """Return a container with its own resources; without any it shares the pod's."""
     if not stated:
         return NewContainer(name=name)
     if amounts is None:

@@ -47,7 +47,7 @@ _NOT_SET_IN_POD = {
 """As `_NOT_SET`, for a container."""
 
 Row = tuple[str, str]
-"""A line of YAML and its comment. A comment without a line is a line of its own."""
+"""A line of YAML and its comment; a comment without YAML has a line for itself."""
 
 
 class NewContainer(NamedTuple):

@@ -64,7 +64,7 @@ class PodmanContainer(NamedTuple):
     oom_score_adj: int | None
     """None where it states none."""
     control_group: str
-    """Empty if it has no processes, or is in that of the command that started it."""
+    """Empty if it has no processes, or is in the control group of the command that started it."""
     unit: str
     """The service that started it; empty if none did."""
     pod_key: str
@@ -72,13 +72,13 @@ class PodmanContainer(NamedTuple):
     is_infra: bool
     """Whether it only keeps the namespaces of a podman pod."""
     is_member: bool
-    """Whether it is in a podman pod, which may have limits of its own."""
+    """Whether it is in a podman pod, which may have further limits."""
 
 
 def import_containers(
     names: Sequence[str], root: UnitName, manager: Manager
 ) -> tuple[ImportSource, ...]:
-    """Return the containers of root's podman, or with a user manager those of the user.
+    """Return the containers of root's podman, or with a user manager of the user's podman.
 
     `root` is the slice of pods.
 
@@ -199,6 +199,7 @@ def _taken(host: Mapping[str, Any]) -> Iterator[tuple[SettingKind, PresentSettin
         text = f"--cpus={nano / 10**9:g}"
         yield SettingKind.CPU_QUOTA, PresentSetting(value=nano // 1000, text=text)
     elif quota > 0:
+        # systemd's property is the quota of a second
         usec = quota * 1_000_000 // (period or QUOTA_PERIOD_USEC)
         text = f"--cpu-quota={quota}" + (f" --cpu-period={period}" if period else "")
         yield SettingKind.CPU_QUOTA, PresentSetting(value=usec, text=text)

@@ -129,7 +129,7 @@ class SettingKind(StrEnum):
 
     CPU_WEIGHT = properties.CPU_WEIGHT
     CPU_SHARES = "CPUShares"
-    """Those of a container runtime, which converts them to a weight by a formula of its own."""
+    """The shares of a container runtime, which converts them to a weight by another formula."""
     CPU_QUOTA = properties.CPU_QUOTA
     MEMORY_LOW = properties.MEMORY_LOW
     MEMORY_MIN = properties.MEMORY_MIN
@@ -201,7 +201,7 @@ def import_container(
 ) -> ImportedAmounts:
     """Return the amounts of a container that has these settings and this use.
 
-    A limit is stated only where one is set. A request is that of a setting, otherwise the present
+    A limit is stated only where one is set. A request follows from a setting, otherwise from the present
     use, and at most the limit. Where a memory limit is set and no memory is protected, and the use
     is not known, the request is 0: otherwise the limit would count as the request.
 
@@ -257,7 +257,9 @@ def import_pod(
         )
         for is_least in (False, True)
     ]
+    # the roundest requests if the slice's weight and limit allow them, else the least ones
     found = next((each for each in choices if _fits(each, level, config)), choices[0])
+    # Kubernetes rejects a pod whose containers request more than its limit
     for name, limit in limits.items():
         found = _scale_down(found, name, _milli(limit))
     requests = {
@@ -341,7 +343,7 @@ def _cpu_request(
     at_least: int | None = None,
     is_least: bool = False,
 ) -> StatedAmount | None:
-    """Return the request that has the weight; with `at_least` that of a pod's slice.
+    """Return the request that has the weight; with `at_least` the request of a pod's slice.
 
     It is less than that if no request that has the weight is as large.
     """

@@ -221,7 +221,7 @@ async def import_slice(world: LiveWorld, name: str) -> ImportGroup:
     """Return a slice with the services and scopes directly in it, as far as they are loaded.
 
     Raises:
-        InputError: there is no such slice, or it stays as it is.
+        InputError: there is no such slice, or it is one that podslice does not import.
     """
     name = name if name.endswith(".slice") else f"{name}.slice"
     (slice_,) = _valid([await _inspect(world, name, (".slice",))])
@@ -298,6 +298,7 @@ async def _check_group(unit: InspectedUnit, world: LiveWorld) -> Problem | None:
     On Debian `postgresql.service` is one, with `postgresql@17-main.service`.
     """
     stem, dot, suffix = unit.observed.name.rpartition(".")
+    # such a service is of type oneshot, and remains active after its command has ended
     is_over = unit.observed.active_state == "active" and not unit.observed.control_group
     if not is_over or f"{dot}{suffix}" != ".service" or "@" in stem:
         return None

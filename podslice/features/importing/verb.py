@@ -289,7 +289,7 @@ _SCORES = {
 def draft_pod(
     group: ImportGroup, name: str | None, namespace: str | None, config: Config
 ) -> ImportDraft:
-    """Return the manifest; without a name it is that of the slice, or of the first unit."""
+    """Return the manifest; without a name the pod has the name of the slice, or of the first unit."""
     level = group.slice.settings if group.slice else PresentSettings()
     of_pod, amounts = import_pod(
         level, [(source.settings, source.use) for source in group.sources], config

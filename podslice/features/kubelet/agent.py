@@ -124,6 +124,7 @@ class FollowedKubelet:
             HostError: the kubelet does not reply as expected.
             InputError: a file or a document is invalid.
         """
+        # forgotten until the pods are read, too: a kubelet that fails may have been restarted
         known, self._known = self._known, None
         if known is None or self._now() - known[0] >= SETTINGS_SEC:
             known = self._read_settings()

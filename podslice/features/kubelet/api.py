@@ -76,7 +76,7 @@ class Credentials:
     certificate: str = ""
     key: str = field(default="", repr=False)
     authority: str = ""
-    """The certificates that are trusted; empty for those of the host."""
+    """The trusted certificates; without any, the host's certificates are trusted."""
 
 
 _UNSUPPORTED = ("exec", "auth-provider", "username", "password")
@@ -125,7 +125,7 @@ def _named(
 
 
 def _token(user: Mapping[str, Any], base: Path, where: str) -> str:
-    """Return the token of a user; that of a file has precedence."""
+    """Return the token of a user; the file of a token comes before the token itself."""
     file = user.get("tokenFile")
     text = user.get("token")
     if isinstance(file, str):
@@ -142,7 +142,7 @@ def _token(user: Mapping[str, Any], base: Path, where: str) -> str:
 
 
 def _data(fields: Mapping[str, Any], key: str, base: Path, where: str) -> str:
-    """Return a certificate or a key as PEM: that in the file itself, or that of another file.
+    """Return a certificate or a key as PEM, from the kubeconfig itself or from the file that it names.
 
     Empty if neither is stated.
     """
@@ -284,10 +284,11 @@ def _load_certificate(context: ssl.SSLContext, credentials: Credentials) -> None
     with ExitStack() as stack:
         paths = []
         for text in (credentials.certificate, credentials.key or credentials.certificate):
+            # the key never reaches a file system
             handle = os.memfd_create("podslice", os.MFD_CLOEXEC)
             stack.callback(os.close, handle)
             os.write(handle, text.encode())
             paths.append(f"/proc/self/fd/{handle}")
         certificate, key = paths
-        # without a password OpenSSL would ask for that of an encrypted key on the terminal
+        # without a password OpenSSL would ask for the one of an encrypted key on the terminal
         context.load_cert_chain(certificate, key, password="")

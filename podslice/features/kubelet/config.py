@@ -179,6 +179,7 @@ def _merged(fields: Mapping[str, Any], key: str) -> object:
     value: object = fields[key]
     if key in _AMOUNTS and isinstance(value, dict) and fields.get("reservedSystemCPUs"):
         return {name: amount for name, amount in value.items() if name != CPU}
+    # without this option thresholds that are stated replace all defaults
     merges = str(fields.get("mergeDefaultEvictionSettings")).lower() == "true"
     if key == "evictionHard" and isinstance(value, dict) and merges:
         defaults = {

@@ -102,7 +102,7 @@ class PodLevels:
         return is_settled
 
     async def remove(self) -> None:
-        """Replace all values that were set by those of the kubelet.
+        """Set all properties back to the kubelet's values.
 
         A failure is reported, and leaves the values and their record.
         """
@@ -149,6 +149,7 @@ class PodLevels:
         self._own = {unit: values for unit, values in self._own.items() if unit in changes}
         self._own |= {u: dict(values) for u, values in plan.own.items() if u not in changes}
         left = list(plan.left)
+        # one slice after the other: a stop in between leaves the others as they were recorded
         for unit, change in changes.items():
             problem = await self._apply(change, dict(plan.own.get(unit, {})), removes=removes)
             if problem is not None:
@@ -186,6 +187,7 @@ class PodLevels:
         `own` are the values of podslice on it once they are set.
         """
         unit, before = change.unit, self._own.get(change.unit, {})
+        # podslice has set this value before: another program has replaced it since
         is_repair = any(before.get(name) == value for name, value in change.values.items())
         if is_repair and self._repairs.count(unit) is not None:
             self._contested.add(unit)

@@ -57,7 +57,7 @@ class KubeletSettings:
     configures_memory_qos: bool = False
     """Whether a factor of throttling, or the reservation of memory, is configured."""
     has_static_cpus: bool = False
-    """Whether containers may get CPUs of their own (the policy `static` of the CPU manager)."""
+    """Whether containers may get exclusive CPUs (the policy `static` of the CPU manager)."""
     has_static_memory: bool = False
     """Whether the memory manager may assign NUMA nodes to containers."""
     has_cgroupfs: bool = False
@@ -207,7 +207,7 @@ class ExpectedNode:
 
 
 class AuditedValue(NamedTuple):
-    """One expected value with those of systemd and the kernel."""
+    """One expected value with the values that systemd and the kernel have."""
 
     expected: ExpectedValue
     systemd: Value | None = None
@@ -219,7 +219,7 @@ class AuditedValue(NamedTuple):
 
 
 class AuditedUnit(NamedTuple):
-    """One expected unit as it is."""
+    """One expected unit and its present values."""
 
     expected: ExpectedUnit
     exists: bool
@@ -247,7 +247,7 @@ LevelValues = Mapping[UnitName, Mapping[str, int | str]]
 
 
 class LeftReason(StrEnum):
-    """Why a pod with a pod level, or one of its properties, is left as it is."""
+    """Why a pod with a pod level, or one of its properties, is not changed."""
 
     KUBELET_APPLIES = "kubelet-applies"
     """The kubelet applies `spec.resources` itself."""
@@ -261,7 +261,7 @@ class LeftReason(StrEnum):
     OTHER_VALUE = "other-value"
     """The property has a value that follows neither from the containers nor from the pod level."""
     EXCLUSIVE_CPUS = "exclusive-cpus"
-    """Containers have CPUs of their own, which no quota may limit."""
+    """Containers have exclusive CPUs, which no quota may limit."""
     MEMORY_QOS = "memory-qos"
     """The kubelet protects memory itself."""
     CONTESTED = "contested"
@@ -271,7 +271,7 @@ class LeftReason(StrEnum):
 
 
 class LeftAlone(NamedTuple):
-    """A pod with a pod level, or one of its properties, that is left as it is."""
+    """A pod with a pod level, or one of its properties, that is not changed."""
 
     pod: str
     """`namespace/name`."""

@@ -112,6 +112,7 @@ def decide_pod(pod: KubeletPod, node: Node, settings: KubeletSettings) -> Kubele
     config = config_of(settings)
     stated = as_known(pod, settings)
     decision = by_resources = decide(stated, node, config)
+    # an API server that is newer than the kubelet may have put the pod into another class
     if pod.qos not in {None, by_resources.qos}:
         in_class = decide(stated, node, config, qos=pod.qos)
         decision = replace(in_class, containers=by_resources.containers)
@@ -135,7 +136,7 @@ def as_known(pod: KubeletPod, settings: KubeletSettings) -> Pod:
 
 
 def exclusive_containers(decided: KubeletDecision, settings: KubeletSettings) -> frozenset[str]:
-    """Return the containers with CPUs of their own, for which the kubelet sets no quota.
+    """Return the containers with exclusive CPUs, for which the kubelet sets no quota.
 
     Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, guaranteedCPUs (whole CPUs in a
     Guaranteed pod without a pod level); pkg/features/kube_features.go,
@@ -174,7 +175,7 @@ _WHY: Mapping[LeftReason, str] = {
 
 
 class SliceState(NamedTuple):
-    """The slice of a pod as it is."""
+    """The present slice of a pod."""
 
     unit: ObservedUnit
     rewritten: frozenset[str] = frozenset()
@@ -200,7 +201,7 @@ def plan_levels(
         own: the values that podslice has set; a kubelet that has just started lists no pods yet.
         node: the host.
         settings: the kubelet's configuration.
-        removes: whether to replace all values of podslice by those of the kubelet.
+        removes: whether to set all properties back to the kubelet's values.
 
     Source: Pod-Level Resource Limits, "Proof of Concept Architecture"; Kubernetes,
     pkg/kubelet/cm/helpers_linux.go, ResourceConfigForPod, for pods with a pod level.
@@ -328,6 +329,7 @@ class _Planner:
             found = state.unit.properties.get(name, unset.value)
             if found == target.value and name not in before:
                 continue  # not podslice's, and not removed by it
+            # never replace a value that neither the kubelet, nor podslice, nor a default explains
             if found not in (target.value, kubelets_own.value, unset.value, before.get(name)):
                 message = f"{PROPERTIES[name].key} is {format_value(name, found)}, {_OTHER_VALUE}"
                 self.left.append(LeftAlone(key, unit, LeftReason.OTHER_VALUE, message, name))
@@ -395,7 +397,7 @@ def _why_left(
 def _errors_of(problems: Iterable[Problem], pod: KubeletPod) -> list[str]:
     """Return the errors of a pod level, with their places in the annotation or the spec.
 
-    Without a pod level there are those of an annotation that states none that is valid. Errors of
+    Without a pod level, the annotation may have errors that keep it from stating one. Errors of
     podslice's other annotations have no effect here.
     """
     found = []

@@ -95,7 +95,7 @@ class KubeletHost(NamedTuple):
     observed: Mapping[UnitName, ObservedUnit]
     """The units of `unit_patterns`."""
     cgroups: CgroupFs
-    """The kernel's values; those of cgroup v1 are not compared."""
+    """The kernel's values; with cgroup v1 they are not compared."""
     own: LevelValues
     """The values of pod levels that an agent of podslice has set."""
     root: Path = Path("/")
@@ -127,7 +127,7 @@ def _groups(expected: ExpectedNode, cgroups: CgroupFs) -> Iterator[tuple[Expecte
 
 
 def audit_units(expected: ExpectedNode, host: KubeletHost, settings: KubeletSettings) -> NodeAudit:
-    """Return every expected unit of a node as it is, and all findings."""
+    """Compare every expected unit of a node, and return all findings."""
     return _Audit(expected, host, settings).run()
 
 
@@ -156,6 +156,7 @@ class _Audit:
             no_root = AuditFinding(FindingKind.UNIT_MISSING, expected.root, message, hint)
             return NodeAudit(units=(), findings=(*drivers, no_root))
         units, findings = [], list(expected.findings)
+        # parents come before children, so that findings begin with the slices
         for unit in self._with_sandboxes():
             audited, found = self._audit_unit(unit)
             units.append(audited)
@@ -175,7 +176,7 @@ class _Audit:
         """Yield all units, after each pod's slice the only scope in it that the status does not name.
 
         While a container is replaced there are two, and none is compared. Only containerd's values are
-        known, and only those of its default runtime.
+        known, and only for its default runtime.
         """
         unlisted: dict[UnitName, list[UnitName]] = {}
         for slice_, name in self._groups:
@@ -196,7 +197,7 @@ class _Audit:
                 )
 
     def _audit_unit(self, unit: ExpectedUnit) -> tuple[AuditedUnit, list[AuditFinding]]:
-        """Return a unit as it is, with its findings."""
+        """Compare a unit, and return its findings."""
         found, cgroups = self._present.get(unit.name), self._host.cgroups
         if found is None:
             missing = [_missing(unit)] if unit.is_required else []
@@ -226,7 +227,7 @@ class _Audit:
     def _audit_value(
         self, expected: ExpectedValue, unit: ExpectedUnit, found: ObservedUnit, kernel: str | None
     ) -> AuditedValue:
-        """Return an expected value with those of systemd and the kernel, and the kind of its finding."""
+        """Compare a value with systemd and the kernel, and find the kind of its finding."""
         name = expected.name
         if name not in PROPERTIES:
             is_right = kernel in {None, expected.value, expected.also}
@@ -260,10 +261,12 @@ class _Audit:
         in_kernel = self._is_in_kernel(name, expected.value, kernel)
         if in_kernel and (in_systemd or systemd == expected.also):
             return None
+        # known behaviour explains a value only where systemd and the kernel agree on it
         if systemd is None or self._is_in_kernel(name, systemd, kernel):
             known = self._known_kind(expected, unit, systemd)
             if known is not None:
                 return known
+        # the one side that is as expected shows on which side the value was changed
         if in_systemd and systemd is not None:
             return FindingKind.FILE_CHANGED
         if in_kernel and kernel is not None:
@@ -358,7 +361,7 @@ class _Audit:
     def _is_of_kubelet(self, slice_: ExpectedUnit, name: str) -> bool:
         """Return whether a group in a slice may be a pod's, or in the slice of a pod a container's.
 
-        An orphaned pod is a finding of its own. A runtime with virtual machines has further groups.
+        An orphaned pod is a separate finding. A runtime with virtual machines has further groups.
         """
         if slice_.pod is None:
             return self._is_pod_slice(UnitName(name))
@@ -480,6 +483,7 @@ def read_values(cgroups: CgroupFs, group: str, names: Iterable[str]) -> Mapping[
     if not cgroups.is_v2:
         return {}
     limits = dict(cgroups.limits(group))
+    # cpu.max is "$MAX $PERIOD": one file for two properties
     if CPU_QUOTA in limits:
         limits[CPU_QUOTA_PERIOD] = limits[CPU_QUOTA]  # one file has both
     return {**limits, **cgroups.files(group, [name for name in names if name not in PROPERTIES])}
@@ -508,7 +512,7 @@ def is_in_kernel(name: str, value: Value | None, kernel: str, page_size: int) ->
     if number == row.unset and (number == INFINITY or row.codec.separator):
         return kernel == row.kernel_unset
     if row.codec == BYTES and isinstance(number, int) and number != INFINITY:
-        number = number // page_size * page_size
+        number = number // page_size * page_size  # the kernel counts whole pages
     return kernel == ("max" if number == INFINITY else str(number))
 
 
@@ -521,5 +525,6 @@ def _is_quota(value: Value | None, kernel: str) -> bool:
     quota, _, period = kernel.partition(" ")
     if value in (None, INFINITY) or not (quota.isdigit() and period.isdigit()):
         return quota == "max" and value in (None, INFINITY)
+    # systemd keeps the quota for one second, in steps of 1 % of a CPU
     per_sec = -(-int(quota) * _SECOND_USEC // int(period))
     return -(-per_sec // _QUOTA_STEP_USEC) * _QUOTA_STEP_USEC == value

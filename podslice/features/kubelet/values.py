@@ -243,6 +243,7 @@ class ExpectedValues:
             why = "cpuCFSQuotaPeriod, by default 100ms"
             period = PropertyValue(name=CPU_QUOTA_PERIOD, value=QUOTA_PERIOD_USEC, why=why)
             properties = (*properties, period)
+        # a kubelet with another configuration changes neither quota nor period of a running pod
         quotas = frozenset({INFINITY, *(e.value for e in otherwise if e.name == CPU_QUOTA)})
         older: dict[str, frozenset[Value] | None] = {CPU_QUOTA: quotas, CPU_QUOTA_PERIOD: None}
         if kind is UnitKind.SLICE:

@@ -230,7 +230,7 @@ def body(text: str) -> str:
 
 
 class FileChange(NamedTuple):
-    """A file as it is and as it should be; None for one that does not exist."""
+    """A file with its present and its wanted text; None where it does not, or should not, exist."""
 
     tree: FileTree
     name: str

@@ -125,6 +125,7 @@ def system_reservation(node: Node, used_bytes: int | None) -> Reservation:
     """
     memory = memory_bytes(node.capacity) or 0
     wanted = min(memory // 20, GI) if used_bytes is None else used_bytes * 3 // 2
+    # whole steps, so that small changes of the usage propose the same value
     step = 64 * MI
     return Reservation(cpu_milli=100, memory_bytes=max(-(-wanted // step) * step, 2 * step))
 
@@ -142,6 +143,7 @@ def explain_system(used_bytes: int | None) -> str:
 
 def _stepped_cpu(cpus: int) -> int:
     """Return thousandths of a CPU, rounded up."""
+    # tenths of a thousandth: 0.25 % of a CPU is 2.5m
     tenths, left = 0, cpus
     for count, milli in _CPU_STEPS:
         taken = min(count, left)

@@ -280,6 +280,7 @@ def _check_configuration(tree: FileTree) -> None:
 def _files(proposal: Proposal, tree: FileTree, *, keep: bool) -> dict[str, str]:
     """Return the texts, without their first two lines, by path below the root."""
     present = FileChange(tree=tree, name=CONFIG, before=tree.read(CONFIG), wanted=None)
+    # a file that an administrator has modified is never kept as ours, nor overwritten
     is_kept = keep and present.is_marked and present.is_ours
     if is_kept:
         text = (present.before or "").encode()

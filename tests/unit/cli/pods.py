@@ -1,5 +1,21 @@
 """Manifests and expected output that several verbs' tests share."""
 
+from podslice.cli.verb_table import VERBS
+
+
+def of_present_verbs(commands):
+    """Return the command lines whose verb there is: a feature may be absent."""
+
+    def is_present(words):
+        verb = words[0] if words else "-"
+        below = " ".join(words[:2])
+        return verb[0] in "-_" or (below if below in BELOW_NODE else verb) in VERBS
+
+    return [each for each in commands if is_present([*each])]
+
+
+BELOW_NODE = ("node init", "node recommend", "node reset")
+
 WEB = """\
 apiVersion: v1
 kind: Pod

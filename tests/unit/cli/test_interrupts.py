@@ -8,6 +8,7 @@ import pytest
 
 from podslice.cli.verbs import node
 from podslice.store.store import Store
+from tests.unit.cli.pods import of_present_verbs
 
 CODES = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 
@@ -44,20 +45,22 @@ def test_before_anything_has_changed(ended, monkeypatch, number, code, word):
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["apply", "-f", "web.yaml"],
-        ["adopt", "shop/web", "-c", "app", "1"],
-        ["delete", "shop/web"],
-        ["doctor"],
-        ["phase", "shop/web", "--set", "init"],
-        ["plan", "-f", "web.yaml"],
-        ["run", "shop/web", "-c", "app", "--", "/bin/true"],
-        ["run", "shop/web", "-c", "app", "--detach", "--", "/bin/true"],
-        ["status"],
-        ["status", "shop/web"],
-        ["top", "--once"],
-        ["tree"],
-    ],
+    of_present_verbs(
+        [
+            ["apply", "-f", "web.yaml"],
+            ["adopt", "shop/web", "-c", "app", "1"],
+            ["delete", "shop/web"],
+            ["doctor"],
+            ["phase", "shop/web", "--set", "init"],
+            ["plan", "-f", "web.yaml"],
+            ["run", "shop/web", "-c", "app", "--", "/bin/true"],
+            ["run", "shop/web", "-c", "app", "--detach", "--", "/bin/true"],
+            ["status"],
+            ["status", "shop/web"],
+            ["top", "--once"],
+            ["tree"],
+        ]
+    ),
     ids=" ".join,
 )
 def test_every_verb_that_waits_for_systemd(ended, podslice, memory, web, arguments, monkeypatch):

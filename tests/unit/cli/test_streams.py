@@ -16,6 +16,7 @@ from podslice.model.unit import UnitName
 from podslice.systemd import journal
 from podslice.systemd.journal import Entry
 from tests.unit.builders import manifest
+from tests.unit.cli.pods import of_present_verbs
 
 FULL = "error: standard output: no space left on device\n"
 CLOSED = "error: standard output: it is closed\n"
@@ -24,32 +25,34 @@ ROOT = Path(__file__).resolve().parents[3]
 ENTRY = Entry(time_usec=0, kind="pod-applied", level="info", pod="a/b", unit=None, message="done")
 
 # each has something to print on a machine where web.json is applied
-PRINTING = [
-    ["--version"],
-    ["--help"],
-    ["__complete", "pods", "-f", "web.json"],
-    ["check", "-f", "web.json"],
-    ["check", "-f", "web.json", "-o", "json"],
-    ["check", "-f", "web.json", "-o", "yaml"],
-    ["check", "-f", "web.json", "-o", "name"],
-    ["explain", "-f", "web.json"],
-    ["explain", "-f", "web.json", "--diff-rules", "-o", "json"],
-    ["render", "-f", "web.json"],
-    ["render", "-f", "web.json", "--output-dir", "out"],
-    ["node"],
-    ["node", "init", "--dry-run"],
-    ["plan", "-f", "web.json"],
-    ["apply", "-f", "web.json"],
-    ["status"],
-    ["tree"],
-    ["top", "--once", "--interval", "100ms"],
-    ["events"],
-    ["delete", "web"],
-    ["cgroup-parent", "web"],
-    ["import", "shop"],
-    ["phase", "web"],
-    ["doctor"],
-]
+PRINTING = of_present_verbs(
+    [
+        ["--version"],
+        ["--help"],
+        ["__complete", "pods", "-f", "web.json"],
+        ["check", "-f", "web.json"],
+        ["check", "-f", "web.json", "-o", "json"],
+        ["check", "-f", "web.json", "-o", "yaml"],
+        ["check", "-f", "web.json", "-o", "name"],
+        ["explain", "-f", "web.json"],
+        ["explain", "-f", "web.json", "--diff-rules", "-o", "json"],
+        ["render", "-f", "web.json"],
+        ["render", "-f", "web.json", "--output-dir", "out"],
+        ["node"],
+        ["node", "init", "--dry-run"],
+        ["plan", "-f", "web.json"],
+        ["apply", "-f", "web.json"],
+        ["status"],
+        ["tree"],
+        ["top", "--once", "--interval", "100ms"],
+        ["events"],
+        ["delete", "web"],
+        ["cgroup-parent", "web"],
+        ["import", "shop"],
+        ["phase", "web"],
+        ["doctor"],
+    ]
+)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from podslice.features.quadlet import loading as quadlets
 from podslice.model.unit import Manager
 from tests.unit.builders import manifest
-from tests.unit.cli.pods import FULL
+from tests.unit.cli.pods import FULL, of_present_verbs
 
 RENDER_JSON = """\
 {
@@ -352,16 +352,24 @@ SHOWN = "a\\u202eb\\x1b[31m\\nc"
 
 @pytest.mark.parametrize(
     "options",
-    [
-        ("render", "-f", "{web}", "--output-dir", ODD),
-        ("render", "-f", "image.json", "--output-dir", ODD, "--format", "quadlet"),
-        ("new", "web", "--output-file", f"{ODD}.yaml"),
-        ("node", "init", "--root", ODD),
-        ("node", "init", "--root", ODD, "--dry-run"),
-        ("node", "reset", "--root", ODD),
-        ("compose", "--resolved=project.json", "--output-dir", ODD, "--budget=cpu=1,memory=1Gi"),
-        ("render", "-f", "{web}", "--output-dir", f"{ODD}/file"),
-    ],
+    of_present_verbs(
+        [
+            ("render", "-f", "{web}", "--output-dir", ODD),
+            ("render", "-f", "image.json", "--output-dir", ODD, "--format", "quadlet"),
+            ("new", "web", "--output-file", f"{ODD}.yaml"),
+            ("node", "init", "--root", ODD),
+            ("node", "init", "--root", ODD, "--dry-run"),
+            ("node", "reset", "--root", ODD),
+            (
+                "compose",
+                "--resolved=project.json",
+                "--output-dir",
+                ODD,
+                "--budget=cpu=1,memory=1Gi",
+            ),
+            ("render", "-f", "{web}", "--output-dir", f"{ODD}/file"),
+        ]
+    ),
     ids=lambda options: " ".join(options[:2]),
 )
 def test_paths_are_printed_without_control_characters(podslice, web, tmp_path, options):

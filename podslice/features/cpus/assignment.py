@@ -79,7 +79,7 @@ def assign_cpus(
     free = usable_cpus(topology, free, options)
     if count > len(free):
         return _lacking(count, free, options)
-    preferred = _union(free & topology.numa_nodes.get(node, frozenset()) for node in numa_nodes)
+    preferred = union_of(free & topology.numa_nodes.get(node, frozenset()) for node in numa_nodes)
     with suppress(_Refused):
         chosen = _take(topology, min(count, len(preferred)), preferred, options)
         return chosen | _take(topology, count - len(chosen), free - chosen, options)
@@ -91,7 +91,7 @@ def usable_cpus(topology: CpuTopology, free: Cpus, options: CpuOptions) -> Cpus:
     free &= topology.all
     if not options.full_cores:
         return free
-    return _union(core for core in topology.cores.values() if core <= free)
+    return union_of(core for core in topology.cores.values() if core <= free)
 
 
 def _lacking(count: int, free: Cpus, options: CpuOptions) -> CpuRefusal:
@@ -337,7 +337,7 @@ def align_cpus(
     required = numa_nodes_of(nodes, reused)
     for chosen in _combinations(nodes, accepted):
         if required <= chosen:
-            inside = free & _union(nodes[node] for node in chosen)
+            inside = free & union_of(nodes[node] for node in chosen)
             found = assign_cpus(topology, count, free=inside, options=options)
             if not isinstance(found, CpuRefusal):
                 return found
@@ -375,5 +375,6 @@ def _describe_free(topology: CpuTopology, free: Cpus) -> Iterator[str]:
         yield f"{len(inside)}{listed} on {_name_nodes(frozenset({node}))}"
 
 
-def _union(parts: Iterable[Cpus]) -> Cpus:
+def union_of(parts: Iterable[Cpus]) -> Cpus:
+    """Return the CPUs of all parts."""
     return frozenset().union(*parts)

@@ -16,6 +16,7 @@ from podslice.features.cpus.assignment import (
     align_cpus,
     assign_cpus,
     numa_nodes_of,
+    union_of,
 )
 from podslice.model.config import (
     Config,
@@ -133,7 +134,7 @@ class PodAssignment(NamedTuple):
         divided = self._divide(free, {}, policy)
         if isinstance(divided, CpuRefusal):
             return divided
-        own = free if self.claim.pod else _union(divided.values())
+        own = free if self.claim.pod else union_of(divided.values())
         return PodCpus(pod=own, containers=divided)
 
     @property
@@ -189,7 +190,7 @@ class PodAssignment(NamedTuple):
             is_init = each.kind is ContainerKind.INIT
             found: Cpus | CpuRefusal | None = kept.pop(each.name, None)
             if found is None:
-                usable = free - lasting if is_init else free - lasting - _union(kept.values())
+                usable = free - lasting if is_init else free - lasting - union_of(kept.values())
                 count = self.claim.containers[each.name]
                 found = self._take(count, usable, policy, reused=used & usable)
             if isinstance(found, CpuRefusal):
@@ -216,7 +217,7 @@ class PodAssignment(NamedTuple):
         pod more than it requests.
         """
         # Source: kubernetes#112228, "Static CPU Manager can fail with UnexpectedAdmissionError".
-        own = _union(lasting.values())
+        own = union_of(lasting.values())
         more = self._take(max(self._count - len(own), 0), usable - own, self._inside)
         if isinstance(more, CpuRefusal):
             return more
@@ -344,7 +345,7 @@ def allowed_cpus(pools: CpuPools, pod: PodDecision) -> Mapping[UnitName, Allowed
         allowed[pod.slice] = _isolated(_own(pools, own.pod, why), pools)
         # the containers with CPUs of their own that run together
         lasting = (each.name for each in pod.containers if each.kind is not ContainerKind.INIT)
-        rest = own.pod - _union(own.containers.get(name, _NONE) for name in lasting)
+        rest = own.pod - union_of(own.containers.get(name, _NONE) for name in lasting)
         shared = AllowedCpus(cpus=rest or own.pod, why="the rest of the pod's own CPUs")
     elif len(own.containers) == len(pod.scopes):
         why = f"the pod's own{without}: all containers request whole CPUs"
@@ -392,7 +393,7 @@ class _Pools:
 
     @property
     def _exclusive(self) -> Cpus:
-        return _union(each.pod for each in self.pods.values())
+        return union_of(each.pod for each in self.pods.values())
 
     @property
     def _free(self) -> Cpus:
@@ -456,10 +457,6 @@ class _Pools:
             return CpuRefusal(reason=NOT_ENOUGH, message=message)
         self.pods[pod.pod.key] = found
         return None
-
-
-def _union(parts: Iterable[Cpus]) -> Cpus:
-    return _NONE.union(*parts)
 
 
 _WHY_SHARED = "the CPUs that no pod has for itself"

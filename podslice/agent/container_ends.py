@@ -253,7 +253,7 @@ class ContainerEnds(AgentPart):
             self._handled = {
                 (pod.pod.uid, name): history.started_usec
                 for pod in pods
-                for name, history in context.world.store.histories(pod.pod.uid).items()
+                for name, history in context.world.store.histories.read(pod.pod.uid).items()
                 if history.has_ended
             }
             return
@@ -275,11 +275,11 @@ class ContainerEnds(AgentPart):
         """Record the end of a container, unless its parent has; add a kill by systemd-oomd."""
         is_oomd = self._oomd.take(uid, container)
         store = self._context.world.store
-        history = store.histories(uid).get(container)
+        history = store.histories.read(uid).get(container)
         if history is None or (history.has_ended and not is_oomd):
             return
         try:
-            path = store.end_path(uid, container, history.started_usec)
+            path = store.histories.end_path(uid, container, history.started_usec)
             if is_oomd:
                 save_oomd_kill(path)
             else:
@@ -293,7 +293,7 @@ class ContainerEnds(AgentPart):
         Return whether its record is complete: `podslice run` writes that of the start last.
         """
         key = (pod.pod.uid, container)
-        history = self._context.world.store.histories(pod.pod.uid).get(container)
+        history = self._context.world.store.histories.read(pod.pod.uid).get(container)
         if history is None or not history.has_ended:
             return False
         if self._handled.get(key) == history.started_usec:

@@ -412,7 +412,7 @@ def container_histories(
     """Return the histories of all containers, by their scopes and their services."""
     found = {}
     for pod in pods:
-        histories = store.histories(pod.pod.uid)
+        histories = store.histories.read(pod.pod.uid)
         for container in pod.scopes:
             if container.name in histories:
                 history = histories[container.name]

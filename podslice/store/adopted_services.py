@@ -1,6 +1,7 @@
 """Services that start in a pod for good: the drop-ins that say so.
 
 The drop-in outlasts a reboot, which the record of its pod does not; so it names the pod itself.
+What reads or writes one raises HostError if the file system refuses.
 """
 
 from __future__ import annotations
@@ -46,11 +47,7 @@ def drop_in_path(unit: str, manager: Manager) -> Path:
 
 
 def read_adopted(manager: Manager) -> tuple[AdoptedService, ...]:
-    """Return all adopted services, by name.
-
-    Raises:
-        HostError: a drop-in cannot be read.
-    """
+    """Return all adopted services, by name."""
     return tuple(filter(None, (read_drop_in(each, manager) for each in _list_units(manager))))
 
 
@@ -63,11 +60,7 @@ def by_pod(services: Iterable[AdoptedService]) -> dict[str, tuple[AdoptedService
 
 
 def read_drop_in(unit: UnitName, manager: Manager) -> AdoptedService | None:
-    """Return an adopted service; None if it has no drop-in of podslice.
-
-    Raises:
-        HostError: the drop-in cannot be read.
-    """
+    """Return an adopted service; None if it has no drop-in of podslice."""
     path = drop_in_path(unit, manager)
     try:
         content = read_present(path, limit_bytes=_BYTES_MAX)
@@ -81,22 +74,14 @@ def read_drop_in(unit: UnitName, manager: Manager) -> AdoptedService | None:
 
 
 def write_drop_in(service: AdoptedService, manager: Manager) -> None:
-    """Write the drop-in of a service, whole or not at all.
-
-    Raises:
-        HostError: it cannot be written.
-    """
+    """Write the drop-in of a service, whole or not at all."""
     path = drop_in_path(service.unit, manager)
     with writing(path):
         write_text(path, service.text, mode=_MODE)
 
 
 def remove_drop_in(unit: UnitName, manager: Manager) -> None:
-    """Remove the drop-in of a service, and its directory if nothing else is in it.
-
-    Raises:
-        HostError: it cannot be removed.
-    """
+    """Remove the drop-in of a service, and its directory if nothing else is in it."""
     path = drop_in_path(unit, manager)
     with writing(path):
         path.unlink(missing_ok=True)

@@ -1,4 +1,7 @@
-"""Files that exist whole or not at all, values in them as JSON, and the lock of their writers."""
+"""Files that exist whole or not at all, values in them as JSON, and the lock of their writers.
+
+What reads or writes raises OSError if the file system refuses, unless it says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -88,9 +91,6 @@ def replace_file(
         new: a path in the same file system; what an interrupted write has left there is removed.
         mode: the permissions, before which no other user can read the file; None for the usual ones.
         directory: the descriptor of the directory that both paths are below, if they are relative.
-
-    Raises:
-        OSError: it cannot be written.
     """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new, dir_fd=directory)
@@ -109,11 +109,7 @@ def replace_file(
 
 
 def write_text(path: Path, text: str, *, new: Path | None = None, mode: int | None = None) -> None:
-    """Write a file with `replace_file`; create the directories above it.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a file with `replace_file`; create the directories above it."""
     content, new = text.encode(), new or path.with_suffix(".new")
     if len(content) > RECORD_BYTES_MAX:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(new))
@@ -132,9 +128,6 @@ def write_json(path: Path, value: object) -> None:
     """Write a value as JSON, dataclasses as mappings, for `read_json` or `read_value`.
 
     It has one line: with indentation it takes several times as long.
-
-    Raises:
-        OSError: it cannot be written.
     """
     write_text(path, json.dumps(value, default=asdict))
 
@@ -254,11 +247,7 @@ def _value_of(kind: Any, found: Any) -> Any:  # noqa: ANN401, PLR0911 - any type
 
 
 def remove(path: Path) -> None:
-    """Remove a file or an empty directory.
-
-    Raises:
-        OSError: it can't be removed.
-    """
+    """Remove a file or an empty directory."""
     try:
         path.unlink(missing_ok=True)
     except IsADirectoryError:
@@ -282,11 +271,7 @@ def entries(directory: Path) -> list[Path]:
 
 
 def unlink_link(path: Path) -> bool:
-    """Remove a link in the place of a directory; return whether it was one.
-
-    Raises:
-        OSError: it can't be removed.
-    """
+    """Remove a link in the place of a directory; return whether it was one."""
     if not path.is_symlink():
         return False
     path.unlink(missing_ok=True)

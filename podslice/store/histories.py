@@ -3,15 +3,15 @@
 `podslice run` writes `CONTAINER.json` at each start. The end is a file of its own, so that it can be
 written without the lock, by a service of systemd at its end: `CONTAINER,START`. It has variables as
 systemd sets them for `ExecStopPost=`, separated by NUL, and the memory.events of the container. Its
-time is that of the end.
+time is that of the end. What writes raises HostError if the file system refuses.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,53 +36,75 @@ _RESULT = re.compile(rb"SERVICE_RESULT=(signal|oom-kill)(?=\0)")
 _OOM_KILLS = re.compile(rb"(?m)^oom_kill ([0-9]{1,18})$")
 
 
-def read(directory: Path) -> dict[str, ContainerHistory]:
-    """Return the histories of a pod's containers by name; files that are not valid are ignored."""
-    found = {}
-    for path in entries(directory):
-        if path.suffix != ".json":
-            continue
-        with contextlib.suppress(OSError):
-            history = read_value(ContainerHistory, path)
-            if history is not None:
-                found[path.stem] = _with_end(directory, path.stem, history)
-    return found
+class Histories:
+    """The histories of all pods."""
 
+    def __init__(self, root: Path) -> None:
+        self.root = root
 
-def save_start(directory: Path, container: str, started_usec: int) -> None:
-    """Record a start, and keep the end of the previous one.
+    def read(self, uid: str) -> dict[str, ContainerHistory]:
+        """Return the histories of a pod's containers by name; files that are not valid are ignored."""
+        found = {}
+        for path in entries(self.root / uid):
+            if path.suffix == ".json":
+                with suppress(OSError):
+                    history = read_value(ContainerHistory, path)
+                    if history is not None:
+                        found[path.stem] = self._with_end(uid, path.stem, history)
+        return found
 
-    Raises:
-        OSError: it can't be written.
-    """
-    before = read(directory).get(container)
-    history = ContainerHistory(started_usec=started_usec)
-    if before is not None:
-        history = ContainerHistory(
-            started_usec=started_usec,
-            restarts=before.restarts + 1,
-            last_exit=before.exit_of(is_running=False),
-        )
-    write_json(directory / f"{container}.json", history)
-    kept = end_path(directory, container, started_usec)
-    for path in directory.glob(f"{container},*"):
-        if path != kept:
-            remove(path)
+    def _with_end(self, uid: str, container: str, history: ContainerHistory) -> ContainerHistory:
+        started_usec = history.started_usec
+        path = self.root / uid / f"{container},{started_usec}"
+        try:
+            content, status = read_with_status(path, limit_bytes=_END_BYTES_MAX)
+        except (OSError, NotRegularError):
+            return history
+        ended_usec = status.st_mtime_ns // 1000
+        last_exit = parse_end(content, started_usec=started_usec, ended_usec=ended_usec)
+        return replace(history, last_exit=last_exit)
 
+    def end_path(self, uid: str, container: str, started_usec: int) -> Path:
+        """Return the file for the end of a container that is about to be started."""
+        directory = self.root / uid
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+        return directory / f"{container},{started_usec}"
 
-def end_path(directory: Path, container: str, started_usec: int) -> Path:
-    """Return the file for the end of a container that was started then."""
-    return directory / f"{container},{started_usec}"
+    def save_start(self, uid: str, container: str, started_usec: int) -> None:
+        """Record a start, and keep the end of the previous one. The caller holds the lock."""
+        before = self.read(uid).get(container)
+        history = ContainerHistory(started_usec=started_usec)
+        if before is not None:
+            history = ContainerHistory(
+                started_usec=started_usec,
+                restarts=before.restarts + 1,
+                last_exit=before.exit_of(is_running=False),
+            )
+        kept = self.end_path(uid, container, started_usec)
+        with writing(kept):
+            write_json(kept.with_name(f"{container}.json"), history)
+            for path in kept.parent.glob(f"{container},*"):
+                if path != kept:
+                    remove(path)
+
+    def discard(self, uid: str) -> None:
+        """Remove the histories of a pod; of a link, only the link."""
+        directory = self.root / uid
+        with writing(directory):
+            if unlink_link(directory):
+                return
+            for path in entries(directory):
+                remove(path)
+        # the parent of a command may record its end meanwhile: then the next call removes it
+        with suppress(OSError):
+            directory.rmdir()
 
 
 def save_end(path: Path, variables: Mapping[str, str]) -> None:
-    """Record the end of a container, without the lock, unless its pod is removed.
-
-    Raises:
-        HostError: it can't be written.
-    """
+    """Record the end of a container, without the lock, unless its pod is removed."""
     text = "".join(f"{name}={value}\0" for name, value in variables.items())
-    with writing(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    with writing(path), suppress(FileNotFoundError, NotADirectoryError):
         path.write_text(text)
 
 
@@ -92,52 +114,19 @@ def save_observed_end(path: Path, result: str) -> None:
     Args:
         path: the file; see `end_path`.
         result: what ended it, as in `ContainerExit`.
-
-    Raises:
-        HostError: it can't be written.
     """
     ignored = (FileExistsError, FileNotFoundError, NotADirectoryError)
-    with writing(path), contextlib.suppress(*ignored), path.open("x") as file:
+    with writing(path), suppress(*ignored), path.open("x") as file:
         file.write(f"SERVICE_RESULT={result}\0")
 
 
 def save_oomd_kill(path: Path) -> None:
-    """Record that systemd-oomd ended a container; keep its status and its time if recorded.
-
-    Raises:
-        HostError: it can't be written.
-    """
+    """Record that systemd-oomd ended a container; keep its status and its time if recorded."""
     save_observed_end(path, OOMD_KILL)
-    with writing(path), contextlib.suppress(FileNotFoundError, NotRegularError):
+    with writing(path), suppress(FileNotFoundError, NotRegularError):
         content, status = read_with_status(path, limit_bytes=_END_BYTES_MAX)
         path.write_bytes(_RESULT.sub(b"SERVICE_RESULT=" + OOMD_KILL.encode(), content))
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-def discard(directory: Path) -> None:
-    """Remove the histories of a pod; of a link, only the link.
-
-    Raises:
-        OSError: they can't be removed.
-    """
-    if unlink_link(directory):
-        return
-    for path in entries(directory):
-        remove(path)
-    # the parent of a command may record its end meanwhile: then the next call removes it
-    with contextlib.suppress(OSError):
-        directory.rmdir()
-
-
-def _with_end(directory: Path, container: str, history: ContainerHistory) -> ContainerHistory:
-    path = end_path(directory, container, history.started_usec)
-    try:
-        content, status = read_with_status(path, limit_bytes=_END_BYTES_MAX)
-    except (OSError, NotRegularError):
-        return history
-    ended_usec = status.st_mtime_ns // 1000
-    last_exit = parse_end(content, started_usec=history.started_usec, ended_usec=ended_usec)
-    return replace(history, last_exit=last_exit)
 
 
 def parse_end(content: bytes, *, started_usec: int, ended_usec: int) -> ContainerExit:

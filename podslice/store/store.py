@@ -18,12 +18,10 @@ from typing import Any, NamedTuple
 
 from podslice.errors import FORMAT_ERRORS, HostError
 from podslice.inputs.manifest.load import format_manifest, parse_manifest
-from podslice.model.container_exit import ContainerHistory
 from podslice.model.desired import ReservedValues
 from podslice.model.node_state import AgentState, Eviction, ManualChange
 from podslice.model.pod import NO_PROGRESS, InitProgress, Pod
 from podslice.model.properties import PROPERTIES
-from podslice.store import histories
 from podslice.store.files import (
     Stamp,
     ValueFile,
@@ -43,6 +41,7 @@ from podslice.store.files import (
     write_json,
     writing,
 )
+from podslice.store.histories import Histories
 
 _VERSION = 1
 
@@ -79,7 +78,8 @@ class Store:
     """Records below one directory, `/run/podslice` for the system's manager.
 
     All pods of a host are below one control group, which each record states, so that another
-    `cgroup-root` is refused instead of losing pods.
+    `cgroup-root` is refused instead of losing pods. What writes raises HostError if the file system
+    refuses, as without permission or on a full disk.
     """
 
     def __init__(self, root: Path, *, cgroup_root: str = "/") -> None:
@@ -88,7 +88,7 @@ class Store:
         self._pods = root / "pods"
         self.marks = root / "evicted"
         """The directory of marks of evicted pods; it exists while there is one."""
-        self._containers = root / "containers"
+        self.histories = Histories(root / "containers")
         self.agent = ValueFile(root / "agent.json", AgentState)
         """The state that an agent has published, whether it still runs or not."""
         self._options = ValueFile(root / "configuration.json", dict[str, object])
@@ -171,9 +171,6 @@ class Store:
         Args:
             pod: which.
             source: its file in a manifest directory; None where it was applied by hand.
-
-        Raises:
-            HostError: the directory can't be written.
         """
         path, manifest = self._record(pod.uid), format_manifest(pod)
         record = {"version": _VERSION, "cgroup_root": self._cgroup_root, "manifest": manifest}
@@ -205,8 +202,7 @@ class Store:
     def remove(self, uid: str) -> None:
         """Remove the record of a pod and the histories of its containers, if there are any."""
         self.discard(str(self._record(uid)))
-        with writing(self.root):
-            histories.discard(self._containers / uid)
+        self.histories.discard(uid)
 
     def discard(self, path: str) -> None:
         """Remove a file that is not valid, as named by `load`."""
@@ -216,36 +212,8 @@ class Store:
     def _record(self, uid: str) -> Path:
         return self._pods / f"{uid}.json"
 
-    def histories(self, uid: str) -> dict[str, ContainerHistory]:
-        """Return the histories of a pod's containers by name."""
-        return histories.read(self._containers / uid)
-
-    def end_path(self, uid: str, container: str, started_usec: int) -> Path:
-        """Return the file for the end of a container that is about to be started.
-
-        Raises:
-            HostError: its directory can't be created.
-        """
-        directory = self._containers / uid
-        with writing(self.root):
-            directory.mkdir(parents=True, exist_ok=True)
-        return histories.end_path(directory, container, started_usec)
-
-    def save_start(self, uid: str, container: str, started_usec: int) -> None:
-        """Record the start of a container. The caller holds the lock.
-
-        Raises:
-            HostError: it can't be written.
-        """
-        with writing(self.root):
-            histories.save_start(self._containers / uid, container, started_usec)
-
     def mark_evicted(self, mark: Eviction) -> None:
-        """Mark a pod as evicted, so that it is not admitted.
-
-        Raises:
-            HostError: the mark can't be written.
-        """
+        """Mark a pod as evicted, so that it is not admitted."""
         with writing(self.root):
             write_json(self.marks / f"{mark.uid}.json", mark)
 
@@ -256,11 +224,7 @@ class Store:
             self.marks.rmdir()
 
     def save_reserved(self, reserved: ReservedValues) -> None:
-        """Record the values that podslice set outside its root; without any, remove the file.
-
-        Raises:
-            HostError: it can't be written.
-        """
+        """Record the values that podslice set outside its root; without any, remove the file."""
         self._reserved.save(reserved)
 
     def reserved(self) -> ReservedValues | None:
@@ -276,11 +240,7 @@ class Store:
         return found if is_valid else None
 
     def save_options(self, options: Mapping[str, object]) -> None:
-        """Save the options of valid configuration files while there are pods.
-
-        Raises:
-            HostError: they can't be written.
-        """
+        """Save the options of valid configuration files while there are pods."""
         self._options.save({"version": _VERSION, "options": dict(options)})
 
     def options(self) -> Mapping[str, object] | None:
@@ -293,11 +253,7 @@ class Store:
         return self._volumes(uid) / name
 
     def make_volume(self, uid: str, name: str) -> Path:
-        """Create a plain directory instead of a volume, where mounting is not permitted.
-
-        Raises:
-            HostError: it can't be created.
-        """
+        """Create a plain directory instead of a volume, where mounting is not permitted."""
         path = self.volume_path(uid, name)
         with writing(self.root):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -327,11 +283,11 @@ class Store:
                     Path(file.path).unlink()
             elif not (file.name.endswith(".json") or self._record(file.name).exists()):
                 _remove_empty(Path(file.path))
-        for directory in entries(self._containers):
+        for directory in entries(self.histories.root):
             if not self._record(directory.name).exists():
-                with suppress(OSError):
-                    histories.discard(directory)
-        for directory in (self._pods, self.marks, self._containers):
+                with suppress(HostError):
+                    self.histories.discard(directory.name)
+        for directory in (self._pods, self.marks, self.histories.root):
             with suppress(OSError):
                 directory.rmdir()
         if not self._pods.exists():
@@ -349,11 +305,7 @@ class Store:
             yield
 
     def try_lock(self) -> AbstractContextManager[None] | None:
-        """Acquire the lock and return it; None where another process holds it.
-
-        Raises:
-            HostError: its file can't be created.
-        """
+        """Acquire the lock and return it; None where another process holds it."""
         handle = try_lock(self.root)
         return None if handle is None else self._held(handle)
 
@@ -379,17 +331,13 @@ def _files(directory: Path) -> list[os.DirEntry[str]]:
 
 
 class ManualChanges:
-    """A file for each process of podslice."""
+    """A file for each process of podslice. What writes raises HostError if the file system refuses."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def save(self, change: ManualChange) -> None:
-        """Write the record of a change.
-
-        Raises:
-            HostError: it can't be written.
-        """
+        """Write the record of a change."""
         with writing(self.directory):
             write_json(self._path(change), change)
 
@@ -408,11 +356,7 @@ class ManualChanges:
         return tuple(found)
 
     def drop(self, change: ManualChange) -> None:
-        """Remove a record, if there is one.
-
-        Raises:
-            HostError: it can't be removed.
-        """
+        """Remove a record, if there is one."""
         with writing(self.directory):
             remove(self._path(change))
         with suppress(OSError):

@@ -176,11 +176,11 @@ def run_ends(data: bytes) -> None:
     """Read the history of a container, and its end, each from damaged files."""
     store = Store(scratch() / "ends")
     for damaged in ("main.json", "main,1"):
-        store.save_start("a", "main", 1)
+        store.histories.save_start("a", "main", 1)
         (store.root / "containers/a" / damaged).write_bytes(data)
-        for history in store.histories("a").values():
-            store.save_start("a", "main", history.started_usec)
-            assert store.histories("a")["main"].restarts == history.restarts + 1
+        for history in store.histories.read("a").values():
+            store.histories.save_start("a", "main", history.started_usec)
+            assert store.histories.read("a")["main"].restarts == history.restarts + 1
         store.remove("a")
 
 

@@ -57,7 +57,7 @@ async def start_scope(
     """
     place = await _free_place(world, key, container)
     started_usec = _now_usec()
-    end = world.store.end_path(place.pod.pod.uid, place.container.name, started_usec)
+    end = world.store.histories.end_path(place.pod.pod.uid, place.container.name, started_usec)
     more: dict[str, Value] = {"SendSIGHUP": True} if has_terminal else {}
     # in another PID namespace than systemd's, an id denotes another process
     with closing(PidFd(process(place))) as handle:
@@ -98,7 +98,7 @@ async def start_service(
     """
     place = await _free_place(world, key, container)
     started_usec = _now_usec()
-    end = world.store.end_path(place.pod.pod.uid, place.container.name, started_usec)
+    end = world.store.histories.end_path(place.pod.pod.uid, place.container.name, started_usec)
     at_end = [*_recording(world, place, end)]
     if command := on_end(place):
         at_end.append(_command(command[0], command))
@@ -120,7 +120,7 @@ async def start_service(
 def save_start(world: LiveWorld, place: Place, started_usec: int | None = None) -> None:
     """Record the start of a container; without a time, now. The caller holds the lock."""
     at_usec = _now_usec() if started_usec is None else started_usec
-    world.store.save_start(place.pod.pod.uid, place.container.name, at_usec)
+    world.store.histories.save_start(place.pod.pod.uid, place.container.name, at_usec)
 
 
 def _now_usec() -> int:

@@ -48,7 +48,7 @@ class Node:
     async def start(self, started_usec):
         properties = {"PIDs": (7,), "Slice": WEB}
         await self.memory.start(TransientUnit(name=SCOPE, properties=properties))
-        self.store.save_start("web", "main", started_usec)
+        self.store.histories.save_start("web", "main", started_usec)
         await self.follow()
 
     @property
@@ -77,7 +77,7 @@ class Node:
 
     @property
     def last(self):
-        return self.store.histories("web")["main"].last_exit
+        return self.store.histories.read("web")["main"].last_exit
 
 
 @pytest.fixture
@@ -96,13 +96,13 @@ async def test_an_end_is_recorded_with_its_time(node, kills, result):
     assert (node.last.exit_code, node.last.signal) == (None, None)
     assert node.last.ended_usec > START
     await node.start(START + 1)
-    assert node.store.histories("web")["main"].restarts == 1
+    assert node.store.histories.read("web")["main"].restarts == 1
     await node.end()
     assert (node.last.result, node.last.started_usec) == ("unknown", START + 1)
 
 
 async def test_an_end_that_is_recorded_is_kept(node):
-    path = node.store.end_path("web", "main", START)
+    path = node.store.histories.end_path("web", "main", START)
     result = {"SERVICE_RESULT": "exit-code", "EXIT_CODE": "exited", "EXIT_STATUS": "7"}
     histories.save_end(path, result)
     await node.end()
@@ -114,14 +114,14 @@ async def test_an_end_that_is_recorded_is_kept(node):
 async def test_the_parent_of_a_command_may_be_later(node):
     await node.end()
     result = {"SERVICE_RESULT": "exit-code", "EXIT_CODE": "exited", "EXIT_STATUS": "7"}
-    histories.save_end(node.store.end_path("web", "main", START), result)
+    histories.save_end(node.store.histories.end_path("web", "main", START), result)
     assert node.last.exit_code == 7
 
 
 async def test_containers_of_unknown_starts_and_removed_pods_are_ignored(node):
     node.store.remove("web")
     await node.end()
-    assert node.store.histories("web") == {}
+    assert node.store.histories.read("web") == {}
     await node.memory.stop(WEB)
     await node.follow()
     assert not (node.store.root / "containers/web").exists()
@@ -160,7 +160,7 @@ def reported(node):
 )
 async def test_a_container_that_has_failed_is_reported_once(node, end, kind, text, fields):
     variables = dict(zip(histories.VARIABLES, end.split(), strict=False))
-    histories.save_end(node.store.end_path("web", "main", START), variables)
+    histories.save_end(node.store.histories.end_path("web", "main", START), variables)
     await node.end()
     await node.follow()
     message = f"container main of pod default/web {text}"
@@ -175,17 +175,17 @@ async def test_a_container_that_ends_before_it_is_observed_is_reported(node):
     await node.end()
 
     def run(started_usec):
-        histories.save_end(node.store.end_path("web", "main", started_usec), CRASH)
+        histories.save_end(node.store.histories.end_path("web", "main", started_usec), CRASH)
         node.ends.notice(UnitName(SERVICE))
 
     run(START + 1)
     await node.follow()
     assert reported(node) == []  # `run` records the start only after its end
-    node.store.save_start("web", "main", START + 1)
+    node.store.histories.save_start("web", "main", START + 1)
     await node.follow()
     await node.follow()
     assert len(reported(node)) == 1
-    node.store.save_start("web", "main", START + 2)
+    node.store.histories.save_start("web", "main", START + 2)
     run(START + 2)
     await node.follow()
     node.ends.notice(UnitName(SERVICE))
@@ -197,17 +197,17 @@ async def test_a_container_that_starts_after_an_assessment_has_not_ended(node):
     await node.end()
     await reassess(node.context)
     await node.memory.start(TransientUnit(name=SCOPE, properties={"PIDs": (8,), "Slice": WEB}))
-    node.store.save_start("web", "main", START + 1)
+    node.store.histories.save_start("web", "main", START + 1)
     node.ends.notice(UnitName(SCOPE))
     await node.ends.follow()
-    assert not node.store.histories("web")["main"].has_ended
-    histories.save_end(node.store.end_path("web", "main", START + 1), CRASH)
+    assert not node.store.histories.read("web")["main"].has_ended
+    histories.save_end(node.store.histories.end_path("web", "main", START + 1), CRASH)
     await node.end()
     assert len(reported(node)) == 1
 
 
 async def test_ends_before_the_agent_are_not_reported(node):
-    histories.save_end(node.store.end_path("web", "main", START), CRASH)
+    histories.save_end(node.store.histories.end_path("web", "main", START), CRASH)
     await node.memory.stop(SCOPE)
     node.ends = ContainerEnds(node.context, node.oomd, node.others)
     for _ in range(2):
@@ -224,13 +224,13 @@ async def test_an_adopted_process_that_the_kernel_kills_is_reported(node):
 
 async def test_a_failure_in_the_foreground_is_reported_to_its_caller_only(node):
     end = {**CRASH, "PODSLICE_ATTENDED": "yes"}
-    histories.save_end(node.store.end_path("web", "main", START), end)
+    histories.save_end(node.store.histories.end_path("web", "main", START), end)
     await node.end()
     assert reported(node) == []
 
 
 async def test_the_end_of_a_pod_is_not_the_failure_of_its_containers(node):
-    histories.save_end(node.store.end_path("web", "main", START), CRASH)
+    histories.save_end(node.store.histories.end_path("web", "main", START), CRASH)
     change = record(node.store, "delete", pods=["default/web"], units=[])
     await node.end()
     finish(node.store, change)
@@ -374,7 +374,7 @@ async def test_an_exit_of_podslice_run_is_reported_by_its_record(node):
     properties = {"ExecStart": (("/bin/sh", ("sh",), False),), "Slice": WEB}
     for _ in range(2):  # started again before the agent looks
         await node.memory.start(TransientUnit(name=UnitName(SERVICE), properties=properties))
-        node.store.save_start("web", "main", START + 1)
+        node.store.histories.save_start("web", "main", START + 1)
         await node.follow()
         node.ends.notice_exit(UnitName(SERVICE), last)
         await node.follow()
@@ -469,7 +469,7 @@ async def test_systemd_oomd_is_in_the_recorded_end(killed, rounds):
     [("signal", "oomd-kill"), ("oom-kill", "oomd-kill"), ("success", "success")],
 )
 async def test_a_recorded_end_gets_its_reason(killed, recorded, result):
-    path = killed.store.end_path("web", "main", START)
+    path = killed.store.histories.end_path("web", "main", START)
     status = {"EXIT_CODE": "killed", "EXIT_STATUS": "KILL"}
     histories.save_end(path, {"SERVICE_RESULT": recorded, **status})
     os.utime(path, ns=(0, (START + 7) * 1000))

@@ -16,7 +16,7 @@ ENDED = {"SERVICE_RESULT": "exit-code", "EXIT_CODE": "exited", "EXIT_STATUS": "7
 
 
 def end(store, started_usec=START, content=None, ended_usec=LATER):
-    path = store.end_path("web", "main", started_usec)
+    path = store.histories.end_path("web", "main", started_usec)
     if content is None:
         histories.save_end(path, ENDED)
     else:
@@ -35,23 +35,23 @@ def names(directory):
 
 
 def main(store):
-    return store.histories("web").get("main")
+    return store.histories.read("web").get("main")
 
 
 def test_a_pod_has_no_history_until_a_container_starts(store):
-    assert store.histories("web") == {}
-    store.save_start("web", "main", START)
-    assert store.histories("web") == {"main": ContainerHistory(started_usec=START)}
+    assert store.histories.read("web") == {}
+    store.histories.save_start("web", "main", START)
+    assert store.histories.read("web") == {"main": ContainerHistory(started_usec=START)}
     assert main(store).exit_of(is_running=True) is None
 
 
 def test_the_last_end_and_the_restarts_are_kept(store):
-    store.save_start("web", "main", START)
+    store.histories.save_start("web", "main", START)
     end(store)
     last = exit_(exit_code=7)
     assert last.duration_usec == 90_000_000
     assert main(store) == ContainerHistory(started_usec=START, last_exit=last)
-    store.save_start("web", "main", LATER)
+    store.histories.save_start("web", "main", LATER)
     assert main(store) == ContainerHistory(started_usec=LATER, restarts=1, last_exit=last)
     assert main(store).exit_of(is_running=True) == last
     assert names(store.root / "containers/web") == ["main.json"]
@@ -60,16 +60,16 @@ def test_the_last_end_and_the_restarts_are_kept(store):
 def test_an_end_may_precede_the_record_of_the_start(store):
     end(store)
     assert main(store) is None
-    store.save_start("web", "main", START)
+    store.histories.save_start("web", "main", START)
     assert main(store).last_exit == exit_(exit_code=7)
 
 
 def test_an_end_that_was_not_recorded_is_unknown(store):
-    store.save_start("web", "main", START)
+    store.histories.save_start("web", "main", START)
     unknown = exit_("unknown", ended_usec=None)
     assert main(store).exit_of(is_running=False) == unknown
     assert unknown.duration_usec is None
-    store.save_start("web", "main", LATER)
+    store.histories.save_start("web", "main", LATER)
     assert main(store) == ContainerHistory(started_usec=LATER, restarts=1, last_exit=unknown)
 
 
@@ -96,7 +96,7 @@ def test_an_end_that_was_not_recorded_is_unknown(store):
     ],
 )
 def test_an_end_as_a_service_records_it(store, content, expected):
-    store.save_start("web", "main", START)
+    store.histories.save_start("web", "main", START)
     end(store, content=content)
     assert main(store).last_exit == expected
 
@@ -106,18 +106,18 @@ def test_an_end_as_a_service_records_it(store, content, expected):
     ["", "[]", "{}", '{"started_usec": 1, "restarts": -1, "last_exit": null}', "[" * 10_000],
 )
 def test_files_that_are_not_valid_are_ignored(store, content):
-    store.save_start("web", "main", START)
+    store.histories.save_start("web", "main", START)
     (store.root / "containers/web/main.json").write_text(content)
-    assert store.histories("web") == {}
-    store.save_start("web", "main", LATER)
+    assert store.histories.read("web") == {}
+    store.histories.save_start("web", "main", LATER)
     assert main(store) == ContainerHistory(started_usec=LATER)
 
 
 def test_the_history_is_removed_with_the_pod(store):
     for name in ("web", "shop"):
         store.save(besteffort(name))
-        store.save_start(name, "main", START)
-    path = store.end_path("web", "main", START)
+        store.histories.save_start(name, "main", START)
+    path = store.histories.end_path("web", "main", START)
     store.remove("web")
     histories.save_end(path, ENDED)
     assert names(store.root / "containers") == ["shop"]
@@ -129,4 +129,4 @@ def test_the_history_is_removed_with_the_pod(store):
 def test_a_start_that_may_not_be_recorded_is_an_error(store, no_permission):
     no_permission(store_files, "replace_file")
     with pytest.raises(HostError, match="Permission denied; run as root"):
-        store.save_start("web", "main", START)
+        store.histories.save_start("web", "main", START)

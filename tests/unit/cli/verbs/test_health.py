@@ -97,9 +97,9 @@ class Machine:
 
     def end(self, result, code, status, **more):
         """Let a container that was started before end, as its service or its parent records it."""
-        self.store.save_start("web", "main", 1)
+        self.store.histories.save_start("web", "main", 1)
         variables = {"SERVICE_RESULT": result, "EXIT_CODE": code, "EXIT_STATUS": status, **more}
-        histories.save_end(self.store.end_path("web", "main", 1), variables)
+        histories.save_end(self.store.histories.end_path("web", "main", 1), variables)
 
     def exit_in_podman(self, code, **fields):
         container = CONTAINER._replace(pid=0, control_group="", exit_code=code, **fields)
@@ -328,7 +328,7 @@ def container_crashed_in_the_foreground(machine):
 
 def container_started_again(machine):
     container_crashed(machine)
-    machine.store.save_start("web", "main", 2)
+    machine.store.histories.save_start("web", "main", 2)
     machine.memory.provide(UnitName("podslice-podweb-main.service"), Slice=WEB, CPUWeight=50)
 
 

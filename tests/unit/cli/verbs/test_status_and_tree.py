@@ -9,7 +9,7 @@ import pytest
 from podslice.cli import overview
 from podslice.kernel.proc import read_process as read
 from podslice.model.unit import TransientUnit, UnitName, control_group_of
-from podslice.store import histories
+from podslice.store.store import Store
 from podslice.systemd import journal
 from podslice.usage import location
 from podslice.usage.runtimes import RuntimeContainer
@@ -105,7 +105,7 @@ def two(podslice, files, memory, here):
     assert podslice("phase", "two", "--set", "running").code == 0
     assert podslice("run", "two", "-c", "main", "--detach", "--", "sh").code == 0
     for number in (1, 2):
-        histories.save_start(here / "run-False/containers/two", "main", number)
+        Store(here / "run-False").histories.save_start("two", "main", number)
 
 
 def test_the_wide_form_has_names_of_pods_and_what_is_counted_of_them(podslice, two, monkeypatch):

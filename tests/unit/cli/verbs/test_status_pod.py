@@ -15,6 +15,7 @@ from podslice.errors import HostError
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.container_exit import ContainerExit
 from podslice.store import histories
+from podslice.store.store import Store
 from podslice.systemd import journal
 from podslice.systemd.journal import Entry
 from podslice.usage import runtimes
@@ -80,13 +81,13 @@ def shop(here, podslice, files, memory, events):
             (directory / name).write_text(content)
     (here / "cgroup/cgroup.controllers").write_text("cpu memory pids\n")
     (here / "cgroup" / GROUP / SERVICE / "cgroup.procs").write_text("7000001\n7000002\n")
-    containers = here / "run-False/containers/u-1"
-    histories.save_start(containers, "app", START)
-    end = histories.end_path(containers, "app", START)
+    kept = Store(here / "run-False").histories
+    kept.save_start("u-1", "app", START)
+    end = kept.end_path("u-1", "app", START)
     result = {"SERVICE_RESULT": "exit-code", "EXIT_CODE": "exited", "EXIT_STATUS": "7"}
     histories.save_end(end, result)
     os.utime(end, ns=(0, (START + 90_000_000) * 1000))
-    histories.save_start(containers, "app", START + 91_000_000)
+    kept.save_start("u-1", "app", START + 91_000_000)
 
 
 def test_everything_about_a_pod_is_on_one_page(shop, podslice):
@@ -299,11 +300,11 @@ def test_a_pod_without_processes_is_not_running(shop, podslice, here, memory):
     (here / "cgroup" / GROUP / SERVICE / "cgroup.procs").write_text("")
     asyncio.run(memory.stop(SERVICE))
     assert phase() == (0, "exited")
-    containers = here / "run-False/containers/u-1"
+    kept = Store(here / "run-False").histories
     result = {"SERVICE_RESULT": "exit-code", "EXIT_CODE": "exited", "EXIT_STATUS": "7"}
-    histories.save_end(histories.end_path(containers, "app", START + 91_000_000), result)
+    histories.save_end(kept.end_path("u-1", "app", START + 91_000_000), result)
     assert phase() == (3, "failed")
-    histories.discard(containers)
+    kept.discard("u-1")
     assert phase() == (0, "not started")
 
 

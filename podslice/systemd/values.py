@@ -122,7 +122,7 @@ def _pack(name: str, text: str) -> list[bytes | str | DeviceLimits]:
 
     Devices that a list lacks keep their limits, unless an empty list is sent first.
 
-    Source: systemd, src/core/dbus-cgroup.c, bus_cgroup_set_property, bus_cgroup_set_cpuset.
+    Source: systemd, src/core/dbus-cgroup.c, bus_cgroup_set_property.
     """
     signature = PROPERTIES[name].signature
     if signature == _TEXT:

@@ -19,7 +19,7 @@ FEATURE = Feature(
     },
     changes="podslice.features.quadlet.services:QuadletChanges",
     run_pods="podslice.features.quadlet.files:pods_with_quadlets",
-    health="podslice.features.quadlet.health:find_health",
+    health="podslice.features.quadlet.keeper:find_health",
     programs={
         "__probe": "podslice.features.quadlet.prober:probe",
         "__commands": "podslice.features.quadlet.prober:run_commands",

@@ -16,10 +16,10 @@ from podslice.cli.views.changes import pod_lines
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
 from podslice.errors import HostError, InputError, PodsliceError, Problem, Severity, printable
-from podslice.features.quadlet.health import ContainerFailures
-from podslice.features.quadlet.loading import further_problems, host_options, make_quadlets
+from podslice.features.quadlet.keeper import ContainerFailures
 from podslice.features.quadlet.result import Quadlets
 from podslice.features.quadlet.services import QuadletChanges
+from podslice.features.quadlet.verbs import further_problems, host_options, make_quadlets
 from podslice.features.quadlet.workloads import LoadedWorkloads, read_workloads
 from podslice.inputs.budget import BYTES_MAX, Budget, Exhausted
 from podslice.inputs.manifest.load import Extent, load_text

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from podslice.errors import invalid
-from podslice.features.quadlet import order
-from podslice.features.quadlet.container import ContainerUnit
-from podslice.features.quadlet.pod_names import Names, stem
+from podslice.features.quadlet.container import ContainerUnit, add_restart_of_pod, notes_on_systemd
 from podslice.features.quadlet.probes import needs_prober, prober_files
-from podslice.features.quadlet.result import KEPT, OWN_SECTION, File, Options, Quadlets
+from podslice.features.quadlet.result import KEPT, OWN_SECTION, File, Names, Options, Quadlets, stem
 from podslice.features.quadlet.unit_text import (
     Section,
     argument,
@@ -117,7 +115,7 @@ def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tupl
     # podman may pull the image of its first container; each container waits for that
     service.add("TimeoutStartSec", "infinity")
     service.add("TimeoutStopSec", f"{_STOP_SEC}s")
-    order.add_restart_of_pod(head, service, options)
+    add_restart_of_pod(head, service, options)
     target = "default.target" if options.manager.is_user else "multi-user.target"
     install.add("WantedBy", target)
     own = section(OWN_SECTION)
@@ -221,7 +219,7 @@ def _notes(
 ) -> Iterator[str]:
     """Yield what an operator has to know, since no unit has it."""
     pod = names.decision.pod.key
-    for each in order.notes(workload, options):
+    for each in notes_on_systemd(workload, options):
         yield f"pod {pod}: {each}"
     secret = [each.path for each in files if each.is_secret and each.path.endswith(".container")]
     for path in secret:

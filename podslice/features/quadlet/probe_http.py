@@ -8,7 +8,7 @@ from dataclasses import replace
 from http.client import HTTPConnection, HTTPSConnection
 from urllib.parse import urljoin, urlsplit
 
-from podslice.features.quadlet.probing import own_address
+from podslice.features.quadlet.prober import own_address
 from podslice.features.quadlet.workload import HttpGet
 
 _SUCCESS = range(200, 400)

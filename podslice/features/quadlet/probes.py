@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from podslice.errors import Problem
-from podslice.features.quadlet.pod_names import Names
-from podslice.features.quadlet.result import PODMAN, File, Options
+from podslice.features.quadlet.prober import NOT_ALIVE
+from podslice.features.quadlet.result import PODMAN, File, Names, Options
 from podslice.features.quadlet.unit_text import Section, double, json_words, section, unit, words
 from podslice.features.quadlet.workload import (
     Action,
@@ -37,13 +37,8 @@ from podslice.model.pod import ContainerKind
 from podslice.model.properties import MEMORY_MAX, TASKS_MAX
 from podslice.model.unit import GENERATED, UnitName, control_group_of
 
-"""The three probes have the same grammars."""
-_NOT_ALIVE = 3
-"""The exit status of `__probe` if the container is not alive."""
 # The end of the probing service for any other reason does not concern the container.
-_STOP = (
-    f'[ "$EXIT_CODE:$EXIT_STATUS" != exited:{_NOT_ALIVE} ] || exec {PODMAN} stop "$@" >/dev/null'
-)
+_STOP = f'[ "$EXIT_CODE:$EXIT_STATUS" != exited:{NOT_ALIVE} ] || exec {PODMAN} stop "$@" >/dev/null'
 _STOP_MARGIN_SEC = 60
 """The time in which podman removes a container after its grace period."""
 _MEMORY_MAX, _TASKS_MAX = "128M", 64
@@ -227,8 +222,8 @@ class _Prober(NamedTuple):
         body.add("ExecStopPost", f"-+{words(self._stop)}")
         grace_sec = self.names.decision.pod.grace_period_sec
         body.add("TimeoutStopSec", f"{grace_sec + _STOP_MARGIN_SEC}s")
-        body.add("SuccessExitStatus", str(_NOT_ALIVE))
-        body.add("RestartPreventExitStatus", str(_NOT_ALIVE))
+        body.add("SuccessExitStatus", str(NOT_ALIVE))
+        body.add("RestartPreventExitStatus", str(NOT_ALIVE))
         self._add_end(body)
         content = unit(GENERATED, (head, body)).encode()
         return File(path=self.names.prober(self.container.name), content=content, is_unit=True)

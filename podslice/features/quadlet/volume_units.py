@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from podslice.features.quadlet.pod_names import Names
-from podslice.features.quadlet.result import PODMAN, PRIVATE_MODE, Directory, File, Options
+from podslice.features.quadlet.result import PODMAN, PRIVATE_MODE, Directory, File, Names, Options
 from podslice.features.quadlet.unit_text import (
     argument,
     csv_field,

@@ -18,8 +18,8 @@ from podslice.cli import host, manual_log, options, wanted
 from podslice.cli.app import run
 from podslice.errors import BusUnavailable
 from podslice.features.quadlet import containers
-from podslice.features.quadlet import loading as quadlets
 from podslice.features.quadlet import services as quadlet_services
+from podslice.features.quadlet import verbs as quadlets
 from podslice.inputs.options.config_files import read_as, read_files
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import find_kubelets, find_manager

@@ -11,7 +11,7 @@ import pytest
 
 from podslice.cli.wanted import _is_denied
 from podslice.errors import Problem
-from podslice.features.quadlet.health import ContainerFailures
+from podslice.features.quadlet.keeper import ContainerFailures
 from podslice.kernel.proc import read_process
 from podslice.model.node_state import (
     AgentState,

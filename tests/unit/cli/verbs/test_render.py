@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from podslice.features.quadlet import loading as quadlets
+from podslice.features.quadlet import verbs as quadlets
 from podslice.model.unit import Manager
 from tests.unit.builders import manifest
 from tests.unit.cli.pods import FULL, of_present_verbs

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.features.quadlet.container_network import find_process, give_up_rights, join_network
-from podslice.features.quadlet.probing import in_child
+from podslice.features.quadlet.prober import find_process, give_up_rights, in_child, join_network
 from podslice.kernel.proc import children
 
 pytestmark = pytest.mark.usefixtures("allow_effects")

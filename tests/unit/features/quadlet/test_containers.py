@@ -8,8 +8,8 @@ import pytest
 from podslice.cli import wanted
 from podslice.errors import HostError, Refused, warning
 from podslice.features.quadlet import containers
-from podslice.features.quadlet import loading as quadlets
-from podslice.features.quadlet.health import ContainerFailures
+from podslice.features.quadlet import verbs as quadlets
+from podslice.features.quadlet.keeper import ContainerFailures
 from podslice.model.event import Kind
 from podslice.model.node_state import Eviction
 from podslice.model.unit import SYSTEM

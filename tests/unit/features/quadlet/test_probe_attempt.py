@@ -9,9 +9,14 @@ import time
 
 import pytest
 
-from podslice.features.quadlet.probe_commands import ProbedTarget, attempt_command
-from podslice.features.quadlet.prober import attempt, requester
-from podslice.features.quadlet.probing import ProbeKind, in_child
+from podslice.features.quadlet.prober import (
+    ProbedTarget,
+    ProbeKind,
+    attempt,
+    attempt_command,
+    in_child,
+    requester,
+)
 from podslice.features.quadlet.workload import Exec, HttpGet, Probe, TcpSocket
 
 pytestmark = pytest.mark.usefixtures("allow_effects")

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from podslice.errors import InputError
-from podslice.features.quadlet.probing import ProbeKind, begin, parse_probes
+from podslice.features.quadlet.prober import ProbeKind, begin, parse_probes
 from podslice.features.quadlet.workload import Exec, HttpGet, Probe, TcpSocket
 
 ACTION = TcpSocket(port=80)

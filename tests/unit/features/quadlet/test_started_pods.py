@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import CallTimeout, JobFailed, Refused
-from podslice.features.quadlet import loading as quadlets
+from podslice.features.quadlet import files as quadlet_files
 from podslice.features.quadlet import services as quadlet_services
-from podslice.features.quadlet import volume_data
+from podslice.features.quadlet import verbs as quadlets
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.event import Kind
 from tests.unit.builders import manifest
@@ -463,11 +463,15 @@ def test_data_that_cannot_be_written_concerns_its_pod_only(
 ):
     """As on a full disk."""
 
-    def fail(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device", "x")
+    replace_file = quadlet_files.replace_file
+
+    def fail(path, *arguments, **options):
+        if path == "nginx.container":
+            raise OSError(errno.ENOSPC, "No space left on device", "x")
+        replace_file(path, *arguments, **options)
 
     files({"data.yaml": DATA, "web.yaml": WEB})
-    monkeypatch.setattr(volume_data, "replace_file", fail)
+    monkeypatch.setattr(quadlet_files, "replace_file", fail)
     ended = podslice("apply", "-f", "data.yaml", "-f", "web.yaml", "--start")
     assert ended.code == 1
     volume = here / "lib-False/podslice/volumes/default_data/it"

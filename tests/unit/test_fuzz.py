@@ -63,7 +63,7 @@ def test_an_error_that_is_not_documented_is_found_and_minimised(tmp_path):
         ("frame", "podslice.systemd.dbus.wire.NESTING_MAX", 10**6),
         ("frame", "podslice.systemd.dbus.wire.TYPE_CODES", frozenset("yvas")),
         ("stream", "podslice.systemd.dbus.wire.MALFORMED", (ValueError,)),
-        ("flags", "podslice.inputs.options.values.UNIT_NAME_MAX", 10**6),
+        ("flags", "podslice.errors.SHOWN_MAX", 10**6),
         ("proc", "podslice.kernel.proc.split_lines", str.splitlines),
         ("yaml", "podslice.errors.SHOWN_MAX", 10**6),
         ("journal", "podslice.systemd.journal.TIME_MAX_USEC", 10**30),

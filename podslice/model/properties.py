@@ -33,6 +33,8 @@ CPU_WEIGHT = "CPUWeight"
 MEMORY_MIN, MEMORY_LOW = "MemoryMin", "MemoryLow"
 MEMORY_HIGH, MEMORY_MAX, MEMORY_SWAP_MAX = "MemoryHigh", "MemoryMax", "MemorySwapMax"
 OOM_SCORE_ADJ = "OOMScoreAdjust"
+OOMD_SWAP, OOMD_PRESSURE = "ManagedOOMSwap", "ManagedOOMMemoryPressure"
+OOMD_PRESSURE_LIMIT = "ManagedOOMMemoryPressureLimit"
 PARTITION = "CPUSetPartition"
 TASKS_MAX = "TasksMax"
 
@@ -464,7 +466,7 @@ ROWS = (
             managed=SLICE,
             meaning=f"Whether systemd-oomd kills under pressure on {what}",
         )
-        for name, what in (("ManagedOOMSwap", "swap"), ("ManagedOOMMemoryPressure", "memory"))
+        for name, what in ((OOMD_SWAP, "swap"), (OOMD_PRESSURE, "memory"))
     ),
     # `isolated`, `root`, or `member`, which is none
     Property(
@@ -481,7 +483,7 @@ ROWS = (
         meaning="Whether the CPUs are a partition of the kernel",
     ),
     Property(
-        name="ManagedOOMMemoryPressureLimit",
+        name=OOMD_PRESSURE_LIMIT,
         signature="u",
         kinds=SLICE,
         since=248,
@@ -612,11 +614,11 @@ _FURTHER_ROWS = tuple(
             partial(_row, unset=INFINITY, codec=codecs.DURATION),
             "ManagedOOMMemoryPressureDurationUSec",
         ),
-        (partial(_row, unset=0, codec=codecs.SHARE), "ManagedOOMMemoryPressureLimit"),
+        (partial(_row, unset=0, codec=codecs.SHARE), OOMD_PRESSURE_LIMIT),
         (partial(_row, codec=_OCTETS), "StartupAllowedCPUs", "StartupAllowedMemoryNodes"),
         (partial(_row, codec=_STRUCTURES), "IODeviceWeight", "IODeviceLatencyTargetUSec"),
         (partial(_row, unset=True, codec=codecs.BOOLEAN), "MemoryZSwapWriteback"),
-        (partial(_row, unset="auto"), "ManagedOOMSwap", "ManagedOOMMemoryPressure"),
+        (partial(_row, unset="auto"), OOMD_SWAP, OOMD_PRESSURE),
         (partial(_row, unset="none"), "ManagedOOMPreference"),
         (partial(_row, unset=0, kinds=SERVICE, codec=codecs.SCORE), OOM_SCORE_ADJ),
         (

@@ -14,7 +14,16 @@ from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.naming import TIERS, Tree, slice_of_cgroup
 from podslice.model.node import Allocation, Node
 from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress, Pod, Qos
-from podslice.model.properties import CPU_WEIGHT, MEMORY_HIGH, MEMORY_MAX, PROTECTIONS, TASKS_MAX
+from podslice.model.properties import (
+    CPU_WEIGHT,
+    MEMORY_HIGH,
+    MEMORY_MAX,
+    OOMD_PRESSURE,
+    OOMD_PRESSURE_LIMIT,
+    OOMD_SWAP,
+    PROTECTIONS,
+    TASKS_MAX,
+)
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import (
     CPU,
@@ -336,12 +345,12 @@ def _oomd(config: Config) -> Iterator[PropertyValue]:
     Source: systemd.resource-control(5), ManagedOOMSwap=, ManagedOOMMemoryPressureLimit=.
     """
     why = "oomd-tiers"
-    yield PropertyValue(name="ManagedOOMSwap", value="kill", why=why)
-    yield PropertyValue(name="ManagedOOMMemoryPressure", value="kill", why=why)
+    yield PropertyValue(name=OOMD_SWAP, value="kill", why=why)
+    yield PropertyValue(name=OOMD_PRESSURE, value="kill", why=why)
     percent = config.oomd_memory_pressure_limit_percent
     if percent is not None:
         yield PropertyValue(
-            name="ManagedOOMMemoryPressureLimit",
+            name=OOMD_PRESSURE_LIMIT,
             value=share_of_percent(percent),
             why=f"oomd-memory-pressure-limit {percent}%",
         )

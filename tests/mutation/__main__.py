@@ -1,6 +1,6 @@
 """`python -m tests.mutation [FILE]...`: mutate the pure core, and list the mutants that no test detects.
 
-FILE is a module below `podslice/`; without one, all of model, policy and plan. Mutants that behave as
+FILE is a module below `podslice/`; without one, all modules of `tests/pure.py`. Mutants that behave as
 the original are listed in `tests/mutation/equivalent.toml` with the reason, and are not counted. The
 exit code is 1 if fewer than 97 % of the others are killed, or if an entry of that list no longer
 applies.
@@ -12,15 +12,15 @@ import argparse
 import os
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.mutation.runner import Outcome, Result, Session
+from tests.pure import pure_modules
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("model", "policy", "plan")
 TESTS = (
     *("tests/unit/model", "tests/unit/policy", "tests/unit/plan"),
     *(
@@ -30,7 +30,10 @@ TESTS = (
         "--ignore=tests/cases/test_hostile.py",
     ),
 )
-"""The tests of the core; tests of other packages detect more mutants, but take longer."""
+"""The tests of the core; tests of other packages detect more mutants, but take longer.
+
+A feature is tested by its own tests, too.
+"""
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 AIM = 0.97
 
@@ -41,7 +44,7 @@ def main() -> int:
     parser.add_argument("file", nargs="*", type=Path)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
-    plugin = Session(paths=asked.file or [*_core()], workers=asked.workers)
+    plugin = Session(paths=asked.file or pure_modules(), workers=asked.workers)
     options = (
         "-o",
         "addopts=--import-mode=importlib",
@@ -50,14 +53,13 @@ def main() -> int:
         "-p",
         "no:terminal",
     )
-    code = pytest.main([*options, *TESTS], plugins=[plugin])
+    code = pytest.main([*options, *TESTS, *_feature_tests(plugin.paths)], plugins=[plugin])
     return int(code) or _judge(plugin.results, is_whole=not asked.file)
 
 
-def _core() -> Iterator[Path]:
-    for package in PACKAGES:
-        for path in sorted((ROOT / "podslice" / package).rglob("*.py")):
-            yield path.relative_to(ROOT)
+def _feature_tests(paths: Iterable[Path]) -> Iterator[str]:
+    for name in sorted({path.parent.name for path in paths if "features" in path.parts}):
+        yield f"tests/unit/features/{name}"
 
 
 def _judge(results: Sequence[Result], *, is_whole: bool) -> int:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.model.codec import share_of_percent
+from podslice.errors import InputError
+from podslice.model.codec import format_duration, share_of_percent
 from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES, format_value, managed_of
 from podslice.model.unit import INFINITY, UnitKind
 from tests.unit.builders import slice_unit
@@ -178,3 +179,20 @@ def test_a_percentage_survives_the_way_through_a_file(percent):
 )
 def test_a_value_that_is_not_set_is_not_an_amount(name, value, text):
     assert format_value(name, value) == text
+
+
+def test_an_annotation_may_state_that_there_is_no_limit():
+    assert PROPERTIES["TasksMax"].read("infinity") == INFINITY
+
+
+def test_a_property_without_a_reader_cannot_be_stated():
+    with pytest.raises(InputError, match="Description cannot be stated"):
+        PROPERTIES["Description"].read("a pod")
+
+
+@pytest.mark.parametrize(
+    ("usec", "text"),
+    [(0, "0us"), (1, "1us"), (1_500, "1500us"), (2_000, "2ms"), (3_000_000, "3s")],
+)
+def test_durations_are_written_in_their_largest_whole_unit(usec, text):
+    assert format_duration(usec) == text

@@ -191,6 +191,12 @@ def test_what_podslice_and_a_kubelet_both_claim(config, neighbour, count):
     assert all(each.severity is Severity.WARNING and each.hint for each in found)
 
 
+def test_a_node_without_memory_claims_only_cpu():
+    host = Node(capacity=amounts("cpu=4"))
+    (found,) = check_claims(Tree(cgroup_root="/podslice"), host, Config(), LARGE)
+    assert found.message.startswith("CPUWeight")
+
+
 def test_both_claims_are_named_with_their_remedies():
     memory, cpu = check_claims(Tree(cgroup_root="/podslice/a"), HOST, Config(), LARGE)
     assert memory.message == (

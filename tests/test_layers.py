@@ -4,6 +4,9 @@ import ast
 import re
 from pathlib import Path
 
+from tests import house
+from tests.pure import pure_modules
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podslice"
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
@@ -142,6 +145,33 @@ def test_only_one_module_imports_dbus_next():
     assert importing == DBUS_MODULES
 
 
+ARROWS_MAX = 55
+"""Of pairs of packages of the core of which one imports the other."""
+CORE_PACKAGES_MAX = 7
+"""Of packages of the core that a feature imports."""
+MORE_CORE_PACKAGES = {"history": 10, "importing": 8, "kubelet": 10, "quadlet": 12, "run": 10}
+"""The features that import more of them: they observe, change units, keep records and print."""
+
+
+def arrows():
+    return house.read_arrows(house.read_importers(house.read_sources()))
+
+
+def test_few_packages_of_the_core_import_each_other():
+    assert len(house.core_arrows(arrows())) <= ARROWS_MAX
+
+
+def test_packages_do_not_import_each_other_in_a_cycle():
+    assert not house.find_cycle(house.core_arrows(arrows()))
+
+
+def test_a_feature_imports_few_packages_of_the_core():
+    counts = house.feature_arrows(arrows()).items()
+    found = {name.rpartition(".")[2]: count for name, count in counts}
+    more = {name: count for name, count in found.items() if count > CORE_PACKAGES_MAX}
+    assert more == {name: MORE_CORE_PACKAGES.get(name) for name in more}
+
+
 def strings_of(path):
     """The string constants of a module without its docstrings."""
     tree = ast.parse(path.read_text())
@@ -188,12 +218,12 @@ def test_no_other_package_depends_on_the_dbus_package():
     assert not wrong
 
 
-def test_the_core_has_no_clock_no_environment_and_no_effects():
+def test_pure_modules_have_no_clock_no_environment_and_no_effects():
     forbidden = {"os", "time", "datetime", "random", "socket", "subprocess", "asyncio", "pathlib"}
     wrong = [
         f"{path.relative_to(PACKAGE)} imports {name}"
         for path in modules()
-        if layer_of(path) in ("model", "policy", "plan", "quadlet")
+        if path.relative_to(ROOT) in pure_modules()
         for name in imports_of(path)
         if name.split(".")[0] in forbidden
     ]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from podslice import __version__
-from tests import prose
+from podslice.model.properties import MANAGED
+from tests import house, prose
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -88,6 +89,21 @@ def test_text_of_the_kernel_is_read_and_stripped_by_one_helper():
         or (name in {"strip", "lstrip", "rstrip"} and separator_of(call) is None)
     ]
     assert not wrong
+
+
+# the error's class has no public name that all versions of typer have
+TRICKS = {
+    'cli/app.py: _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])'
+}
+
+
+def test_no_module_works_around_the_interpreter():
+    assert set(house.find_tricks(house.read_sources())) == TRICKS
+
+
+def test_properties_are_named_by_the_constants_of_their_table():
+    names = {name for names in MANAGED.values() for name in names}
+    assert not house.find_property_literals(house.read_sources(), names)
 
 
 # What is not plain technical English, and what to write instead. Each pattern is precise: it also

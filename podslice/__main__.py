@@ -8,7 +8,6 @@ import sys
 from contextlib import suppress
 
 from podslice.cli.streams import guard
-from podslice.model.feature import load
 
 INTERRUPTED = 130
 
@@ -55,6 +54,7 @@ def _run(arguments: list[str]) -> int:
         return _flush(complete(arguments[1:]))
     if arguments and arguments[0].startswith("__"):
         from podslice.features import FEATURES
+        from podslice.model.feature import load
 
         for feature in FEATURES:
             if arguments[0] in feature.programs:

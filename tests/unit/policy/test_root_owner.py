@@ -191,6 +191,12 @@ def test_what_podslice_and_a_kubelet_both_claim(config, neighbour, count):
     assert all(each.severity is Severity.WARNING and each.hint for each in found)
 
 
+def test_a_node_without_cpus_claims_only_memory():
+    host = Node(capacity=amounts("memory=8Gi"))
+    (found,) = check_claims(Tree(cgroup_root="/podslice"), host, Config(), LARGE)
+    assert "of memory" in found.message
+
+
 def test_a_node_without_memory_claims_only_cpu():
     host = Node(capacity=amounts("cpu=4"))
     (found,) = check_claims(Tree(cgroup_root="/podslice"), host, Config(), LARGE)

@@ -17,6 +17,7 @@ from podslice.features.quadlet.transition import (
 from podslice.features.quadlet.workloads import read_workloads
 from podslice.inputs.manifest.load import Extent, load_pods
 from podslice.model.config import Config
+from podslice.model.event import Kind
 from podslice.model.unit import GENERATED
 from podslice.policy.decide import decide
 from tests.cases.quadlets import NODE
@@ -99,6 +100,25 @@ def test_a_new_pod_is_written_and_started():
         "web_log.container",
     ]
     assert steps == (*written, *starts)
+
+
+def test_written_and_removed_files_know_the_directories_of_the_data():
+    before = present(MANIFEST.replace("name: log\n    image", "name: old\n    image"))
+    steps = steps_to_keep(made(), before)
+    of_files = [each for each in steps if each.action in ("write", "remove")]
+    assert {str(each.action) for each in of_files} == {"write", "remove"}
+    assert {each.directories for each in of_files if not each.name.endswith(".service")} == {
+        made().directories
+    }
+
+
+def test_only_the_start_of_a_container_is_logged():
+    steps = steps_to_keep(made(), PresentPod(files={}, states={}))
+    assert [each.event for each in steps if each.event] == [
+        (Kind.CONTAINER_STARTED, f"started {name} of pod default/web")
+        for name in (PREPARE, APP, LOG)
+    ]
+    assert not any(each.event for each in steps_to_remove("default/web", present()))
 
 
 def test_a_pod_that_is_down_is_started_whole():

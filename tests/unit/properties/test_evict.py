@@ -175,6 +175,10 @@ def test_the_first_pod_with_usage_is_evicted(data, world, node, config, signal):
 
 
 def _place(decision, usage):
-    """Above its request, the lower priority, the larger excess."""
-    excess = (usage.memory if usage else 0) - decision.requests.get("memory", 0)
+    """Above its request, the lower priority, the larger excess.
+
+    The use includes huge pages where the kernel counts them as memory, and so does the request.
+    """
+    request = decision.requests.get("memory", 0) + decision.hugepages_in_memory_bytes * 1000
+    excess = (usage.memory if usage else 0) - request
     return excess <= 0, decision.pod.priority, -excess

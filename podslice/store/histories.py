@@ -55,7 +55,7 @@ class Histories:
 
     def _with_end(self, uid: str, container: str, history: ContainerHistory) -> ContainerHistory:
         started_usec = history.started_usec
-        path = self.root / uid / f"{container},{started_usec}"
+        path = self._end(uid, container, started_usec)
         try:
             content, status = read_with_status(path, limit_bytes=_END_BYTES_MAX)
         except (OSError, NotRegularError):
@@ -66,10 +66,13 @@ class Histories:
 
     def end_path(self, uid: str, container: str, started_usec: int) -> Path:
         """Return the file for the end of a container that is about to be started."""
-        directory = self.root / uid
-        with writing(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-        return directory / f"{container},{started_usec}"
+        path = self._end(uid, container, started_usec)
+        with writing(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _end(self, uid: str, container: str, started_usec: int) -> Path:
+        return self.root / uid / f"{container},{started_usec}"
 
     def save_start(self, uid: str, container: str, started_usec: int) -> None:
         """Record a start, and keep the end of the previous one. The caller holds the lock."""

@@ -25,9 +25,6 @@ from podslice.cli.views.style import ColorMode
 from podslice.errors import InputError, PodsliceError, Problem
 from podslice.model.feature import VerbGroup, load
 
-# typer's error for a wrong command line; it has no public name common to all versions
-_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
-
 _STYLE: dict[str, Any] = {
     "rich_markup_mode": None,
     "context_settings": {"help_option_names": ["-h", "--help"]},
@@ -138,14 +135,17 @@ def _run(given: list[str]) -> int:
     except PodsliceError as error:
         note(problem_line(Problem(where="", message=str(error))))
         return error.exit_code
-    except _UsageError as error:
-        note(problem_line(_usage_problem(error)))
-        return BAD_INPUT
     except typer.Exit as done:
         return done.exit_code
     except typer.Abort:
         note("interrupted: nothing was changed")
         return 130
+    except Exception as error:
+        # typer has no public name common to all versions for its errors of wrong command lines
+        if not hasattr(error, "format_message"):
+            raise
+        note(problem_line(_usage_problem(error)))
+        return BAD_INPUT
 
 
 def _execute(given: list[str]) -> int:
@@ -178,7 +178,7 @@ def _verb_in(given: list[str]) -> str:
     return ""
 
 
-def _usage_problem(error: typer.BadParameter) -> Problem:
+def _usage_problem(error: Any) -> Problem:  # noqa: ANN401 - an error of typer
     """Return the problem of a wrong command line."""
     # current versions of typer prefix the messages of choices
     message = error.format_message().replace("Value error, ", "").rstrip(".")

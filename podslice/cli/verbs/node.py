@@ -1,4 +1,4 @@
-"""`podslice node`; the verbs below it are in `node_init` and `node_recommend`."""
+"""`podslice node`; features add the verbs below it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The order in which a pod's containers start: init containers one after the other, then the rest.
+"""The `.container` file of one container, the file with its secret variables, and the order of starts.
 
-Source: Kubernetes, "Init Containers" and "Sidecar Containers": each init container ends with 0 before
+Init containers start one after the other, then the other containers.
+
+Source: podman 5.4, podman-systemd.unit(5); pkg/systemd/quadlet/quadlet.go, ConvertContainer; Kubernetes, "Init Containers" and "Sidecar Containers": each init container ends with 0 before
 the next one starts; a sidecar has started, and its startup probe has succeeded.
 """
 

@@ -1,6 +1,7 @@
-"""The data of pods on disk: the files of ConfigMaps and Secrets, and those of secret variables.
+"""Files of quadlets on disk: in the directories of podman's generator, of systemd and of podslice.
 
-Every name is opened in its directory, which is open already, and no link is followed: neither a
+podslice's directory has the data of pods: files of ConfigMaps and Secrets, and of secret variables.
+There every name is opened in its directory, which is open already, and no link is followed: neither a
 write, nor a comparison, nor a removal reaches a file outside. Only the directory of podslice's own
 files may be reached through links.
 """

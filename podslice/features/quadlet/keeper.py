@@ -1,4 +1,7 @@
-"""Containers of quadlets that do not run as they should, for `podslice status`."""
+"""The containers of the agent's pods, which a service outside of the agent's sandbox keeps.
+
+Also why such containers do not run, for `podslice status`.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ async def find_health(world: LiveWorld, assessment: Assessment) -> Mapping[str, 
 
 
 async def _find_failures(world: LiveWorld, assessment: Assessment) -> tuple[ContainerFailure, ...]:
-    """Return the recorded failures, without those of services that have started since."""
+    """Return the recorded failures, without the failures of services that are active."""
     if assessment.agent is None or world.config.containers is not Containers.QUADLET:
         return ()
     failures = ContainerFailures(world.store.root).load()

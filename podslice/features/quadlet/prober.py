@@ -117,7 +117,7 @@ class ProbeCounter:
     _repeated: int = 0
 
     def count(self, *, success: bool, now: float) -> bool:
-        """Count a result; return whether the state is that of the result now."""
+        """Count a result; return whether the state now equals the result."""
         self.due = now + self.probe.period_sec
         self._repeated = self._repeated + 1 if success is self._last else 1
         self._last = success
@@ -194,7 +194,7 @@ _UNROUTED = "192.0.2.1"
 
 
 def own_address() -> str:
-    """Return the address of the pod: that of its default route, or else the loopback address."""
+    """Return the pod's address on its default route, or else the loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
         try:
             found.connect((_UNROUTED, 9))
@@ -215,7 +215,7 @@ def connect(action: TcpSocket, timeout_sec: int) -> bool:
 
 _PODMAN = "podman"
 _MARK = "PODSLICE_PROBE"
-"""A variable of the processes of a probe, by which they are found among those of the container."""
+"""A variable of the processes of a probe, by which they are found among the container's processes."""
 _SUCCESS, _FAILURE = b"+", b"-"
 
 
@@ -263,7 +263,7 @@ def _kill_marked(mark: str, target: ProbedTarget) -> None:
         with suppress(OSError):  # it has exited
             descriptor = os.pidfd_open(pid)
             try:
-                # the id may be that of another process since the list was read
+                # another process may have got the id since the list was read
                 is_inside = pid in list_processes(target.control_group, target.root)
                 variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                 if is_inside and mark.encode() in variables:
@@ -310,7 +310,7 @@ def _letter(kind: ProbeKind) -> bytes:
 
 
 _PAYLOAD = "libpod-payload-*"
-"""The control group of a container in that of its service, beside that of conmon.
+"""The control group of a container, below its service's and beside conmon's control group.
 
 Source: podman 5.4, libpod/oci_conmon_common.go and utils/utils_supported.go, --cgroups=split.
 """
@@ -355,7 +355,7 @@ def join_network(pid: int) -> None:
     network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.path.samestat(os.fstat(network), Path("/proc/self/ns/net").stat()):
-            return  # the pod has that of the host
+            return  # the pod has the host's network
         try:
             _set_namespace(network, _NETWORK)
         except PermissionError:

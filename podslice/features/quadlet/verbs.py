@@ -1,4 +1,4 @@
-"""The units of pods for podman's generator, from manifests."""
+"""Quadlets for `apply`, `plan` and `render`: the options of these verbs, and the units from manifests."""
 
 from __future__ import annotations
 

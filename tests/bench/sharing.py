@@ -129,7 +129,7 @@ def turns(node: Node, number: int, scale: Scale, way: str) -> Iterator[Row]:
         steps = (orders(f"{way}-{size}-{pod}", known[name]) for name in todo)
         tracks.append(track(steps, pauses, first_ms=chance.randrange(2 * PAUSE_MS)))
         names.append(todo)
-    found = node.conduct(tracks, scale.turns_ms)
+    found = node.conduct(tracks, scale.turns_ms, at_least=len(TURNS))  # each of them once
     taken: dict[str, list[float]] = {name: [] for name in TURNS}
     for at, todo in enumerate(names):
         own = [step for step in found["steps"] if step["track"] == at]

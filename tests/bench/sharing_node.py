@@ -81,13 +81,16 @@ class Node:
             self._vm.run("sh", "-c", f"echo quit >/run/work/{name}.in")
             future.result()
 
-    def conduct(self, tracks: Sequence[Row], for_ms: int = 0) -> Row:
+    def conduct(self, tracks: Sequence[Row], for_ms: int = 0, at_least: int = 0) -> Row:
         """Execute steps, see guest/work.py; return their results.
+
+        With `for_ms`, each track repeats its steps for this time, and takes at least `at_least`
+        steps: on a slow machine the time ends later.
 
         Raises:
             RuntimeError: the limits are not those of the manifests.
         """
-        script = json.dumps({"for_ms": for_ms, "tracks": tracks})
+        script = json.dumps({"for_ms": for_ms, "at_least": at_least, "tracks": tracks})
         with watch_load() as load:
             done = self._vm.run(*WORK, "conduct", input=script, timeout_sec=LIMIT_SEC)
         found: Row = json.loads(done.stdout)

@@ -18,10 +18,10 @@ NAME.in and NAME.out, and starts once; it forks its spinning processes once, too
     rest                          ends the processes of burn and hold: how many had ended already
     quit
 
-A script is {"for_ms": 0, "tracks": [{"first_ms": 0, "steps": [{"pause_ms",
+A script is {"for_ms": 0, "at_least": 0, "tracks": [{"first_ms": 0, "steps": [{"pause_ms",
 "parts": [[NAME, COMMAND], ...]}]}]}. Tracks run in parallel, each one step after the other, after
 its pause; the parts of a step begin at once, and it ends with the last. With `for_ms` tracks repeat,
-and begin no step after that time.
+and begin no step after that time, unless they took fewer than `at_least`.
 """
 # pathlib costs a tenth of a second at the start in an emulated machine:
 # ruff: noqa: PTH103, PTH120, PTH123
@@ -266,6 +266,7 @@ class Stage:
             self.send(name, "where")
         self.groups = {name: CGROUP + self.answer(name) for name in self.fifos}
         self.found, self.errors, self.deadline = [], [], None
+        self.at_least = script["at_least"]
         self.kills_before = {name: kills_of(group) for name, group in self.groups.items()}
 
     def send(self, name, command):
@@ -283,13 +284,16 @@ class Stage:
         }
 
     def play(self, number, track):
-        """The steps of one track."""
+        """The steps of one track: until the deadline, but at least as many as the script wants."""
         time.sleep(track["first_ms"] / 1000)
+        taken = 0
         while True:
             for step in track["steps"]:
                 time.sleep(step["pause_ms"] / 1000)
-                if self.errors or (self.deadline and time.monotonic_ns() > self.deadline):
+                is_over = self.deadline and time.monotonic_ns() > self.deadline
+                if self.errors or (is_over and taken >= self.at_least):
                     return
+                taken += 1
                 try:
                     self.take(number, step)
                 except Exception as error:  # noqa: BLE001 - of a thread; raised at the end

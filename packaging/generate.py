@@ -17,23 +17,30 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from docs import manual, shells  # noqa: E402 - after the path
-from podslice.cli.app import make_app  # noqa: E402 - as above
-from podslice.cli.command_tree import read_app  # noqa: E402 - as above
+from typer.completion import get_completion_script  # noqa: E402 - after the path
+
+from docs import manual  # noqa: E402 - as above
 
 ZSH_DIRECTORY = "share/zsh/site-functions"
 
 
 def files(zsh_directory: str = ZSH_DIRECTORY) -> dict[str, str]:
     """Return every generated file by its path below the prefix."""
-    root = read_app(make_app())
-    pages = manual.pages(root, HERE / "man")
+    pages = manual.pages(HERE / "man")
     return {
         **{f"share/man/man{name[-1]}/{name}": text for name, text in pages.items()},
-        "share/bash-completion/completions/podslice": shells.bash(root),
-        f"{zsh_directory}/_podslice": shells.zsh(root),
-        "share/fish/vendor_completions.d/podslice.fish": shells.fish(root),
+        "share/bash-completion/completions/podslice": _completion("bash"),
+        f"{zsh_directory}/_podslice": _completion("zsh"),
+        "share/fish/vendor_completions.d/podslice.fish": _completion("fish"),
     }
+
+
+def _completion(shell: str) -> str:
+    """Return typer's script, which asks podslice for words at each press of the completion key."""
+    made = get_completion_script(
+        prog_name="podslice", complete_var="_PODSLICE_COMPLETE", shell=shell
+    )
+    return f"{made}\n"
 
 
 def main() -> int:

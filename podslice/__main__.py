@@ -47,11 +47,6 @@ def _run(arguments: list[str]) -> int:
 
         sys.stdout.write(f"podslice {__version__}\n")
         return _flush(0)
-    if arguments[:1] == ["__complete"]:
-        # called at every press of the completion key
-        from podslice.cli.completion import main as complete
-
-        return _flush(complete(arguments[1:]))
     if arguments and arguments[0].startswith("__"):
         from podslice.features import FEATURES
         from podslice.model.feature import load

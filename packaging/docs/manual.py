@@ -1,8 +1,8 @@
 """Manual pages from templates: prose in man/*.md, with directives for content from the code.
 
-    @verbs                   one line for each verb
+    @verbs GROUP             one line for each verb of a group, `VerbGroup`
     @verb NAME               heading, synopsis and options of a verb; its prose follows
-    @options shared          the options that all planning verbs have
+    @options shared          the options that choose the manager, the configuration and colors
     @options configuration   the keys of the configuration file as options
     @option KEY              a key of the file with its values, default and help; prose may follow
     @source MODULE NAME      the docstring of something, with its source
@@ -24,15 +24,20 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from docs import roff
 from podslice import __version__
-from podslice.cli.command_tree import Option, OptionGroup, Verb
+from podslice.cli.app import command_of
+from podslice.cli.options import CONFIG_PANEL
+from podslice.cli.verb_table import VERBS
 from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.model.codec import format_duration
 from podslice.model.config import Config, Threshold, WeightMapping
+from podslice.model.feature import VerbGroup
 from podslice.model.properties import ANNOTATIONS, NEWER, PROPERTIES, annotation_key
 from podslice.model.quantity import format_shortest, parse_quantity
 from podslice.policy.convert import curve_of, shares_from_milli, weight_from_shares
@@ -46,12 +51,15 @@ class TemplateError(Exception):
     """A template and the code disagree."""
 
 
-def pages(root: Verb, templates: Path) -> dict[str, str]:
+def pages(templates: Path) -> dict[str, str]:
     """Return every manual page by its name, such as `podslice.1`."""
-    return {path.stem: _page(path, root) for path in sorted(templates.glob("*.md"))}
+    named: list[str] = []
+    made = {path.stem: _page(path, named) for path in sorted(templates.glob("*.md"))}
+    _compare("the manual", "verb", named, _shown())
+    return made
 
 
-def _page(path: Path, root: Verb) -> str:
+def _page(path: Path, verbs: list[str]) -> str:
     title, _, section = path.stem.rpartition(".")
     used: dict[str, list[str]] = {}
     lines = []
@@ -72,23 +80,22 @@ def _page(path: Path, root: Verb) -> str:
         name, *arguments = line[1:].split()
         used.setdefault(name, []).append(" ".join(arguments))
         try:
-            made = list(_DIRECTIVES[name](root, *arguments))
+            made = list(_DIRECTIVES[name](*arguments))
         except (KeyError, TypeError, AttributeError, ImportError) as error:
             raise TemplateError(f"{path.name}:{number}: {line}: {error!r}") from error
         lines += ["", *made, ""]
-    if "verb" in used:
-        _compare(path, "verb", used["verb"], (each.name for each in root.walk() if each.path))
+    verbs += used.get("verb", [])
     if "option" in used:
-        _compare(path, "option", used["option"], _BY_KEY)
+        _compare(path.name, "option", used["option"], _BY_KEY)
     return roff.page(title, section, date=_date(), version=__version__, body="\n".join(lines))
 
 
-def _compare(path: Path, what: str, found: Iterable[str], wanted: Iterable[str]) -> None:
+def _compare(where: str, what: str, found: Iterable[str], wanted: Iterable[str]) -> None:
     found, wanted = set(found), set(wanted)
     wrong = [f"has no @{what} {name}" for name in sorted(wanted - found)]
     wrong += [f"has @{what} {name}, which is not there" for name in sorted(found - wanted)]
     if wrong:
-        raise TemplateError(f"{path.name} {', '.join(wrong)}")
+        raise TemplateError(f"{where} {', '.join(wrong)}")
 
 
 def _date() -> str:
@@ -100,88 +107,104 @@ def _date() -> str:
 # verbs and options
 
 
-def _verbs(root: Verb) -> Iterator[str]:
-    for verb in root.walk():
-        if verb.path:
-            yield from (f"`{verb.name}`", f":   {verb.help[0]}", "")
+def _shown() -> list[str]:
+    """Return the verbs that are documented; some of them the help does not list."""
+    return [name for name, row in VERBS.items() if row.group is not VerbGroup.INTERNAL]
 
 
-def _verb(root: Verb, *path: str) -> Iterator[str]:
-    verb = {each.path: each for each in root.walk()}[path]
-    shared = {option.flags for option in _shared(root)}
-    own = [each for each in verb.options if each.flags not in shared and not _is_config(each)]
-    own = [each for each in own if each.name != "--help"]
-    yield from (f"## podslice {verb.name}", "", _synopsis(verb, own), "")
-    for paragraph in verb.help:
+@cache
+def _command(name: str) -> Any:
+    """Return a verb as typer's command."""
+    return command_of(*name.split(" "))
+
+
+def _verbs(group: str) -> Iterator[str]:
+    """Yield a line for each verb of a group, or of all."""
+    for name in _shown():
+        if VERBS[name].group.name == group.upper():
+            yield from (f"`{name}`", f":   {VERBS[name].summary}", "")
+
+
+def _verb(*path: str) -> Iterator[str]:
+    name = " ".join(path)
+    command = _command(name)
+    own = [each for each in _options_of(command) if not (_is_config(each) or _is_shared(each))]
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    yield from (f"## podslice {name}", "", _synopsis(name, command, own, arguments), "")
+    for paragraph in (command.help or "").split("\n\n"):
         yield from (paragraph, "")
-    for argument in verb.arguments:
-        yield from (f"*{argument.metavar}*", f":   {argument.help}", "")
+    for argument in arguments:
+        yield from (f"*{_metavar(argument)}*", f":   {argument.help}", "")
     yield from _option_list(own)
+    if command.epilog:
+        lines = command.epilog.split("\n\n")[1:]
+        yield from ("Examples:", "", "```", *lines, "```", "")
 
 
-def _synopsis(verb: Verb, own: list[Option]) -> str:
-    parts = [f"`podslice {verb.name}`"]
+def _options_of(command: Any) -> list[Any]:
+    return [each for each in command.params if each.param_type_name == "option" and not each.hidden]
+
+
+def _synopsis(name: str, command: Any, own: list[Any], arguments: list[Any]) -> str:
+    parts = [f"`podslice {name}`"]
     parts += [
-        f"`{option.flags[0]}` *{option.metavar}*" + _more(option.is_repeatable)
+        f"`{_flags(option)[0]}` *{_metavar(option)}*" + ("…" if option.multiple else "")
         for option in own
-        if option.is_required
+        if option.required
     ]
-    if len(verb.options) > 1:
+    if _options_of(command):
         parts.append("[*OPTION*]…")
-    for argument in verb.arguments:
-        shown = f"*{argument.metavar}*" + _more(argument.is_repeatable)
-        parts.append(shown if argument.is_required else f"[{shown}]")
+    for argument in arguments:
+        shown = f"*{_metavar(argument)}*" + ("…" if argument.nargs == -1 else "")
+        parts.append(shown if argument.required else f"[{shown}]")
     return " ".join(parts)
 
 
-def _more(is_repeatable: bool) -> str:  # noqa: FBT001 (private, and its only argument)
-    return "…" if is_repeatable else ""
+def _flags(option: Any) -> list[str]:
+    """Return the flags of an option, short ones first."""
+    return sorted(option.opts, key=lambda flag: flag.startswith("--"))
 
 
-def _options(root: Verb, which: str) -> Iterator[str]:
+def _metavar(parameter: Any) -> str:
+    """Return the name of a value; empty for a flag without one."""
+    if getattr(parameter, "is_flag", False):
+        return ""
+    return (parameter.metavar or parameter.name.upper()).strip("[].…")
+
+
+def _options(which: str) -> Iterator[str]:
+    options = _options_of(_command("plan"))
     if which == "shared":
-        yield from _option_list(
-            [*_shared(root), *(o for o in root.options if o not in _shared(root))]
-        )
+        yield from _option_list([each for each in options if _is_shared(each)])
     elif which == "configuration":
-        planning = next(verb for verb in root.walk() if _is_planning(verb))
-        yield from _option_list([each for each in planning.options if _is_config(each)])
+        yield from _option_list([each for each in options if _is_config(each)])
     else:
         raise KeyError(which)
 
 
-def _shared(root: Verb) -> list[Option]:
-    """Return the options of every planning verb, without those of the configuration file."""
-    planning = [verb for verb in root.walk() if _is_planning(verb)]
-    everywhere = set.intersection(*(set(verb.options) for verb in planning))
-    return [each for each in planning[0].options if each in everywhere and not _is_config(each)]
+def _is_shared(option: Any) -> bool:
+    """Return whether the option chooses the manager, the configuration or the colors."""
+    return bool({"--user", "--config", "--set", "--color"} & {*option.opts})
 
 
-def _is_config(option: Option) -> bool:
-    return option.group is OptionGroup.CONFIG
+def _is_config(option: Any) -> bool:
+    return option.rich_help_panel == CONFIG_PANEL
 
 
-def _is_planning(verb: Verb) -> bool:
-    return any(_is_config(option) for option in verb.options)
-
-
-def _option_list(options: Iterable[Option]) -> Iterator[str]:
+def _option_list(options: Iterable[Any]) -> Iterator[str]:
     for option in options:
-        value = f" *{option.metavar}*" if option.metavar else ""
-        shown = [f"`{flag}`{value}" for flag in option.flags]
-        first = 1 + option.flags.index(option.name)
-        yield from (", ".join(shown[:first]), *shown[first:])
-        more = (
-            ["May be repeated."] if option.is_repeatable and "repeated" not in option.help else []
-        )
-        more += [f"The default is `{option.default}`."] if option.default else []
-        yield from (f":   {' '.join([option.help, *more])}", "")
+        value = f" *{_metavar(option)}*" if _metavar(option) else ""
+        yield ", ".join(f"`{flag}`{value}" for flag in _flags(option))
+        more = ["May be repeated."] if option.multiple else []
+        default = option.default.value if isinstance(option.default, Enum) else option.default
+        more += [f"The default is `{default}`."] if default and value else []
+        yield from (f":   {' '.join([option.help or '', *more])}", "")
 
 
 # configuration options
 
 
-def _config_option(_: Verb, key: str) -> Iterator[str]:
+def _config_option(key: str) -> Iterator[str]:
     row = _BY_KEY[key]
     value = f"*{row.metavar}*" if row.metavar else "*true* | *false*"
     yield from (f"`{key}` = {value}", f":   {row.help}")
@@ -222,7 +245,7 @@ def _threshold(threshold: Threshold) -> str:
 # formulas
 
 
-def _source(_: Verb, module: str, name: str = "") -> Iterator[str]:
+def _source(module: str, name: str = "") -> Iterator[str]:
     """Yield the text of a docstring, and its source."""
     said, source = _docstring(module, name)
     for paragraph in said:
@@ -230,7 +253,7 @@ def _source(_: Verb, module: str, name: str = "") -> Iterator[str]:
     yield source
 
 
-def _cite(_: Verb, module: str, name: str = "") -> Iterator[str]:
+def _cite(module: str, name: str = "") -> Iterator[str]:
     """Yield only the source of a docstring."""
     yield _docstring(module, name)[1]
 
@@ -247,7 +270,7 @@ def _docstring(module: str, name: str) -> tuple[list[str], str]:
     return said, f"*Source:* {sources[0].removeprefix('Source: ')}"
 
 
-def _weights(_: Verb) -> Iterator[str]:
+def _weights() -> Iterator[str]:
     for mapping in WeightMapping:
         texts = [_formula(mapping, container=container) for container in (False, True)]
         text = texts[0] if texts[0] == texts[1] else f"slices {texts[0]}, containers {texts[1]}"
@@ -272,7 +295,7 @@ def _weights_of(shares: int, mapping: WeightMapping) -> str:
     return str(both[0]) if both[0] == both[1] else f"{both[0]} ({both[1]})"
 
 
-def _annotations(_: Verb) -> Iterator[str]:
+def _annotations() -> Iterator[str]:
     for row in ANNOTATIONS.values():
         limits = {"least": row.codec.limit(row.minimum), "most": row.codec.limit(row.maximum)}
         values = row.codec.describe.format(**limits)
@@ -280,7 +303,7 @@ def _annotations(_: Verb) -> Iterator[str]:
         yield from (f"`{annotation_key(row.name)}`", f":   `{row.key}`: {values}; for {of}", "")
 
 
-def _properties(_: Verb) -> Iterator[str]:
+def _properties() -> Iterator[str]:
     newer = {name for names in NEWER.values() for name in names}
     for row in sorted(PROPERTIES.values(), key=lambda row: row.key):
         if row.managed:

@@ -3,116 +3,171 @@
 from __future__ import annotations
 
 import inspect
-import shutil
+import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from podslice import __version__
-from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
-from podslice.cli.command_tree import Verb, format_help, read_app, read_verb
+from podslice.cli.arguments import BAD_INPUT, DONE, FAILED, check_namespace
 from podslice.cli.options import declared
 from podslice.cli.output import choose_colors, note, note_problems, write
-from podslice.cli.suggestions import suggest_option, suggest_verb
-from podslice.cli.verb_table import VERB_GROUPS, VERBS
+from podslice.cli.suggestions import suggest_argument, suggest_option, suggest_verb
+from podslice.cli.verb_table import VERBS
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import ColorMode
 from podslice.errors import InputError, PodsliceError, Problem
-from podslice.model.feature import VerbGroup, load
+from podslice.model.feature import VerbGroup, VerbRow, load
 
 _STYLE: dict[str, Any] = {
-    "rich_markup_mode": None,
+    "rich_markup_mode": "rich",
+    "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 
 
-def make_app(verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
-    """Return the command line with these verbs."""
-    app = typer.Typer(
-        name="podslice", add_completion=False, pretty_exceptions_enable=False, **_STYLE
-    )
-    group = _group_class(root, help_of_program)
-    app.callback(invoke_without_command=True, cls=group)(root)
-    for name in verbs:
-        row = VERBS[name]
-        if " " in name:
-            continue  # added with the verb above it
-        verb = color_option(load(row.function))
-        below = [each for each in VERBS if each.startswith(f"{name} ")]
-        if below:
-            app.add_typer(_group(name, verb, below), name=name)
-        else:
-            hidden = row.group is VerbGroup.HIDDEN
-            app.command(name, cls=_command_class(verb, name), hidden=hidden)(verb)
-    return app
+class LazyGroup(TyperGroup):
+    """Verbs that are imported when they run: typer would import all of them for each.
+
+    That takes half a second, and some MiB of the agent's memory. Their list needs the table only.
+    """
+
+    above: tuple[str, ...] = ()
+    """The verbs before the last word: `node` for `node init`."""
+
+    @property
+    def rows(self) -> Mapping[str, VerbRow]:
+        """Return the verbs of the group by their last words."""
+        start = "".join(f"{each} " for each in self.above)
+        names = {name.removeprefix(start): name for name in VERBS if name.startswith(start)}
+        return {last: VERBS[name] for last, name in names.items() if last and " " not in last}
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - the context of typer
+        return list(self.rows)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - as above
+        row = self.rows.get(cmd_name)
+        if row is None:
+            return None
+        hidden = row.is_hidden or row.group is VerbGroup.INTERNAL
+        panel = row.group.value or None
+        return TyperCommand(cmd_name, help=row.summary, hidden=hidden, rich_help_panel=panel)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - of typer
+        name, *rest = args
+        if name in self.rows:
+            return name, command_of(*self.above, name), rest
+        if ctx.resilient_parsing:  # the shell completes an unknown verb
+            return None, None, rest
+        shown = [each for each in self.rows if not self.get_command(ctx, each).hidden]
+        hint = suggest_verb(name, shown, ctx.command_path) or f"see: {ctx.command_path} --help"
+        raise InputError(Problem(message=f"no such command '{name}'", hint=hint))
 
 
-def _group(name: str, verb: Callable[..., int], below: Iterable[str]) -> typer.Typer:
-    """Return a verb with the verbs below it."""
-    group = typer.Typer(**_STYLE)
-
-    def show_help() -> str:
-        return _help(read_app(group, (name,), with_options=False))
-
-    group.callback(invoke_without_command=True, cls=_group_class(verb, show_help))(verb)
-    for each in below:
-        path = tuple(each.split(" "))
-        function = color_option(load(VERBS[each].function))
-        group.command(path[-1], cls=_command_class(function, *path))(function)
-    return group
-
-
-def _command_class(verb: Callable[..., int], *path: str) -> type[TyperCommand]:
-    """Return a command with the help that the program formats itself."""
-
-    class Command(TyperCommand):
-        declares = staticmethod(verb)
-
-        def get_help(self, _: object) -> str:
-            return _help(read_verb(verb, path))
-
-    return Command
+def command_of(*path: str) -> TyperCommand:
+    """Return a verb, which is imported, with the options that all verbs have."""
+    row = VERBS[" ".join(path)]
+    verb = color_option(load(row.function))
+    text, examples = _describe(verb)
+    given: dict[str, Any] = {"help": "\n\n".join((row.summary, *text))}
+    given["epilog"] = "\n\n".join(examples) or None
+    app = typer.Typer(add_completion=False, **_STYLE)
+    if any(name.startswith(f"{' '.join(path)} ") for name in VERBS):
+        group = type("Group", (LazyGroup,), {"above": path})
+        app.callback(cls=group, invoke_without_command=True, **given)(verb)
+    else:
+        app.command(path[-1], **given)(verb)
+    command: Any = get_command(app)
+    command.name = path[-1]
+    for each in command.params:
+        if each.default is None:  # which some versions of typer show
+            each.show_default = False
+    return cast("TyperCommand", command)
 
 
-def _group_class(verb: Callable[..., object], show_help: Callable[[], str]) -> type[TyperGroup]:
-    """Return a group of commands with the help that the program formats itself."""
+def _describe(verb: Callable[..., int]) -> tuple[list[str], list[str]]:
+    """Return the paragraphs and the examples of a verb's docstring.
 
-    class Group(TyperGroup):
-        declares = staticmethod(verb)
-
-        def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - of typer
-            if args[0] not in self.commands:
-                verbs = [name for name, each in self.commands.items() if not each.hidden]
-                raise _unknown_verb(args[0], verbs, ctx.command_path)
-            return super().resolve_command(ctx, args)
-
-        def get_help(self, _: object) -> str:
-            return show_help()
-
-    return Group
+    Its first line is the same for all verbs, whose summaries are in the table.
+    """
+    text, _, examples = (inspect.getdoc(verb) or "").partition("\nExamples:\n")
+    paragraphs = [" ".join(each.split("\n")) for each in text.strip().split("\n\n")[1:]]
+    shown = [each for each in paragraphs if not each.startswith("Raises:")]
+    lines = [line.strip() for line in examples.split("\n") if line.strip()]
+    return shown, [*(["Examples:"] if lines else []), *lines]
 
 
-def _help(verb: Verb, groups: Mapping[str, Sequence[str]] | None = None) -> str:
-    return format_help(verb, width=shutil.get_terminal_size().columns, groups=groups)
+def root(
+    context: typer.Context,
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    user: Annotated[bool, typer.Option("--user", hidden=True)] = False,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", hidden=True, callback=check_namespace),
+    ] = None,
+    color: Color = None,
+) -> None:
+    """Give every pod a slice: Kubernetes' node resource model on any systemd host.
+
+    Start here: podslice new, podslice apply, podslice status.
+    """
+    choose_colors(color)
+    if version:
+        write([f"podslice {__version__}"])
+        raise typer.Exit
+    verb = context.invoked_subcommand
+    if verb is None:
+        write([context.get_help()])
+        return
+    # options before the verb, as kubectl and systemctl accept them
+    given = {"user": user or None, "namespace": namespace}
+    given = {name: value for name, value in given.items() if value is not None}
+    known = {each.name for each in command_of(verb).params} if given else set()
+    for name in given:
+        if name not in known:
+            raise InputError(
+                Problem(where=f"--{name}", message=f"podslice {verb} does not have it")
+            )
+    context.default_map = {verb: given}
 
 
-def help_of_program() -> str:
-    """Return the help of the program, for the width of the terminal."""
-    shown = chain.from_iterable(VERB_GROUPS.values())
-    verbs = tuple(Verb(path=(name,), help=(VERBS[name].summary,), options=()) for name in shown)
-    return _help(replace(read_verb(root, ()), verbs=verbs), VERB_GROUPS)
+Color = Annotated[
+    ColorMode | None,
+    typer.Option(
+        "--color",
+        help="When to color the output; by default on a terminal, unless NO_COLOR is set.",
+    ),
+]
+_COLOR = inspect.Parameter("color", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Color)
+
+
+def color_option(verb: Callable[..., int]) -> Callable[..., int]:
+    """Add `--color`, which every verb has."""
+    parameters = [*inspect.signature(verb, eval_str=True).parameters.values(), _COLOR]
+
+    def with_color(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)
+        choose_colors(given.pop("color", None))
+        return verb(**given)
+
+    return declared(with_color, verb, parameters)
+
+
+def make_app() -> Any:  # noqa: ANN401 - typer has no public name for it
+    """Return the program as typer's command."""
+    app = typer.Typer(name="podslice", **_STYLE)
+    app.callback(invoke_without_command=True, cls=LazyGroup)(root)
+    return get_command(app)
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run a verb, report errors on stderr, and return the exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
     try:
-        return _run(given)
+        return _run(sys.argv[1:] if arguments is None else arguments)
     except BrokenPipeError:
         raise  # standard output has no reader
     except OSError as error:
@@ -127,8 +182,9 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _run(given: list[str]) -> int:
     """Run a verb, and report errors of podslice and of the command line."""
+    choose_colors(ColorMode.AUTO)
     try:
-        return _execute(given)
+        code = make_app().main(given, prog_name="podslice", standalone_mode=False)
     except InputError as error:
         note_problems(error.problems)
         return error.exit_code
@@ -141,106 +197,41 @@ def _run(given: list[str]) -> int:
         note("interrupted: nothing was changed")
         return 130
     except Exception as error:
-        # typer has no public name common to all versions for its errors of wrong command lines
+        # typer has no public name for its usage errors that all versions share
         if not hasattr(error, "format_message"):
             raise
-        note(problem_line(_usage_problem(error)))
+        note(problem_line(_usage_problem(error, given)))
         return BAD_INPUT
-
-
-def _execute(given: list[str]) -> int:
-    choose_colors(ColorMode.AUTO)
-    if given in ([], ["-h"], ["--help"]):
-        write([help_of_program()])
-        return DONE
-    verb = _verb_in(given)
-    if verb and verb not in VERBS and not verb.startswith("-"):
-        raise _unknown_verb(verb, [*chain.from_iterable(VERB_GROUPS.values())], "podslice")
-    app = make_app([verb] if verb in VERBS else [])
-    code = app(given, prog_name="podslice", standalone_mode=False)
     return code if isinstance(code, int) else DONE
 
 
-def _unknown_verb(given: str, verbs: Collection[str], program: str) -> InputError:
-    """Return the error for an unknown verb after `program`."""
-    hint = suggest_verb(given, verbs, program) or f"see: {program} --help"
-    return InputError(Problem(message=f"no such command '{given}'", hint=hint))
-
-
-def _verb_in(given: list[str]) -> str:
-    """Return the first word after the options of the program itself that have values."""
-    words = iter(given)
-    for word in words:
-        if word == "--color":
-            next(words, None)
-        elif not word.startswith("--color="):
-            return word
+def _value_of(flag: str, given: Sequence[str]) -> str:
+    """Return the value of an option on the command line, which not all versions of typer quote."""
+    for word, following in zip(given, [*given[1:], ""], strict=True):
+        if word == flag:
+            return following
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
     return ""
 
 
-def _usage_problem(error: Any) -> Problem:  # noqa: ANN401 - an error of typer
+def _usage_problem(error: Any, given: Sequence[str]) -> Problem:  # noqa: ANN401 - an error of typer
     """Return the problem of a wrong command line."""
-    # current versions of typer prefix the messages of choices
-    message = error.format_message().replace("Value error, ", "").rstrip(".")
     command = error.ctx.command_path if error.ctx else "podslice"
-    hint = f"see: {command} --help"
-    is_option = type(error).__name__ == "NoSuchOption"
-    if is_option:
-        option = str(getattr(error, "option_name", ""))
-        message = f"no such option: {option}"
-        hint = _suggest_option(error, option) or hint
-    is_about_command = is_option or (
-        getattr(getattr(error, "param", None), "name", "") == "command"
-    )
-    if is_about_command and error.ctx and error.ctx.command.name == "run":
-        hint = f"put the command after --; {hint}"
+    verb = command.partition(" ")[2]
+    flags = [flag for each in error.ctx.command.params for flag in each.opts] if error.ctx else []
+    option = str(getattr(error, "option_name", ""))
+    message = f"no such option: {option}" if option else error.format_message()
+    # some versions of typer prefix the messages of choices, and all end with a full stop
+    message = message.replace("Value error, ", "").rstrip(".")
+    hint = suggest_option(verb, option, flags, command) if option else f"see: {command} --help"
+    if extra := re.match(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", message):
+        words = extra[1]
+        message = f"{command} does not take the argument {words.partition(' ')[0]!r}"
+        hint = suggest_argument(words.partition(" ")[0], flags, command)
+    elif wrong := re.match(r"Invalid value for '([^']*)': .*\bvalid integer", message):
+        flag = wrong[1].rpartition(" ")[2]
+        message = f"{flag}: {_value_of(flag, given)!r} is not a number"
+    if verb == "run" and (option or "CMD" in message):
+        hint = f"put the command after --; see: {command} --help"
     return Problem(where="", message=message[:1].lower() + message[1:], hint=hint)
-
-
-def _suggest_option(error: typer.BadParameter, given: str) -> str:
-    """Return the hint for an option that the verb does not have."""
-    if error.ctx is None:
-        return ""
-    command = cast("Any", error.ctx.command)  # one of the two classes above
-    options = [flag for each in read_verb(command.declares, ()).options for flag in each.flags]
-    verb = error.ctx.command_path.partition(" ")[2]
-    hint = suggest_option(verb, given, options)
-    return f"{hint} see: {error.ctx.command_path} --help" if hint.endswith("?") else hint
-
-
-def root(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,  # noqa: FBT002
-    color: Color = None,
-) -> None:
-    """Give every pod a slice: Kubernetes' node resource model on any systemd host."""
-    choose_colors(color)
-    if version:
-        write([f"podslice {__version__}"])
-        raise typer.Exit
-    if context.invoked_subcommand is None:
-        write([context.get_help()])
-
-
-Color = Annotated[
-    ColorMode | None,
-    typer.Option(
-        "--color",
-        help="When to color the output; auto: on a terminal, unless NO_COLOR is set or TERM is dumb.",
-    ),
-]
-_PARAMETER = inspect.Parameter(
-    "color", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Color
-)
-
-
-def color_option(verb: Callable[..., int]) -> Callable[..., int]:
-    """Add `--color`, which every verb has."""
-    signature = inspect.signature(verb, eval_str=True)
-    parameters = [*signature.parameters.values(), _PARAMETER]
-
-    def with_color(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)
-        choose_colors(given.pop("color", None))
-        return verb(**given)
-
-    return declared(with_color, verb, parameters)

@@ -1,60 +1,81 @@
-"""Names for shell completion: `podslice __complete KIND WORD…` prints one name per line.
+"""Names that the shell completes: pods, containers, namespaces and units.
 
-Called at every press of the completion key, so it imports as little as possible. Files that cannot
-be read are ignored without a message. `WORD…` is the command line so far.
+typer calls these functions at a press of the completion key. Files that cannot be read are ignored
+without a message.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
+from pathlib import Path
 
-from podslice.kernel.files import read_regular
+import typer
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Any
+from podslice.cli.host import runtime_directory
+from podslice.errors import PodsliceError
+from podslice.inputs.manifest.load import load_pods
+from podslice.kernel.proc import find_manager
+from podslice.model.pod import Pod
+from podslice.reconcile.assess import living_agent
+from podslice.store.store import Store
 
-_BYTES_MAX = 16 * 2**20
-"""Bytes of a record, as in `store`."""
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_Pod = tuple[str, str, tuple[str, ...]]
+"""The namespace, the name and the containers of a pod."""
 
 
-def main(arguments: list[str]) -> int:
-    """Print the names of `pods`, `units`, or the `containers` of the last pod on the command line."""
-    kind, words = (arguments[0], arguments[1:]) if arguments else ("", [])
-    pods = dict(_pods(words)) if kind in ("pods", "containers") else {}
-    if kind == "units":
-        names: Iterable[str] = set(_units(words))
-    elif kind == "pods":
-        names = pods
-    elif kind == "containers":
-        pod = next((word for word in reversed(words) if word in pods), "")
-        names = pods.get(pod, ())
-    else:
-        names = ()
-    sys.stdout.write("".join(f"{name}\n" for name in sorted(filter(_is_name, names))))
-    return 0
+def complete_pods(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the pods of the files that are given, or else the applied ones."""
+    return _matching(_as_typed(ctx, _pods(ctx)), incomplete)
+
+
+def complete_containers(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the containers of the pod on the command line, or of all pods."""
+    given = ctx.params.get("pod") or ()
+    wanted = {given} if isinstance(given, str) else {*given}
+    pods = _as_typed(ctx, _pods(ctx))
+    shown = (names for pod, names in pods.items() if not wanted or pod in wanted)
+    return _matching(chain.from_iterable(shown), incomplete)
+
+
+def complete_namespaces(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the namespaces of pods."""
+    return _matching((namespace for namespace, _, _ in _pods(ctx)), incomplete)
+
+
+def complete_units(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the services with a unit file; for `release` those with a drop-in of podslice."""
+    return _matching(_units(ctx), incomplete)
+
+
+def _matching(names: Iterable[str], incomplete: str) -> list[str]:
+    """Return the names that begin like the word; a damaged record may have any text as a name."""
+    return sorted({name for name in names if name.startswith(incomplete) and _is_name(name)})
 
 
 def _is_name(text: str) -> bool:
-    """Return whether a text may be a name: a damaged record may have any."""
     return text.isascii() and all(each.isalnum() or each in "-./@_:" for each in text)
 
 
-def _pods(words: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the pods of the given files, or applied pods, as they are typed, with their containers."""
-    files = list(_values(words, "-f", "--filename"))
-    namespace = next(_values(words, "-n", "--namespace"), None)
-    from_files = files and not {"delete", "events", "logs"} & {*words}
-    found = _in_files(files, namespace) if from_files else _recorded(words)
-    for of_pod, name, containers in found:
-        is_plain = of_pod == (namespace or "default")
-        yield (name if is_plain else f"{of_pod}/{name}"), containers
+def _as_typed(ctx: typer.Context, pods: Iterable[_Pod]) -> dict[str, tuple[str, ...]]:
+    """Return the containers of pods, whose names are as they are typed after `-n`."""
+    here = ctx.params.get("namespace") or "default"
+    return {
+        name if namespace == here else f"{namespace}/{name}": containers
+        for namespace, name, containers in pods
+    }
+
+
+def _pods(ctx: typer.Context) -> Iterator[_Pod]:
+    files = ctx.params.get("filename")
+    with suppress(PodsliceError):
+        if files and ctx.info_name != "delete":
+            files = [each for each in files if each != "-"]
+            yield from _in_files(files, ctx.params.get("namespace"))
+        else:
+            yield from _recorded(ctx)
 
 
 _SERVICE = ".service"
@@ -63,101 +84,42 @@ _USER = ("/etc/systemd/user", "/run/systemd/user", "/usr/lib/systemd/user")
 _DROP_IN = "50-podslice.conf"
 
 
-def _units(words: list[str]) -> Iterator[str]:
+def _units(ctx: typer.Context) -> Iterator[str]:
     """Yield the services with a unit file; for `release` those with a drop-in of podslice."""
     own = os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME', '')}/.config"
-    directories = (f"{own}/systemd/user", *_USER) if "--user" in words else _SYSTEM
+    directories = (f"{own}/systemd/user", *_USER) if ctx.params.get("user") else _SYSTEM
     for directory in directories:
         with suppress(OSError):
-            for name in os.listdir(directory):  # noqa: PTH208 - as below
+            for path in Path(directory).iterdir():
+                name = path.name
                 unit = name.removesuffix(".d")
                 if unit.endswith("@.service") or not unit.endswith(_SERVICE):
                     continue
-                if "release" not in words:
+                if ctx.info_name != "release":
                     yield from [name] if name == unit else ()
-                elif os.path.exists(f"{directory}/{name}/{_DROP_IN}"):  # noqa: PTH110 - as below
+                elif (path / _DROP_IN).exists():
                     yield unit
 
 
-def _values(words: list[str], short: str, long: str) -> Iterator[str]:
-    """Yield the values of an option; shells split `--option=value` into three words."""
-    for index, word in enumerate(words):
-        rest = [each for each in words[index + 1 : index + 3] if each != "="]
-        if word in (short, long):
-            yield from rest[:1]
-        elif word.startswith(f"{long}="):
-            yield word.removeprefix(f"{long}=")
-
-
-def _recorded(words: list[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _recorded(ctx: typer.Context) -> Iterator[_Pod]:
     """Yield the applied pods; the evicted ones for `readmit`, and all wanted ones for `status`."""
-    is_user = "--user" in words
-    session = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
-    base = session if is_user else "/run"
-    if "readmit" in words:
-        return _evicted(base)
-    if "status" in words:
-        return chain(_pending(base), _evicted(base), _applied(base))
-    return _applied(base)
-
-
-def _pending(base: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield the pods that the agent reports as pending."""
-    with suppress(*_UNREADABLE):
-        for pending in _parse(f"{base}/podslice/agent.json")["pending"]:
-            namespace, _, name = pending["pod"].partition("/")
+    store = Store(runtime_directory(find_manager(user=bool(ctx.params.get("user")))))
+    records, agent = store.load(), living_agent(store)
+    further = [mark.pod for mark in records.evicted]
+    if ctx.info_name == "status":
+        further += [each.pod for each in (agent.pending if agent else None) or ()]
+    if ctx.info_name in {"readmit", "status"}:
+        for namespace, _, name in (key.partition("/") for key in further):
             yield namespace, name, ()
+    if ctx.info_name != "readmit":
+        yield from map(_values, records.pods)
 
 
-def _evicted(base: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield the pods of the eviction marks."""
-    for path in _records(f"{base}/podslice/evicted"):
-        with suppress(*_UNREADABLE):
-            namespace, _, name = _parse(path)["pod"].partition("/")
-            yield namespace, name, ()
-
-
-def _applied(base: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield the pods of the records."""
-    for path in _records(f"{base}/podslice/pods"):
-        try:
-            manifest = _parse(path)["manifest"]
-            metadata, spec = manifest["metadata"], manifest["spec"]
-            containers = [*spec.get("initContainers", ()), *spec["containers"]]
-            namespace, name = metadata["namespace"], metadata["name"]
-            names = tuple(each["name"] for each in containers if isinstance(each["name"], str))
-            # a damaged record may have values of other types
-            if isinstance(namespace, str) and isinstance(name, str):
-                yield namespace, name, names
-        except _UNREADABLE:
-            continue
-
-
-def _records(directory: str) -> list[str]:
-    """Return the files of a directory; none if it cannot be read."""
-    with suppress(OSError, ValueError):
-        names = os.listdir(directory)  # noqa: PTH208 - pathlib takes a third of the time
-        return [f"{directory}/{name}" for name in names if name.endswith(".json")]
-    return []
-
-
-def _parse(path: str) -> Any:  # noqa: ANN401 - any JSON
-
-    return json.loads(read_regular(path, limit_bytes=_BYTES_MAX))
-
-
-def _in_files(
-    files: list[str], namespace: str | None
-) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _in_files(files: list[str], namespace: str | None) -> Iterator[_Pod]:
     """Yield the pods of manifests."""
-    # 0.2 s, which names of applied pods need not
-    from podslice.errors import PodsliceError
-    from podslice.inputs.manifest.load import load_pods
+    loaded = load_pods(files, namespace=namespace, stdin=lambda: b"", validate=None)
+    return map(_values, loaded.pods)
 
-    try:
-        named = [f for f in files if f != "-"]
-        loaded = load_pods(named, namespace=namespace, stdin=lambda: b"", validate=None)
-    except PodsliceError:
-        return
-    for pod in loaded.pods:
-        yield pod.namespace, pod.name, tuple(each.name for each in pod.containers)
+
+def _values(pod: Pod) -> _Pod:
+    return pod.namespace, pod.name, tuple(each.name for each in pod.containers)

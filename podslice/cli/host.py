@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from podslice.cli.arguments import only_pod_named
 from podslice.cli.options import Planning
 from podslice.cli.output import note
+from podslice.cli.pods import only_pod_named
 from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, Problem, Severity

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from podslice.cli.arguments import key_of, nearest_pod, pods_named
 from podslice.cli.host import load_node
 from podslice.cli.options import Planning
 from podslice.cli.output import note_problems
+from podslice.cli.pods import key_of, nearest_pod, pods_named
 from podslice.errors import InputError, PodsliceError, Problem, Severity, printable
 from podslice.inputs.budget import BYTES_MAX, PROBLEMS_MAX
 from podslice.inputs.manifest.fields import WORKLOADS

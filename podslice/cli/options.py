@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from podslice.errors import InputError, Problem, quote
 from podslice.inputs.options.config_files import make_config, read_as, read_files
 from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.kernel.proc import find_manager
@@ -63,24 +64,31 @@ class Planning:
     @property
     def arguments(self) -> list[str]:
         """Return the options as arguments of another call of podslice."""
-        given = [f"--{key}={value}" for key, value in self.flags.items() if key != "admission"]
-        if "admission" in self.flags:
-            given.append("--no-admission")
+        given = [f"--set={key}={value}" for key, value in self.flags.items()]
         if self.config_file is not None:
             given.append(f"--config={self.config_file.absolute()}")
         return [*given, "--user"] if self.manager.is_user else given
 
 
-def planning_options(verb: Callable[..., int]) -> Callable[..., int]:
-    """Add the common and the configuration options to a verb.
+CONFIG_PANEL = "Configuration options, keys of podslice.toml(5)"
+_AGENT_PANEL = "Agent options, keys of podslice.toml(5)"
+
+
+def configured(verb: Callable[..., int]) -> Callable[..., int]:
+    """Add the options that choose the service manager and the configuration to a verb.
 
     The verb receives them as its first argument, `Planning`.
     """
+    return _with_options(verb, ())
+
+
+def planning_options(verb: Callable[..., int]) -> Callable[..., int]:
+    """As `configured`, with an option for each key of the configuration: to ask "what if"."""
     return _with_options(verb, tuple(row for row in OPTIONS if not row.is_agent_only))
 
 
 def agent_options(verb: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of `planning_options` and those of the agent."""
+    """As `planning_options`, with the keys of the agent."""
     return _with_options(verb, OPTIONS)
 
 
@@ -89,32 +97,51 @@ _NOT_OPTIONS = ("planning", "load")
 
 
 def _with_options(verb: Callable[..., int], rows: tuple[ConfigOption, ...]) -> Callable[..., int]:
+    # typer declares options by the signature of a function, and these are rows of a table
     signature = inspect.signature(verb, eval_str=True)
     own = [each for each in signature.parameters.values() if each.name not in _NOT_OPTIONS]
     parameters = [*own, *_COMMON, *map(_row_parameter, rows)]
 
     def with_options(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)
-        flags = {row.key: given.pop(_name(row.key), None) for row in rows}
-        if given.pop("no_admission", False):
-            flags["admission"] = False
+        flags = _settings(given.pop("settings") or ())
+        stated = {row.key: given.pop(_name(row.key)) for row in rows}
+        flags |= {key: value for key, value in stated.items() if value is not None}
         planning = Planning(
-            config_file=given.pop("config", None),
-            manager=find_manager(user=given.pop("user", False)),
-            flags={key: value for key, value in flags.items() if value is not None},
+            config_file=given.pop("config"),
+            manager=find_manager(user=given.pop("user")),
+            flags=flags,
         )
         return verb(planning, **given)
 
     return declared(with_options, verb, parameters)
 
 
+def _settings(stated: Sequence[str]) -> dict[str, object]:
+    """Return the values of `--set KEY=VALUE`.
+
+    Raises:
+        InputError: one has no `=`; it has every problem.
+    """
+    wrong = [each for each in stated if "=" not in each]
+    if wrong:
+        hint = "write KEY=VALUE, such as --set rules=kubernetes"
+        raise InputError(
+            Problem(where="--set", message=f"{quote(each)} has no value", hint=hint)
+            for each in wrong
+        )
+    return {key: value for key, _, value in (each.partition("=") for each in stated)}
+
+
 def _name(key: str) -> str:
     return key.replace("-", "_")
 
 
-def parameter(key: str, option: object, kind: object = str | None) -> inspect.Parameter:
+def parameter(
+    key: str, option: object, kind: object = str | None, *, name: str = ""
+) -> inspect.Parameter:
     """Return the parameter of a verb for an option with this name."""
     return inspect.Parameter(
-        _name(key),
+        name or _name(key),
         inspect.Parameter.KEYWORD_ONLY,
         default=False if kind is bool else None,
         annotation=Annotated[kind, option],
@@ -127,10 +154,14 @@ def _row_parameter(row: ConfigOption) -> inspect.Parameter:
     For the agent's booleans, which are false by default, a flag without a value suffices.
     """
     flags = [f"--{name}" for name in (row.key, *row.aliases)]
+    panel = _AGENT_PANEL if row.is_agent_only else CONFIG_PANEL
     if row.is_agent_only and row.is_boolean:
-        return parameter(row.key, typer.Option(*flags, help=row.help), bool | None)
-    option = typer.Option(*flags, metavar=row.metavar or "true|false", help=row.help)
-    return parameter(row.key, option)
+        option = typer.Option(*flags, help=row.help, rich_help_panel=panel)
+        return parameter(row.key, option, bool | None)
+    metavar = row.metavar or "true|false"
+    return parameter(
+        row.key, typer.Option(*flags, metavar=metavar, help=row.help, rich_help_panel=panel)
+    )
 
 
 _COMMON = (
@@ -140,23 +171,19 @@ _COMMON = (
         bool,
     ),
     parameter(
-        "no_admission",
-        typer.Option("--no-admission", help="Skip admission: accept pods that do not fit."),
-        bool,
-    ),
-    parameter(
         "config",
         typer.Option(
-            "--config",
-            metavar="FILE",
-            help="Use this configuration file instead of the system-wide ones.",
+            "--config", metavar="FILE", help="Read the configuration from this file only."
         ),
         Path | None,
     ),
+    parameter(
+        "set",
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a key of podslice.toml(5)."),
+        list[str] | None,
+        name="settings",
+    ),
 )
-
-COMMON_FLAGS = ("--user", "--no-admission", "--config", "--color")
-"""Options of every verb that plans; `--color` is one of every verb."""
 
 
 def declared(

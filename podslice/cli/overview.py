@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from podslice.cli.arguments import PodFilter
 from podslice.cli.extensions import find_health_facts, recorded_usage
 from podslice.cli.host import configuration_document
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
+from podslice.cli.pods import PodFilter
 from podslice.cli.views import documents, status_view, usage_table
 from podslice.cli.views.pod_page import ContainerDetail, PodDetail, pod_document, pod_page
 from podslice.cli.views.problem_lines import problem_line

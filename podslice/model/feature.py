@@ -25,13 +25,14 @@ def load(reference: Reference) -> Callable[..., Any]:
 class VerbGroup(StrEnum):
     """The headings of verbs in the help of the program, in this order."""
 
-    INSPECT = "Inspect"
-    CHANGE = "Change"
-    PROCESSES = "Processes"
-    NODE = "Node"
-    AGENT = "Agent"
-    HIDDEN = ""
-    """Internal verbs, which the help does not list."""
+    WRITE = "Write manifests"
+    AHEAD = "Look ahead"
+    PODS = "Pods"
+    PROCESSES = "Processes and services"
+    HOST = "Host"
+    KUBELET = "Kubelet nodes"
+    INTERNAL = ""
+    """Verbs for podslice itself, which are not documented."""
 
 
 class VerbRow(NamedTuple):
@@ -42,6 +43,8 @@ class VerbRow(NamedTuple):
     """The position in its group; smaller ones first."""
     function: Reference
     summary: str = ""
+    is_hidden: bool = False
+    """Documented, and not in the help of the program."""
 
 
 class Feature(NamedTuple):

@@ -36,9 +36,10 @@ COMPLETION = {
     "fish": "share/fish/vendor_completions.d/podslice.fish",
 }
 sys.path.insert(0, str(ROOT / "packaging"))
+from podslice.cli.command_tree import read_app  # noqa: E402 - as above
+
 from docs import manual  # noqa: E402 - after the path
 from podslice.cli.app import make_app  # noqa: E402 - as above
-from podslice.cli.command_tree import read_app  # noqa: E402 - as above
 
 PROGRAM = read_app(make_app())
 VERBS = {verb.name: verb for verb in PROGRAM.walk() if verb.path}

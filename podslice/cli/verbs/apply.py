@@ -10,7 +10,7 @@ from podslice.cli import interrupts
 from podslice.cli.arguments import FilesOrDefault, Force, Namespace, Output, Prune
 from podslice.cli.extensions import extended, extensions
 from podslice.cli.manual_log import manual_log
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import emit_report, follow
 from podslice.cli.session import in_world, locked
@@ -28,7 +28,7 @@ CONFIRM_MAX_SEC = 86_400
 """A day; a longer time is most likely an error."""
 
 
-@planning_options
+@configured
 @extended("apply")
 def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,

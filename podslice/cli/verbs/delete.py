@@ -17,16 +17,14 @@ from podslice.cli.arguments import (
     Output,
     code_of,
     files_option,
-    key_of,
-    nearest_pod,
-    pods_named,
 )
 from podslice.cli.extensions import extensions
 from podslice.cli.host import recorded_keys, tolerate
 from podslice.cli.manifests import load_manifests
 from podslice.cli.manual_log import manual_log
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, note
+from podslice.cli.pods import key_of, nearest_pod, pods_named
 from podslice.cli.progress import emit_report, follow
 from podslice.cli.session import in_world, locked
 from podslice.cli.views.problem_lines import problem_line
@@ -69,7 +67,7 @@ Restart = Annotated[
 ]
 
 
-@planning_options
+@configured
 def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     pod: Names = None,

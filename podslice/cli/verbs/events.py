@@ -13,16 +13,9 @@ from typing import Annotated
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import (
-    DONE,
-    Names,
-    Namespace,
-    Output,
-    key_of,
-    lines_option,
-    since_option,
-)
+from podslice.cli.arguments import DONE, Names, Namespace, Output, lines_option, since_option
 from podslice.cli.output import OutputFormat, display_on, emit, write
+from podslice.cli.pods import key_of
 from podslice.cli.views import documents
 from podslice.cli.views.layout import Column, Shorten, blocks, table
 from podslice.cli.views.style import Cell, Display, Role, Styled

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli.arguments import DONE, Names, Namespace, Output, code_of, files_option, pod_filter
+from podslice.cli.arguments import DONE, Names, Namespace, Output, code_of, files_option
 from podslice.cli.extensions import cpu_stage
 from podslice.cli.host import applied_pods, load_node, read_cpus, tolerate
 from podslice.cli.manifests import all_problems, decide_all, load_all, named_pods
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems
+from podslice.cli.pods import pod_filter
 from podslice.cli.views import documents, tables
 from podslice.errors import Problem, bounded, invalid
 from podslice.inputs.manifest.load import LoadedPods

@@ -8,18 +8,11 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli.arguments import (
-    Namespace,
-    PodFilter,
-    PodName,
-    container_option,
-    key_of,
-    lines_option,
-    since_option,
-)
+from podslice.cli.arguments import Namespace, PodName, container_option, lines_option, since_option
 from podslice.cli.host import open_store, tolerate
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import note
+from podslice.cli.pods import PodFilter, key_of
 from podslice.cli.suggestions import closest
 from podslice.errors import invalid
 from podslice.kernel import programs
@@ -45,7 +38,7 @@ Format = Annotated[
 ]
 
 
-@planning_options
+@configured
 def logs(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     pod: PodName,

@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import DONE, FAILED, Namespace, key_of
+from podslice.cli.arguments import DONE, FAILED, Namespace
 from podslice.cli.extensions import pods_run_by_features
 from podslice.cli.host import open_store, tolerate
 from podslice.cli.manual_log import manual_log
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import note, write
+from podslice.cli.pods import key_of
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import Problem
 from podslice.model.event import Kind
@@ -20,7 +21,7 @@ from podslice.reconcile.assess import living_agent
 from podslice.reconcile.assess import readmit as readmit_pods
 
 
-@planning_options
+@configured
 def readmit(
     planning: Planning,
     pod: Annotated[

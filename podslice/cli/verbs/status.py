@@ -8,20 +8,12 @@ from typing import Annotated
 import typer
 
 from podslice.cli import overview
-from podslice.cli.arguments import (
-    DIFFERENCES,
-    DONE,
-    OnlyNamespace,
-    OnlyProblems,
-    Output,
-    PodFilter,
-    ShownPods,
-    pod_filter,
-)
+from podslice.cli.arguments import DIFFERENCES, DONE, Names, OnlyNamespace, OnlyProblems, Output
 from podslice.cli.host import configuration_document, tolerate
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.overview import Overview, observe_pod
+from podslice.cli.pods import PodFilter, pod_filter
 from podslice.cli.session import in_world
 from podslice.cli.views import documents, status_view
 from podslice.cli.views.pod_page import PodDetail
@@ -31,10 +23,10 @@ from podslice.reconcile.world import LiveWorld
 from podslice.usage.location import Located, locate, observe_services
 
 
-@planning_options
+@configured
 def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
-    pod: ShownPods = None,
+    pod: Names = None,
     namespace: OnlyNamespace = None,
     problems: OnlyProblems = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,

@@ -14,21 +14,13 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from podslice.cli import interrupts, overview, terminal
-from podslice.cli.arguments import (
-    DONE,
-    OnlyNamespace,
-    OnlyProblems,
-    Output,
-    PodFilter,
-    ShownPods,
-    Sort,
-    pod_filter,
-)
+from podslice.cli.arguments import DONE, Names, OnlyNamespace, OnlyProblems, Output, Sort
 from podslice.cli.extensions import recorded_usage
 from podslice.cli.host import configuration_document, tolerate
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, display_on_terminal, emit
 from podslice.cli.overview import PodPage, read_page
+from podslice.cli.pods import PodFilter, pod_filter
 from podslice.cli.session import in_world
 from podslice.cli.terminal import Key
 from podslice.cli.views import documents, status_view, usage_table
@@ -54,10 +46,10 @@ from podslice.usage.stats import NodeStats
 _INTERVALS_SEC = (0.1, 3600)
 
 
-@planning_options
+@configured
 def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
-    pod: ShownPods = None,
+    pod: Names = None,
     namespace: OnlyNamespace = None,
     problems: OnlyProblems = False,  # noqa: FBT002
     sort: Annotated[Sort, typer.Option("--sort", help="Sort pods by this column.")] = Sort.CPU,

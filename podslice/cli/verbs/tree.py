@@ -5,17 +5,18 @@ from __future__ import annotations
 from functools import partial
 
 from podslice.cli import overview
-from podslice.cli.arguments import DONE, OnlyNamespace, OnlyProblems, Output, ShownPods, pod_filter
+from podslice.cli.arguments import DONE, Names, OnlyNamespace, OnlyProblems, Output
 from podslice.cli.host import tolerate
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat
+from podslice.cli.pods import pod_filter
 from podslice.cli.session import in_world
 
 
-@planning_options
+@configured
 def tree(
     planning: Planning,
-    pod: ShownPods = None,
+    pod: Names = None,
     namespace: OnlyNamespace = None,
     problems: OnlyProblems = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,

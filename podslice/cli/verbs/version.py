@@ -37,7 +37,9 @@ def version(output: TextOrJson = ReportFormat.TEXT) -> int:
             python=".".join(map(str, sys.version_info[:3])),
             kernel=host.release,
             machine=host.machine,
-            verbs=sorted(name for name, row in VERBS.items() if row.group is not VerbGroup.HIDDEN),
+            verbs=sorted(
+                name for name, row in VERBS.items() if row.group is not VerbGroup.INTERNAL
+            ),
         )
         write_json(made)
     return DONE

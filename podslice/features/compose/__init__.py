@@ -7,10 +7,10 @@ from podslice.model.feature import Feature, VerbGroup, VerbRow
 FEATURE = Feature(
     verbs={
         "compose": VerbRow(
-            group=VerbGroup.INSPECT,
-            rank=20,
+            group=VerbGroup.WRITE,
+            rank=30,
             function="podslice.features.compose.verb:compose",
-            summary="Write the pod and the override file of a compose project.",
+            summary="Write the pod of a compose project, and its override.",
         ),
     },
 )

@@ -15,7 +15,7 @@ from podslice.cli.arguments import DONE, Namespace, code_of, files_option
 from podslice.cli.generated_files import write_generated
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, read_stdin
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import note, note_problems, write
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.tables import list_first
@@ -97,7 +97,7 @@ Directory = Annotated[
 ]
 
 
-@planning_options
+@configured
 def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     filename: ComposeFiles = None,

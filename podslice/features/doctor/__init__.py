@@ -7,8 +7,8 @@ from podslice.model.feature import Feature, VerbGroup, VerbRow
 FEATURE = Feature(
     verbs={
         "doctor": VerbRow(
-            group=VerbGroup.NODE,
-            rank=30,
+            group=VerbGroup.HOST,
+            rank=20,
             function="podslice.features.doctor.verb:doctor",
             summary="Check whether this host meets the requirements.",
         ),

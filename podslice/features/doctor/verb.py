@@ -12,7 +12,7 @@ from pathlib import Path
 from podslice.cli import coroutines
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
 from podslice.cli.host import configuration_document, load_node, open_store, tolerate
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.views import documents
 from podslice.cli.views.layout import Column, Shorten, blocks, fold
@@ -33,7 +33,7 @@ ANSWER_SEC = 10.0
 """The time that the service manager has to answer."""
 
 
-@planning_options
+@configured
 def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     """Run `podslice doctor`.
 

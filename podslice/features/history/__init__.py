@@ -7,15 +7,16 @@ from podslice.model.feature import Feature, VerbGroup, VerbRow
 FEATURE = Feature(
     verbs={
         "recommend": VerbRow(
-            group=VerbGroup.INSPECT,
-            rank=120,
+            group=VerbGroup.HOST,
+            rank=40,
             function="podslice.features.history.verb:recommend",
             summary="Recommend requests and limits from recorded usage.",
         ),
         "node recommend": VerbRow(
-            group=VerbGroup.NODE,
+            group=VerbGroup.HOST,
             rank=12,
             function="podslice.features.history.reservations:recommend",
+            summary="Recommend reservations from recorded usage.",
         ),
     },
     agent_parts=("podslice.features.history.recorder:make_recorder",),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from podslice.cli import host
 from podslice.cli.arguments import DONE, FAILED, Output
 from podslice.cli.host import tolerate
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.views import documents, tables
 from podslice.cli.views.documents import Document
@@ -31,7 +31,7 @@ _PODS = 30
 """The number of pods that providers reserve for, as in `node init`."""
 
 
-@planning_options
+@configured
 def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     """Recommend reservations from recorded usage.
 

@@ -12,18 +12,11 @@ from typing import Annotated, NamedTuple
 import typer
 
 from podslice.cli import host
-from podslice.cli.arguments import (
-    DONE,
-    FAILED,
-    OnlyNamespace,
-    PodFilter,
-    ShownPods,
-    nearest_pod,
-    pod_filter,
-)
+from podslice.cli.arguments import DONE, FAILED, Names, OnlyNamespace
 from podslice.cli.host import tolerate
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit, note, write
+from podslice.cli.pods import PodFilter, nearest_pod, pod_filter
 from podslice.cli.views import documents, tables
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Column, Shorten, fold, table
@@ -64,10 +57,10 @@ class RecommendFormat(StrEnum):
     PATCH = "patch"
 
 
-@planning_options
+@configured
 def recommend(
     planning: Planning,
-    pod: ShownPods = None,
+    pod: Names = None,
     namespace: OnlyNamespace = None,
     output: Annotated[
         RecommendFormat,

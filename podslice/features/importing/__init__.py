@@ -7,16 +7,16 @@ from podslice.model.feature import Feature, VerbGroup, VerbRow
 FEATURE = Feature(
     verbs={
         "new": VerbRow(
-            group=VerbGroup.INSPECT,
+            group=VerbGroup.WRITE,
             rank=10,
             function="podslice.features.importing.new:new",
-            summary="Write the manifest of a new pod, with a comment on each field.",
+            summary="Write the manifest of a new pod, with comments.",
         ),
         "import": VerbRow(
-            group=VerbGroup.INSPECT,
-            rank=30,
+            group=VerbGroup.WRITE,
+            rank=20,
             function="podslice.features.importing.verb:import_",
-            summary="Write the manifest of existing units or containers.",
+            summary="Write the manifest of units or containers that exist.",
         ),
     },
 )

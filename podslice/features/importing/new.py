@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import DONE, NamespaceOfNew, code_of
+from podslice.cli.arguments import DONE, Namespace, code_of
 from podslice.cli.host import tolerate
 from podslice.cli.options import Planning
 from podslice.cli.output import note_problems, write
@@ -97,7 +97,7 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     reserve: Reserve = False,  # noqa: FBT002
     container: Containers = None,
     like: Like = None,
-    namespace: NamespaceOfNew = None,
+    namespace: Namespace = None,
     output_file: OutputFile = None,
     overwrite: Overwrite = False,  # noqa: FBT002
     user: User = False,  # noqa: FBT002

@@ -10,9 +10,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from podslice.cli.arguments import DONE, NamespaceOfNew, TextOrJson, code_of
+from podslice.cli.arguments import DONE, Namespace, TextOrJson, code_of
 from podslice.cli.host import tolerate
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import ReportFormat, note_problems, write, write_json
 from podslice.cli.session import in_world
 from podslice.cli.views import documents
@@ -71,7 +71,7 @@ Slice = Annotated[
 Each = Annotated[bool, typer.Option("--each", help="Write a pod for each, not one for all.")]
 
 
-@planning_options
+@configured
 def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     unit: Units = None,
@@ -89,7 +89,7 @@ def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
             help="The name of the pod; by default that of the slice, or of the only unit.",
         ),
     ] = None,
-    namespace: NamespaceOfNew = None,
+    namespace: Namespace = None,
     output: TextOrJson = ReportFormat.TEXT,
 ) -> int:
     """Run `podslice import`.

@@ -7,10 +7,10 @@ from podslice.model.feature import Feature, VerbGroup, VerbRow
 FEATURE = Feature(
     verbs={
         "audit": VerbRow(
-            group=VerbGroup.NODE,
-            rank=20,
+            group=VerbGroup.KUBELET,
+            rank=10,
             function="podslice.features.kubelet.audit:audit",
-            summary="Compare a kubelet's units with the values that its pods give.",
+            summary="Compare a kubelet's units with what its pods request.",
         ),
     },
     extends={"agent": "podslice.features.kubelet.agent:with_kubelet"},

@@ -7,14 +7,16 @@ from podslice.model.feature import Feature, VerbGroup, VerbRow
 FEATURE = Feature(
     verbs={
         "node init": VerbRow(
-            group=VerbGroup.NODE,
+            group=VerbGroup.HOST,
             rank=11,
             function="podslice.features.node.verb:init",
+            summary="Write the configuration of this node.",
         ),
         "node reset": VerbRow(
-            group=VerbGroup.NODE,
+            group=VerbGroup.HOST,
             rank=13,
             function="podslice.features.node.verb:reset",
+            summary="Remove what node init has written.",
         ),
     },
 )

@@ -7,7 +7,7 @@ from podslice.model.feature import Feature, VerbGroup, VerbRow
 FEATURE = Feature(
     verbs={
         "__containers": VerbRow(
-            group=VerbGroup.HIDDEN,
+            group=VerbGroup.INTERNAL,
             rank=1,
             function="podslice.features.quadlet.containers:containers",
         ),

@@ -9,7 +9,7 @@ from pathlib import Path
 from podslice.cli import wanted
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import note, write
 from podslice.cli.session import in_world, locked
 from podslice.cli.views.changes import pod_lines
@@ -44,7 +44,7 @@ _Pods = tuple[tuple[PodDecision, ...], LoadedWorkloads]
 """The pods of a manifest without errors."""
 
 
-@planning_options
+@configured
 def containers(planning: Planning) -> int:
     """Keep the containers of the pods that the agent has applied."""
 

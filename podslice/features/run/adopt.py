@@ -12,7 +12,7 @@ from podslice.cli import interrupts, wanted
 from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, RestartService
 from podslice.cli.host import applied_pod, tolerate
 from podslice.cli.manual_log import ManualLog, manual_log
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents
@@ -38,7 +38,7 @@ _HANGING = "    "
 _AGENT = "podslice-agent.service"
 
 
-@planning_options
+@configured
 def adopt(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     pod: PodName,
@@ -181,7 +181,7 @@ def _lines(adopted: Adopted) -> Iterator[str]:
     yield f"{adopted.unit}: {counts}"
 
 
-@planning_options
+@configured
 def release(
     planning: Planning,
     unit: Annotated[

@@ -7,18 +7,12 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli.arguments import (
-    DONE,
-    Namespace,
-    PodName,
-    container_option,
-    files_option,
-    only_pod_named,
-)
+from podslice.cli.arguments import DONE, Namespace, PodName, container_option, files_option
 from podslice.cli.host import applied_pod, applied_pods, load_node, tolerate
 from podslice.cli.manifests import all_problems, decide_all, load_manifests, named_pods
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import note, write
+from podslice.cli.pods import only_pod_named
 from podslice.cli.views.runtime_options import FORMATTERS, Form, Parent
 from podslice.errors import HostError, InputError, Severity
 from podslice.features.run.target import find_container
@@ -47,7 +41,7 @@ OutputForm = Annotated[
 ]
 
 
-@planning_options
+@configured
 def cgroup_parent(
     planning: Planning,
     pod: PodName,

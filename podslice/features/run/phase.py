@@ -13,7 +13,7 @@ from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, Namespace, Output, PodName
 from podslice.cli.host import applied_pod, configuration_document, tolerate
 from podslice.cli.manual_log import manual_log
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.progress import emit_report
 from podslice.cli.session import in_world, locked
@@ -45,7 +45,7 @@ class PhaseName(StrEnum):
     RUNNING = "running"
 
 
-@planning_options
+@configured
 def phase(
     planning: Planning,
     pod: PodName,
@@ -117,7 +117,7 @@ def _properties(properties: tuple[PropertyValue, ...]) -> str:
     return " ".join(map(tables.format_property, properties)) or "nothing"
 
 
-@planning_options
+@configured
 def init_done(
     planning: Planning, pod: PodName, container: Annotated[str, typer.Argument(metavar="CONTAINER")]
 ) -> int:

@@ -14,7 +14,7 @@ from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, ContainerName, Namespace, Output, PodName
 from podslice.cli.host import applied_pod
 from podslice.cli.manual_log import ManualLog, manual_log
-from podslice.cli.options import Planning, planning_options
+from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents
@@ -52,7 +52,7 @@ from podslice.reconcile.world import LiveWorld
 from podslice.store.histories import save_end
 
 
-@planning_options
+@configured
 def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     pod: PodName,

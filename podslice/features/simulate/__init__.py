@@ -7,10 +7,10 @@ from podslice.model.feature import Feature, VerbGroup, VerbRow
 FEATURE = Feature(
     verbs={
         "simulate": VerbRow(
-            group=VerbGroup.INSPECT,
-            rank=70,
+            group=VerbGroup.AHEAD,
+            rank=50,
             function="podslice.features.simulate.verb:simulate",
-            summary="Show the CPU and memory of each pod when all are busy.",
+            summary="Show what each pod gets when all are busy.",
         ),
     },
 )

@@ -15,14 +15,13 @@ from podslice.cli.arguments import (
     Namespace,
     Output,
     files_option,
-    key_of,
-    nearest_pod,
 )
 from podslice.cli.extensions import cpu_stage
 from podslice.cli.host import applied_pods, load_node, recorded_pods, tolerate
 from podslice.cli.manifests import choose_candidates, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
+from podslice.cli.pods import key_of, nearest_pod
 from podslice.cli.views import documents
 from podslice.errors import InputError, Problem
 from podslice.features.simulate.sharing import Assumptions, CpuGroup, simulate_units

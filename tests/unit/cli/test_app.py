@@ -7,11 +7,11 @@ import sys
 
 import pytest
 import typer
+from podslice.cli.command_tree import read_app
 
 from podslice import __version__
 from podslice.cli import app as app_module
 from podslice.cli.app import VERB_GROUPS, make_app
-from podslice.cli.command_tree import read_app
 from podslice.cli.verbs import node
 from podslice.features import FEATURES
 from podslice.inputs.options.table import OPTIONS

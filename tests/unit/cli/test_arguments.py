@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.cli.arguments import PodFilter, key_of, pod_filter
+from podslice.cli.pods import PodFilter, key_of, pod_filter
 from podslice.errors import InputError
 
 

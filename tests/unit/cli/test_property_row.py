@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from podslice.cli.command_tree import read_app
 
 from podslice.agent.endpoints.metrics import expose
 from podslice.cli.app import make_app
-from podslice.cli.command_tree import read_app
 from podslice.model import codec
 from podslice.model.event import Kind
 from podslice.model.properties import (

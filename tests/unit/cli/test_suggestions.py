@@ -1,9 +1,9 @@
 """Hints for unknown verbs and options."""
 
 import pytest
+from podslice.cli.command_tree import read_app
 
 from podslice.cli.app import VERBS, make_app
-from podslice.cli.command_tree import read_app
 from podslice.cli.suggestions import (
     DESTRUCTIVE,
     EQUIVALENTS,

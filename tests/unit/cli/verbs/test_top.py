@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from podslice.cli.arguments import PodFilter, Sort
+from podslice.cli.arguments import Sort
+from podslice.cli.pods import PodFilter
 from podslice.cli.terminal import is_interactive
 from podslice.cli.verbs import top
 from podslice.cli.views import usage_table

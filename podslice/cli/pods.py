@@ -1,0 +1,110 @@
+"""Pods as the command line names them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from itertools import chain
+from typing import NamedTuple
+
+from podslice.cli.suggestions import closest
+from podslice.errors import InputError, Problem, invalid
+
+_PREFIXES = ("pod/", "pods/", "po/")
+"""What kubectl writes and accepts before the name of a pod."""
+_LIST = "to list pods: podslice status"
+_LISTED_MAX = 5
+
+
+def key_of(name: str, namespace: str | None) -> str:
+    """Return `NAME`, `NAMESPACE/NAME` or `pod/NAME` as the key of a pod."""
+    prefix = next((each for each in _PREFIXES if name.startswith(each)), "")
+    name = name.removeprefix(prefix)
+    return name if "/" in name else f"{namespace or 'default'}/{name}"
+
+
+class PodFilter(NamedTuple):
+    """The pods that a verb shows."""
+
+    keys: tuple[str, ...] = ()
+    """The pods as `namespace/name`; empty for all."""
+    namespace: str | None = None
+    """The namespace of the pods, where `keys` is empty; None for all."""
+    only_problems: bool = False
+    """Whether only pods with problems are shown."""
+
+    @property
+    def is_total(self) -> bool:
+        """Whether all pods are shown."""
+        return not self.keys and self.namespace is None and not self.only_problems
+
+    def selects(self, key: str) -> bool:
+        """Return whether a pod is requested, with or without problems."""
+        if self.keys:
+            return key in self.keys
+        return self.namespace is None or key.startswith(f"{self.namespace}/")
+
+    def resolve(self, known: Collection[str]) -> PodFilter:
+        """Return the filter with the pods of each workload that is named.
+
+        Raises:
+            InputError: a name is neither of a pod nor of a workload; its hint is the most similar
+                name.
+        """
+        found = {key: pods_named(key, known) for key in self.keys}
+        unknown = [
+            Problem(where=key, message="no such pod", hint=nearest_pod(key, known) or _LIST)
+            for key, pods in found.items()
+            if not pods
+        ]
+        if unknown:
+            raise InputError(unknown)
+        return self._replace(keys=tuple(dict.fromkeys(chain.from_iterable(found.values()))))
+
+
+def pod_filter(
+    names: Iterable[str] | None, namespace: str | None, *, only_problems: bool = False
+) -> PodFilter:
+    """Return the filter of `[POD]... -n NAME --problems`."""
+    keys = dict.fromkeys(key_of(name, namespace) for name in names or ())
+    return PodFilter(
+        keys=tuple(keys), namespace=None if keys else namespace, only_problems=only_problems
+    )
+
+
+def pods_named(key: str, known: Collection[str]) -> list[str]:
+    """Return the pod of this name, or else the pods of the workload of this name.
+
+    The pods of the workload `default/shop` are `default/shop-0`, `default/shop-1` and so on.
+    """
+    if key in known:
+        return [key]
+    numbers = {each: each.removeprefix(f"{key}-") for each in known if each.startswith(f"{key}-")}
+    return sorted(
+        (each for each, number in numbers.items() if number.isdecimal() and number.isascii()),
+        key=lambda each: int(numbers[each]),
+    )
+
+
+def only_pod_named(name: str, namespace: str | None, known: Collection[str]) -> str:
+    """Return the key of a pod, also where its workload is named and has no other pod.
+
+    A name that is not known is returned as a key.
+
+    Raises:
+        InputError: the workload has several pods.
+    """
+    key = key_of(name, namespace)
+    found = pods_named(key, known)
+    if len(found) > 1:
+        listed = ", ".join(found[:_LISTED_MAX]) + (", …" if len(found) > _LISTED_MAX else "")
+        message = f"{len(found)} pods have this workload"
+        raise invalid(message, f"name one: {listed}", where=key)
+    return found[0] if found else key
+
+
+def nearest_pod(key: str, known: Collection[str]) -> str:
+    """Return a hint with the most similar known pod; empty if there is none."""
+    name = key.rpartition("/")[2]
+    elsewhere = sorted(each for each in known if each.rpartition("/")[2] == name)
+    near = elsewhere[0] if elsewhere else closest(key, known)
+    return f"did you mean {near}?" if near else ""

@@ -54,7 +54,8 @@ def read_node(root: Path = Path("/"), control_group: str = "/") -> Node:
         swap_bytes = meminfo.get("SwapTotal", 0)
     except (OSError, ValueError, KeyError) as error:
         raise HostError(
-            f"this host's capacity can't be read: {error}; state it: --capacity cpu=8,memory=32Gi"
+            f"this host's capacity can't be read: {error};"
+            " state it: --set capacity=cpu=8,memory=32Gi"
         ) from error
     for size, count in hugepages.items():
         if count:

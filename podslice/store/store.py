@@ -125,7 +125,7 @@ class Store:
             if (below := record.cgroup_root) != self._cgroup_root:
                 raise HostError(
                     f"pod {record.pod.key} was applied below {below!r}, not {self._cgroup_root!r};"
-                    f" use --cgroup-root {below}, or first delete all pods with it"
+                    f" use --set cgroup-root={below}, or first delete all pods with it"
                 )
         return Records(
             pods=tuple(record.pod for record in records),

@@ -29,7 +29,7 @@ FLOOR = f"{DIR}/floor"
 ENVIRONMENT = {"PYTHONPATH": "/src"}
 TIMEOUT_SEC = 300.0
 GONE_PATIENCE_SEC = 10.0
-OPTIONS = (f"--capacity={CAPACITY}",)
+OPTIONS = (f"--set=capacity={CAPACITY}",)
 """Options of every verb of podslice."""
 COMPARED = (
     *("Description", "LoadState", "ActiveState", "Transient", "ControlGroup", "DropInPaths"),

@@ -16,7 +16,7 @@ WORK = ("/usr/bin/python3", "-I", "-S", "/src/tests/bench/guest/work.py")
 MANIFEST, CONFIG_FILE = "/run/sharing.json", "/etc/podslice/podslice.toml"
 CONFIG = 'oom-policy = "process"\n'
 """The worker must survive the process that leaks, to report its size."""
-EXCLUSIVE = ("--cpu-manager-policy", "static", "--reserved-cpus", "0")
+EXCLUSIVE = ("--set=cpu-manager-policy=static", "--set=reserved-cpus=0")
 LIMIT_SEC, WHOLE_LIMIT_SEC = 120.0, 3600.0
 # a poll from outside costs more than the process that is waited for
 AWAIT_PIPE = 'until test -p "$1"; do sleep 0.3; done'
@@ -72,7 +72,7 @@ class Node:
     def assign(self, *, are_exclusive: bool) -> None:
         """Apply the pods, with or without a CPU that only the pinned pod may use."""
         options = EXCLUSIVE if are_exclusive else ()
-        self._vm.podslice("apply", "-f", MANIFEST, "--no-admission", *options)
+        self._vm.podslice("apply", "-f", MANIFEST, "--set=admission=false", *options)
         self._pods[PINNED] = replace(self._pods[PINNED], has_own_cpus=are_exclusive)
 
     def end(self) -> None:

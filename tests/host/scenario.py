@@ -8,7 +8,7 @@ SEED = "/src/examples/seeds/pods.yaml"
 GI = 2**30
 
 # a node on which the proposals' pods fit, independent of the machine
-BIG = ("--capacity", "cpu=8,memory=32Gi,ephemeral-storage=100Gi")
+BIG = ("--set", "capacity=cpu=8,memory=32Gi,ephemeral-storage=100Gi")
 SHARED = 32 * GI
 """The share of pods: nothing is reserved, and the eviction threshold is not subtracted."""
 

@@ -72,7 +72,7 @@ def properties_parent(slice_):
 @pytest.mark.newest
 def test_systemd_has_the_numbers_of_the_example(clean_machine):
     machine = clean_machine
-    apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=100%")
+    apply(machine, "-f", SEED, *BIG, "--set", "qos-reserved=memory=100%")
     made = explained(machine, "-f", SEED, *BIG)
     expected = {  # Kubelet pod level resource management, "Examples"
         "pod1": ("110ms", 3 * GI),
@@ -119,7 +119,7 @@ def test_the_kernel_has_the_numbers_of_the_example_and_of_annotations(clean_mach
     machine = clean_machine
     machine.put("/root/stated.yaml", STATED)
     files = ("-f", SEED, "-f", "/root/stated.yaml", *BIG)
-    options = ("--qos-reserved", "memory=100%", "--pod-max-pids", "4096")
+    options = ("--set", "qos-reserved=memory=100%", "--set", "pod-max-pids=4096")
     apply(machine, *files, *options)
     made = explained(machine, *files)
     expected = {
@@ -246,14 +246,14 @@ spec:
 ---
 """
 SHARING = OWN.replace("NAME", "sharing").replace('cpu: "1", ', "")
-STATIC = ("--cpu-manager-policy", "static", "--reserved-cpus", "0")
+STATIC = ("--set", "cpu-manager-policy=static", "--set", "reserved-cpus=0")
 
 
 @pytest.mark.cgroup2
 def test_a_pod_has_a_cpu_for_itself(clean_machine):
     machine = clean_machine
     machine.put("/root/cpus.yaml", OWN.replace("NAME", "own") + SHARING)
-    memory = ("--capacity", "memory=32Gi")
+    memory = ("--set", "capacity=memory=32Gi")
     apply(machine, "-f", "/root/cpus.yaml", *memory, *STATIC)
     command = ("--", "grep", "-h", "^Cpus_allowed_list", "/proc/self/status")
     for name, cpu in (("own", "1"), ("sharing", "0")):
@@ -269,14 +269,14 @@ def test_a_pod_has_a_cpu_for_itself(clean_machine):
 
     # another one is refused, and the first keeps its CPU
     machine.put("/root/more.yaml", OWN.replace("NAME", "second"))
-    options = (*memory, *STATIC, "--no-admission")
+    options = (*memory, *STATIC, "--set", "admission=false")
     refused = apply(machine, "-f", "/root/more.yaml", *options, check=False)
     assert refused.exit_code == 1
     assert "NotEnoughCPUs: requested CPUs: 1; free: 0" in refused.stdout
     assert kernel(machine, own, "cpuset.cpus") == "1"
 
     # processes of the host leave the CPU, on trial
-    for_host = (*memory, *STATIC, "--exclusive-for", "host")
+    for_host = (*memory, *STATIC, "--set", "exclusive-for=host")
     apply(machine, "-f", "/root/cpus.yaml", *for_host, "--confirm", "3600")
     service = ("systemd-run", "--quiet", "--wait", "--pipe", *command[1:])
     assert machine.run(*service).stdout.split() == ["Cpus_allowed_list:", "0"]

@@ -18,9 +18,9 @@ SERVICE, TIMER = "podslice-rollback.service", "podslice-rollback.timer"
 
 def reserve(memory="128Mi", slice_=SLICE):
     return (
-        *("--kube-reserved", f"cpu=500m,memory={memory},pid=100"),
-        *("--kube-reserved-cgroup", f"/{slice_}"),
-        *("--enforce-node-allocatable", "pods,kube-reserved"),
+        *("--set", f"kube-reserved=cpu=500m,memory={memory},pid=100"),
+        *("--set", f"kube-reserved-cgroup=/{slice_}"),
+        *("--set", "enforce-node-allocatable=pods,kube-reserved"),
     )
 
 
@@ -150,8 +150,9 @@ def test_a_system_slice_that_cannot_start_anything_is_restored(runtime):
     machine = runtime
     before = show(machine, "system.slice", *NAMES)
     tight = (
-        *("--system-reserved", "cpu=500m,pid=1", "--system-reserved-cgroup", "/system.slice"),
-        *("--enforce-node-allocatable", "pods,system-reserved"),
+        *("--set", "system-reserved=cpu=500m,pid=1"),
+        *("--set", "system-reserved-cgroup=/system.slice"),
+        *("--set", "enforce-node-allocatable=pods,system-reserved"),
     )
     # a place from which the test can observe
     look_on = "podslice-test-looker"

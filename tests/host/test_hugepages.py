@@ -5,7 +5,7 @@ import pytest
 from tests.host.scenario import apply, kernel
 
 MI = 2**20
-CAPACITY = ("--capacity", "cpu=8,memory=32Gi,hugepages-2Mi=64Mi")
+CAPACITY = ("--set", "capacity=cpu=8,memory=32Gi,hugepages-2Mi=64Mi")
 SLICE = "kubepods-podhuge.slice"
 GROUP = f"/kubepods.slice/{SLICE}"
 PLAIN = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podplain.slice"

@@ -42,8 +42,8 @@ MARK = json.dumps(
     }
 )
 UNCONFIRMED = (
-    *("--system-reserved=cpu=1", "--system-reserved-cgroup=/system.slice"),
-    *("--enforce-node-allocatable=pods,system-reserved-compressible", "--confirm=1000"),
+    *("--set=system-reserved=cpu=1", "--set=system-reserved-cgroup=/system.slice"),
+    *("--set=enforce-node-allocatable=pods,system-reserved-compressible", "--confirm=1000"),
 )
 SLICE = "kubepods-pod0a1b.slice"
 DAEMON = "podlab-daemon.service"
@@ -59,7 +59,7 @@ CHANGING = {
     ),
     "adopt": (("web", "-c", "main", "PID"), ("web", DAEMON)),
     "release": ((DAEMON,),),
-    "phase": (("web", "--set", "running"),),
+    "phase": (("web", "running"),),
     "node init": ((),),
     "events": ((), ("--since=1h",)),  # changes nothing, but not every user may read the journal
     "logs": (("web",),),  # likewise

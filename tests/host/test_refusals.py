@@ -44,7 +44,7 @@ def test_a_pod_that_does_not_fit_is_refused_and_the_others_are_applied(clean_mac
     assert result.exit_code == 1
     assert "pod default/big-0 refused: OutOfcpu: requests 90 of cpu" in result.stdout
     assert len(units(machine)) == 5
-    again = apply(machine, "-f", "/tmp/pods.yaml", *BIG, "--no-admission")
+    again = apply(machine, "-f", "/tmp/pods.yaml", *BIG, "--set", "admission=false")
     assert again.exit_code == 0
 
 
@@ -58,7 +58,7 @@ def test_a_kubelet_that_owns_the_root_is_not_disturbed(clean_machine):
         assert "a kubelet runs on this host (process " in result.stderr
         assert 'cgroup-root = "/podslice"' in result.stderr
         assert units(machine) == []
-        elsewhere = ("--cgroup-root", "/podslice")
+        elsewhere = ("--set", "cgroup-root=/podslice")
         apply(machine, "-f", "/src/examples/seeds/pods.yaml", *BIG, *elsewhere)
         assert "podslice-kubepods-burstable.slice" in units(machine)
         machine.podslice("delete", "--all", *elsewhere)

@@ -12,10 +12,10 @@ DIRECTORY = "/run/systemd/system"
 def rendered(clean_machine):
     """A machine with the unit files of the proposals' pods, and the values that apply sets."""
     machine = clean_machine
-    apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=50%")
+    apply(machine, "-f", SEED, *BIG, "--set", "qos-reserved=memory=50%")
     made = {unit: values_of(machine, unit) for unit in units(machine)}
     machine.podslice("delete", "--all")
-    render = ("render", "-f", SEED, *BIG, "--qos-reserved", "memory=50%")
+    render = ("render", "-f", SEED, *BIG, "--set", "qos-reserved=memory=50%")
     files = machine.podslice(*render, "--output-dir", DIRECTORY).stdout.split()
     machine.run("systemctl", "daemon-reload")
     yield machine, files, made
@@ -60,6 +60,6 @@ def test_they_can_be_enabled_at_boot(rendered):
 def test_apply_takes_over_the_slices_unchanged(rendered):
     machine, _, made = rendered
     machine.run("systemctl", "start", *made)
-    done = apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=50%").stdout
+    done = apply(machine, "-f", SEED, *BIG, "--set", "qos-reserved=memory=50%").stdout
     assert done == "nothing to do\n"
     machine.podslice("delete", "--all")

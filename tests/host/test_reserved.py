@@ -7,8 +7,9 @@ from tests.host.scenario import BIG, SEED, apply, show
 SLICE = "podruntime.slice"
 MI = 2**20
 RESERVE = (
-    *("--kube-reserved", "cpu=500m,memory=64Mi", "--kube-reserved-cgroup", f"/{SLICE}"),
-    *("--enforce-node-allocatable", "pods,kube-reserved"),
+    *("--set", "kube-reserved=cpu=500m,memory=64Mi"),
+    *("--set", f"kube-reserved-cgroup=/{SLICE}"),
+    *("--set", "enforce-node-allocatable=pods,kube-reserved"),
 )
 
 
@@ -64,8 +65,9 @@ def test_a_missing_slice_is_reported_with_the_fix(clean_machine):
 
 
 SYSTEM = (
-    *("--system-reserved", "cpu=500m,memory=8Gi,pid=5000", "--system-reserved-cgroup"),
-    *("/system.slice", "--enforce-node-allocatable", "pods,system-reserved"),
+    *("--set", "system-reserved=cpu=500m,memory=8Gi,pid=5000"),
+    *("--set", "system-reserved-cgroup=/system.slice"),
+    *("--set", "enforce-node-allocatable=pods,system-reserved"),
 )
 NAMES = ("CPUWeight", "MemoryMax", "TasksMax")
 HELD = {"CPUWeight": "50", "MemoryMax": str(8192 * MI), "TasksMax": "5000"}

@@ -87,7 +87,7 @@ def phase(machine):
 def test_at_a_terminal_run_is_the_command(shop, container):
     is_init = container == "fetch"
     if not is_init:
-        shop.podslice("phase", "shop", "--set", "running")
+        shop.podslice("phase", "shop", "running")
     run = f"$RUN -c {container} -- sh -c"
     job_control = [
         ["type", f'{run} "$WINDOW"\n'],
@@ -250,7 +250,7 @@ def test_the_last_exit_of_a_service_with_a_unit_file_is_that_of_systemd(fast_sho
 @pytest.mark.newest
 def test_detached_it_is_a_service_with_its_output_in_the_journal(shop):
     machine = shop
-    machine.podslice("phase", "shop", "--set", "running")
+    machine.podslice("phase", "shop", "running")
     machine.run("mkfifo", "/tmp/reported")
     script = (
         "echo $GREETING from $PWD; cat /proc/self/oom_score_adj; echo > /tmp/reported; sleep 1000"
@@ -294,7 +294,7 @@ def test_a_container_is_killed_as_a_whole_when_it_is_out_of_memory(shop):
     assert in_place.exit_code == 137
     assert last_exit(shop, "fetch")["oom_killed"]
     assert phase(shop)["init_containers"][0] == {"name": "fetch", "done": False}
-    shop.podslice("phase", "shop", "--set", "running")
+    shop.podslice("phase", "shop", "running")
 
     outside = shop.spawn("sh", "-c", f"read go; {OOM}")
     shop.podslice("adopt", "shop", "-c", "web", str(outside.pid))
@@ -352,7 +352,7 @@ def test_a_kill_by_systemd_oomd_is_the_last_exit(shop):
 
 @pytest.mark.cgroup2
 def test_only_one_process_is_killed_where_that_is_configured(shop):
-    shop.podslice("phase", "shop", "--set", "running")
+    shop.podslice("phase", "shop", "running")
     options = 'oom-policy = "process"\nmemory-swap-behavior = "NoSwap"\n'
     shop.put("/etc/podslice/podslice.toml", options)
     try:
@@ -372,7 +372,7 @@ def test_a_detached_init_container_counts_when_it_succeeds(shop):
     machine.podslice("run", "shop", "-c", "build", "--detach", "--", "true")
     machine.run("timeout", "60", "python3", "-c", UNTIL_OVER)
     # recorded first, and bound under the same lock
-    machine.podslice("phase", "shop", "--set", "running")
+    machine.podslice("phase", "shop", "running")
     assert show(machine, SLICE, "MemoryMax") == {"MemoryMax": str(LIMIT)}
 
 

@@ -17,7 +17,7 @@ from podslice.inputs.scalars import Amount, Boolean, describe, extend_path, read
 from podslice.model.config import Validate
 from podslice.model.grammar import PORT, PORT_NAME
 
-_REMOVE = "remove it, or ignore it with --validate=warn"
+_REMOVE = "remove it, or ignore it with --set validate=warn"
 
 
 @dataclass(slots=True)

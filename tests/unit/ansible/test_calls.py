@@ -28,7 +28,7 @@ def test_common_options_are_passed():
     podslice, words = answering(Ended(0, '{"version": 1}', ""), scope="user", cgroup_root="/x")
     podslice.read("plan", "-f", "-")
     assert words == [
-        ["/usr/bin/podslice", "plan", "-f", "-", "--user", "--cgroup-root=/x", "--output=json"]
+        ["/usr/bin/podslice", "plan", "-f", "-", "--user", "--set=cgroup-root=/x", "--output=json"]
     ]
 
 

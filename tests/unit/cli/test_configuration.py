@@ -162,7 +162,7 @@ def test_delete_does_not_act_below_another_control_group(unknown, applied, podsl
     before = state_of(applied)
     ended = podslice("delete", "--all")
     assert ended.code == 1
-    assert "use --cgroup-root /elsewhere" in ended.err
+    assert "use --set cgroup-root=/elsewhere" in ended.err
     assert state_of(applied) == before
 
 

@@ -136,7 +136,9 @@ def test_the_numbers_of_cpus_are_known(host):
 )
 def test_an_unreadable_host_is_an_error_with_a_hint(host, path, text):
     make_files(host, {path: text})
-    with pytest.raises(HostError, match=r"can't be read: .*state it: --capacity cpu=8,memory=32Gi"):
+    with pytest.raises(
+        HostError, match=r"can't be read: .*state it: --set capacity=cpu=8,memory=32Gi"
+    ):
         read_node(host)
 
 

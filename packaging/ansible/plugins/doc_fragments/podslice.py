@@ -28,7 +28,7 @@ options:
     default: system
   cgroup_root:
     description:
-      - The control group below which podslice creates its slices, as its option C(--cgroup-root).
+      - The control group below which podslice creates its slices, as C(cgroup-root) in podslice.toml.
       - Without it, the configuration of the host applies.
     type: str
 requirements:

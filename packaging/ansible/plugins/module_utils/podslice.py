@@ -79,7 +79,7 @@ class Podslice:
         self.source = "an option of the task"
         """What the module reads: the task, or the last document."""
         if parameters["cgroup_root"] is not None:
-            self.options.append(f"--cgroup-root={parameters['cgroup_root']}")
+            self.options.append(f"--set=cgroup-root={parameters['cgroup_root']}")
 
     def call(self, *words: str, text: str | None = None) -> Ended:
         """Run podslice with exactly these words."""

@@ -351,7 +351,7 @@ spec:
 def test_unknown_fields_are_found_everywhere_and_all_at_once():
     """The last resort of kubectl, `--validate=false`, is `--validate=ignore` or `warn`."""
     found = {p.where.removeprefix("stdin: "): p.hint for p in load(UNKNOWN).all_problems}
-    spec, remove = "spec.template.spec", "remove it, or ignore it with --validate=warn"
+    spec, remove = "spec.template.spec", "remove it, or ignore it with --set validate=warn"
     assert found == {
         "x-common": remove,
         "spec.template.metadata.label": "write labels",

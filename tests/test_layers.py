@@ -47,7 +47,7 @@ ONLY_IN = {
         "features/compose",
         "features/importing",
     },
-    "pydantic": set(),
+    "pydantic": {"cli"},
     "yaml": {"inputs", "cli"},
     "tomllib": {"inputs", "features/doctor"},
     "typer": {"cli", "features"},

@@ -6,11 +6,16 @@
 PREFIX/share/man/man1/podslice.1 and so on. They are generated when a package is built and are not
 in the repository, so that they match the code. Requires the dependencies of podslice, and
 SOURCE_DATE_EPOCH for a reproducible date.
+
+    packaging/generate.py --schemas docs/json
+
+The schemas of JSON documents, which are in the repository.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -20,6 +25,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from typer.completion import get_completion_script  # noqa: E402 - after the path
 
 from docs import manual  # noqa: E402 - as above
+from podslice.cli.report import schemas  # noqa: E402 - as above
+from podslice.cli.verb_table import VERBS  # noqa: E402 - as above
 
 ZSH_DIRECTORY = "share/zsh/site-functions"
 
@@ -32,6 +39,13 @@ def files(zsh_directory: str = ZSH_DIRECTORY) -> dict[str, str]:
         "share/bash-completion/completions/podslice": _completion("bash"),
         f"{zsh_directory}/_podslice": _completion("zsh"),
         "share/fish/vendor_completions.d/podslice.fish": _completion("fish"),
+    }
+
+
+def schema_files() -> dict[str, str]:
+    """Return the schema of each verb's JSON document by the name of its file."""
+    return {
+        f"{name}.json": json.dumps(made, indent=2) + "\n" for name, made in schemas(VERBS).items()
     }
 
 
@@ -48,6 +62,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("prefix", type=Path, metavar="PREFIX")
     parser.add_argument(
+        "--schemas", action="store_true", help="write the schemas of JSON documents to PREFIX"
+    )
+    parser.add_argument(
         "--zsh-directory",
         default=ZSH_DIRECTORY,
         metavar="DIR",
@@ -55,7 +72,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     try:
-        made = files(arguments.zsh_directory)
+        made = schema_files() if arguments.schemas else files(arguments.zsh_directory)
     except manual.TemplateError as error:
         sys.stderr.write(f"packaging/generate.py: {error}\n")
         return 1

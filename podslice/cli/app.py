@@ -15,7 +15,15 @@ from typer.main import get_command
 from podslice import __version__
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED, check_namespace
 from podslice.cli.options import declared
-from podslice.cli.output import choose_colors, note, note_problems, write
+from podslice.cli.output import (
+    OutputFormat,
+    choose_colors,
+    note,
+    note_problems,
+    write,
+    write_document,
+)
+from podslice.cli.report import ProblemsReport, document, problem_entries
 from podslice.cli.suggestions import suggest_argument, suggest_option, suggest_verb
 from podslice.cli.verb_table import VERBS
 from podslice.cli.views.problem_lines import problem_line
@@ -186,11 +194,9 @@ def _run(given: list[str]) -> int:
     try:
         code = make_app().main(given, prog_name="podslice", standalone_mode=False)
     except InputError as error:
-        note_problems(error.problems)
-        return error.exit_code
+        return _fail(error.problems, error.exit_code, given)
     except PodsliceError as error:
-        note(problem_line(Problem(where="", message=str(error))))
-        return error.exit_code
+        return _fail([Problem(message=str(error))], error.exit_code, given)
     except typer.Exit as done:
         return done.exit_code
     except typer.Abort:
@@ -200,9 +206,20 @@ def _run(given: list[str]) -> int:
         # typer has no public name for its usage errors that all versions share
         if not hasattr(error, "format_message"):
             raise
-        note(problem_line(_usage_problem(error, given)))
-        return BAD_INPUT
+        return _fail([_usage_problem(error, given)], BAD_INPUT, given)
     return code if isinstance(code, int) else DONE
+
+
+def _fail(problems: Sequence[Problem], code: int, given: Sequence[str]) -> int:
+    """Report why a verb has no result: on stderr, and as a document if it was to print one."""
+    note_problems(problems)
+    # of the command line, which may be wrong, so that typer has parsed nothing
+    own = given[: given.index("--")] if "--" in given else given
+    asked = _value_of("--output", own) or _value_of("-o", own)
+    if asked in (OutputFormat.JSON, OutputFormat.YAML):
+        report = ProblemsReport(problems=problem_entries(problems))
+        write_document(document(report), OutputFormat(asked))
+    return code
 
 
 def _value_of(flag: str, given: Sequence[str]) -> str:
@@ -212,6 +229,8 @@ def _value_of(flag: str, given: Sequence[str]) -> str:
             return following
         if word.startswith(f"{flag}="):
             return word.partition("=")[2]
+        if len(flag) == len("-o") and word.startswith(flag):  # -ojson
+            return word.removeprefix(flag)
     return ""
 
 

@@ -53,18 +53,24 @@ def emit(
     A closed pipe ends only the output: the exit code of the verb remains its own.
     """
     match format_:
-        case OutputFormat.JSON:
-            write_json(document())
-        case OutputFormat.YAML:
-            # the prober, a process for each container, writes no YAML
-            import yaml
-
-            with suppress(BrokenPipeError):
-                yaml.safe_dump(document(), sys.stdout, sort_keys=False, allow_unicode=True)
+        case OutputFormat.JSON | OutputFormat.YAML:
+            write_document(document(), format_)
         case OutputFormat.NAME:
             write(names())
         case OutputFormat.TABLE | OutputFormat.WIDE:
             write(lines(display_on(sys.stdout, wide=format_ is OutputFormat.WIDE)))
+
+
+def write_document(document: Document, format_: OutputFormat) -> None:
+    """Print a document as JSON or YAML."""
+    if format_ is OutputFormat.JSON:
+        write_json(document)
+        return
+    # the prober, a process for each container, writes no YAML
+    import yaml
+
+    with suppress(BrokenPipeError):
+        yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=True)
 
 
 def write_json(document: Document) -> None:

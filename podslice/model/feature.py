@@ -45,6 +45,8 @@ class VerbRow(NamedTuple):
     summary: str = ""
     is_hidden: bool = False
     """Documented, and not in the help of the program."""
+    report: Reference = ""
+    """The type of the document that it prints, `cli.report.document`: a frozen dataclass, or several."""
 
 
 class Feature(NamedTuple):

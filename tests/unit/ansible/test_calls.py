@@ -112,6 +112,17 @@ def test_problems_of_documents_and_lines_are_listed_once():
     assert [each["severity"] for each in failure.facts["problems"]] == ["error", "warning", "error"]
 
 
+def test_the_document_of_an_error_is_a_failure_with_each_problem_once():
+    problem = {"severity": "error", "where": "--set", "message": "wrong", "hint": "remove it"}
+    text = json.dumps({"version": 1, "problems": [problem]})
+    ended = Ended(2, text, "error: --set: wrong; remove it\n")
+    podslice, _ = answering(ended)
+    with pytest.raises(Failure) as caught:
+        podslice.read("node", "init", accept=(0, 1, 2))
+    assert caught.value.message == "podslice node failed: --set: wrong; remove it"
+    assert caught.value.facts["problems"] == [problem]
+
+
 def test_a_connection_without_a_login_gets_the_session(monkeypatch):
     monkeypatch.setattr(calls.os.path, "isdir", lambda path: path == "/run/user/7")
     added = {"LC_ALL": "C.UTF-8"}

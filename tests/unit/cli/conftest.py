@@ -2,12 +2,13 @@
 
 import asyncio
 import gc
+import json
 import os
 import sys
 import warnings
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ import pytest
 from podslice import __main__
 from podslice.cli import host, manual_log, options, wanted
 from podslice.cli.app import run
+from podslice.cli.report import schemas
+from podslice.cli.verb_table import VERBS
 from podslice.errors import BusUnavailable
 from podslice.features.quadlet import containers
 from podslice.features.quadlet import services as quadlet_services
@@ -32,6 +35,11 @@ from tests.unit.agent.fakes import Events
 from tests.unit.builders import make_files, node
 from tests.unit.cli.podman import WithPodman
 from tests.unit.cli.pods import WEB
+
+try:
+    import fastjsonschema
+except ImportError:  # with the packages of a distribution: documents are not validated
+    fastjsonschema = None
 
 
 class Ended(NamedTuple):
@@ -152,14 +160,44 @@ class Absent:
         pass
 
 
+@cache
+def _validator(name):
+    return fastjsonschema.compile(schemas(VERBS)[name])
+
+
+def _validate(arguments, out):
+    """Validate the JSON documents of a verb against the schema of its report, or that of errors."""
+    verb = next((each for each in arguments if each in VERBS), "")
+    below = " ".join([verb, *arguments[arguments.index(verb) + 1 :][:1]]) if verb else ""
+    name = below if below in VERBS else verb
+    decoder, rest = json.JSONDecoder(), out.strip()
+    while name and rest:
+        found, end = decoder.raw_decode(rest)
+        rest = rest[end:].strip()
+        if found.keys() == {"version", "problems"}:
+            _validator("problems")(found)
+        elif VERBS[name].report:
+            _validator(name.replace(" ", "-"))(found)
+
+
+def _is_json(arguments):
+    words = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "-ojson" in words or "--output=json" in words or ("json" in words and "-o" in words)
+
+
 @pytest.fixture
 def podslice(here, capsys):
-    """Run a verb: `podslice("plan", "-f", "web.yaml")`."""
+    """Run a verb: `podslice("plan", "-f", "web.yaml")`; what it prints as JSON fits its schema."""
 
     def call(*arguments):
         capsys.readouterr()
         code = run(list(arguments))
-        return Ended(code, *capsys.readouterr())
+        ended = Ended(code, *capsys.readouterr())
+        if (
+            fastjsonschema and _is_json(arguments) and "logs" not in arguments
+        ):  # a format of journalctl
+            _validate(arguments, ended.out)
+        return ended
 
     return call
 

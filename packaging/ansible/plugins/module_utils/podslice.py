@@ -20,6 +20,9 @@ REQUIRED_VERSION = "0.1.0"
 DOCUMENT_VERSION = 1
 """The version of JSON documents that this collection reads."""
 
+ERROR_KEYS = {"version", "problems"}
+"""The keys of the document of a verb that fails without a result."""
+
 DEPTH_MAX = 64
 """Nesting of a document; podslice's own have about 10 levels."""
 SHOWN_MAX = 300
@@ -112,7 +115,8 @@ class Podslice:
         """
         ended = self.call(*words, "--output=json", text=text)
         found = parse_document(ended.out)
-        if ended.code not in accept or found is None:
+        is_failed = found is None or (ended.code == BAD_INPUT and found.keys() <= ERROR_KEYS)
+        if ended.code not in accept or is_failed:
             raise failure_of(words, ended)
         version = found.get("version")
         if version != DOCUMENT_VERSION:
@@ -253,7 +257,7 @@ def problems_of(ended: Ended) -> list[Document]:
     for line in ended.err.splitlines():
         severity = line.split(": ", 1)[0]
         message = line[len(severity) + 2 :]
-        if severity in _SEVERITIES and message:
+        if severity in _SEVERITIES and message and message not in map(describe_problem, listed):
             listed.append({"severity": severity, "where": "", "message": message, "hint": ""})
     problems = []
     for each in listed:

@@ -148,7 +148,8 @@ Color = Annotated[
     ColorMode | None,
     typer.Option(
         "--color",
-        help="When to color the output; by default on a terminal, unless NO_COLOR is set.",
+        metavar="WHEN",
+        help="auto, always or never.",
     ),
 ]
 _COLOR = inspect.Parameter("color", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Color)
@@ -199,6 +200,10 @@ def _run(given: list[str]) -> int:
         return _fail([Problem(message=str(error))], error.exit_code, given)
     except typer.Exit as done:
         return done.exit_code
+    except SystemExit as error:  # typer leaves when the reader of its help has closed the pipe
+        if isinstance(error.__context__, BrokenPipeError):
+            raise error.__context__ from None
+        raise
     except typer.Abort:
         note("interrupted: nothing was changed")
         return 130
@@ -239,7 +244,8 @@ def _usage_problem(error: Any, given: Sequence[str]) -> Problem:  # noqa: ANN401
     command = error.ctx.command_path if error.ctx else "podslice"
     verb = command.partition(" ")[2]
     flags = [flag for each in error.ctx.command.params for flag in each.opts] if error.ctx else []
-    option = str(getattr(error, "option_name", ""))
+    # an unknown option has names that are similar; another error of an option has none
+    option = str(error.option_name) if hasattr(error, "possibilities") else ""
     message = f"no such option: {option}" if option else error.format_message()
     # some versions of typer prefix the messages of choices, and all end with a full stop
     message = message.replace("Value error, ", "").rstrip(".")

@@ -30,7 +30,7 @@ def files_option(text: str) -> object:
 Files = Annotated[list[str], files_option("File or directory with manifests; - for stdin.")]
 FilesOrDefault = Annotated[
     list[str] | None,
-    files_option("File or directory; by default the manifest directories; - for stdin."),
+    files_option("By default the manifest directories; - is stdin."),
 ]
 
 
@@ -95,9 +95,7 @@ def container_option(text: str) -> object:
 
 ContainerName = Annotated[str | None, container_option("Container; required if there are several.")]
 Prune = Annotated[bool, typer.Option("--prune", help="Remove pods that are in no manifest.")]
-Force = Annotated[
-    bool, typer.Option("--force", help="Set memory limits even below current usage (OOM kills).")
-]
+Force = Annotated[bool, typer.Option("--force", help="Also set limits below the memory in use.")]
 RestartService = Annotated[
     bool, typer.Option("--restart", help="Restart services, so that they change their slice.")
 ]

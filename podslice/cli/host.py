@@ -229,7 +229,9 @@ def _substitute(planning: Planning, error: InputError) -> tuple[Config, Origin]:
         if settings is not None:
             with suppress(InputError):
                 is_user = planning.manager.is_user
-                config = make_config(restore(settings), planning.flags, is_user=is_user)
+                config = make_config(
+                    restore(settings), planning.flags, planning.settings, is_user=is_user
+                )
                 return config, Origin(source=source, problems=error.problems)
     raise error
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,8 @@ class Planning:
     place: Path | None = None
     """Where `config_file` is assumed to be, beside the other configuration files."""
     flags: dict[str, object] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
+    """The values of `--set`, which have precedence."""
     manager: Manager = SYSTEM
     substitute: tuple[Config, Origin] | None = None
     """The configuration to use instead of invalid files."""
@@ -58,13 +61,13 @@ class Planning:
             files = read_as(self.config_file, self.place)
         else:
             files = read_files(file=self.config_file)
-        config = make_config(files, self.flags, is_user=self.manager.is_user)
+        config = make_config(files, self.flags, self.settings, is_user=self.manager.is_user)
         return config, Origin(options=files.options)
 
     @property
     def arguments(self) -> list[str]:
         """Return the options as arguments of another call of podslice."""
-        given = [f"--set={key}={value}" for key, value in self.flags.items()]
+        given = [f"--set={key}={value}" for key, value in {**self.flags, **self.settings}.items()]
         if self.config_file is not None:
             given.append(f"--config={self.config_file.absolute()}")
         return [*given, "--user"] if self.manager.is_user else given
@@ -100,16 +103,20 @@ def _with_options(verb: Callable[..., int], rows: tuple[ConfigOption, ...]) -> C
     # typer declares options by the signature of a function, and these are rows of a table
     signature = inspect.signature(verb, eval_str=True)
     own = [each for each in signature.parameters.values() if each.name not in _NOT_OPTIONS]
-    parameters = [*own, *_COMMON, *map(_row_parameter, rows)]
+    parameters = [*own, *_COMMON, *chain.from_iterable(map(_row_parameters, rows))]
 
     def with_options(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)
-        flags = _settings(given.pop("settings") or ())
-        stated = {row.key: given.pop(_name(row.key)) for row in rows}
-        flags |= {key: value for key, value in stated.items() if value is not None}
+        settings = _settings(given.pop("settings") or ())
+        flags: dict[str, object] = {}
+        for row in rows:
+            for name in (row.key, *row.aliases):
+                if (value := given.pop(_name(name))) is not None:
+                    flags[row.key] = value
         planning = Planning(
             config_file=given.pop("config"),
             manager=find_manager(user=given.pop("user")),
             flags=flags,
+            settings=settings,
         )
         return verb(planning, **given)
 
@@ -148,33 +155,34 @@ def parameter(
     )
 
 
-def _row_parameter(row: ConfigOption) -> inspect.Parameter:
-    """Return the option; a boolean takes a value, as in the kubelet: `--cpu-cfs-quota=false`.
+def _row_parameters(row: ConfigOption) -> Iterator[inspect.Parameter]:
+    """Yield the option, and its former names, which the help does not show.
 
-    For the agent's booleans, which are false by default, a flag without a value suffices.
+    A boolean takes a value, as in the kubelet: `--cpu-cfs-quota=false`. For the agent's booleans,
+    which are false by default, a flag without a value suffices.
     """
-    flags = [f"--{name}" for name in (row.key, *row.aliases)]
     panel = _AGENT_PANEL if row.is_agent_only else CONFIG_PANEL
-    if row.is_agent_only and row.is_boolean:
-        option = typer.Option(*flags, help=row.help, rich_help_panel=panel)
-        return parameter(row.key, option, bool | None)
-    metavar = row.metavar or "true|false"
-    return parameter(
-        row.key, typer.Option(*flags, metavar=metavar, help=row.help, rich_help_panel=panel)
-    )
+    for name in (row.key, *row.aliases):
+        shown: dict[str, Any] = {
+            "help": row.brief,
+            "rich_help_panel": panel,
+            "hidden": name != row.key,
+        }
+        if row.is_agent_only and row.is_boolean:
+            yield parameter(name, typer.Option(f"--{name}", **shown), bool | None)
+        else:
+            yield parameter(name, typer.Option(f"--{name}", metavar="VALUE", **shown))
 
 
 _COMMON = (
     parameter(
         "user",
-        typer.Option("--user", help="Use the user manager instead of the system manager."),
+        typer.Option("--user", help="Use the user manager."),
         bool,
     ),
     parameter(
         "config",
-        typer.Option(
-            "--config", metavar="FILE", help="Read the configuration from this file only."
-        ),
+        typer.Option("--config", metavar="FILE", help="Read the configuration from this file."),
         Path | None,
     ),
     parameter(

@@ -493,7 +493,7 @@ def _note_phases(world: LiveWorld, assessment: Assessment, wanted: Collection[st
         world.on_note(
             f"pod {pod.key}: its own limits bind once its {what} {', '.join(awaited)} exited"
             f" with 0 (podslice run {pod.key} -c {awaited[0]} -- CMD); to bind them now:"
-            f" podslice phase {pod.key} --set running"
+            f" podslice phase {pod.key} running"
         )
 
 

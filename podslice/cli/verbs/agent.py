@@ -39,7 +39,7 @@ def agent(
         typer.Option(
             "--socket",
             metavar="PATH",
-            help="Serve metrics on this socket; agent.sock in the runtime directory by default.",
+            help="Socket of metrics and the status.",
         ),
     ] = None,
 ) -> int:
@@ -48,6 +48,10 @@ def agent(
     It applies changed manifests, restores values that were changed externally, and evicts pods
     when the node is short of a resource. With --kubelet it only applies the pod levels of a
     kubelet's pods.
+
+    Examples:
+        podslice agent --manifests /etc/podslice/manifests
+        podslice agent --listen 127.0.0.1:9469 --sync-period 30s
     """
     # an invalid configuration is an error before anything is opened
     _check_node(host.load_node(planning.config, manager=planning.manager), planning.config)

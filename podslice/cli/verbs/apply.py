@@ -44,7 +44,7 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
             metavar="SECONDS",
             min=1,
             max=CONFIRM_MAX_SEC,
-            help="Restore the old values of reserved slices after this time unless podslice confirm is run.",
+            help="Restore reserved slices unless confirmed.",
         ),
     ] = None,
     load: LoadPods = load_to_apply,
@@ -52,6 +52,10 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     """Run `podslice apply`.
 
     Pods that are applied already, and reservations, are set again where they have changed.
+
+    Examples:
+        podslice apply -f web.yaml
+        podslice apply --prune --confirm 300
     """
     if confirm is not None and planning.manager.is_user:
         message = "a user manager has no reserved slices to confirm"

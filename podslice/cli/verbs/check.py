@@ -36,11 +36,16 @@ def check(
         typer.Option(
             "--as",
             metavar="PATH",
-            help="Check the file of --config as if it were at this place, with the files beside it.",
+            help="Where the file of --config will be.",
         ),
     ] = None,
 ) -> int:
-    """Run `podslice check`."""
+    """Run `podslice check`.
+
+    Examples:
+        podslice check -f manifests/
+        podslice check --config new.toml --as /etc/podslice/podslice.toml
+    """
     if place is not None and planning.config_file is None:
         raise invalid("there is no file to check", "add --config FILE", where="--as")
     planning = replace(planning, place=place)
@@ -113,7 +118,7 @@ def _check(planning: Planning, output: OutputFormat) -> int:
     problems = validate_node(host, config) if host.capacity else []
     if code_of(problems):
         raise InputError(problems)
-    effective = {**(planning.origin.options or {}), **planning.flags}
+    effective = {**(planning.origin.options or {}), **planning.flags, **planning.settings}
     emit(
         output,
         document=lambda: documents.document(

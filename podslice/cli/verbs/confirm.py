@@ -17,7 +17,12 @@ from podslice.store.store import Store
 
 
 def confirm() -> int:
-    """Run `podslice confirm`."""
+    """Run `podslice confirm`.
+
+    Examples:
+        podslice apply --confirm 300
+        podslice confirm
+    """
     found = coroutines.run(_confirm())
     if found is None:
         note("there is nothing to confirm")

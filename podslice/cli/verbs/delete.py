@@ -51,19 +51,15 @@ GracePeriod = Annotated[
         metavar="SECONDS",
         min=0,
         max=GRACE_MAX_SEC,
-        help="Kill processes that still run after this time; overrides the pods' grace periods.",
+        help="Kill what still runs after this time.",
     ),
 ]
 
-Forget = Annotated[
-    bool, typer.Option("--forget", help="Remove their files in the manifest directories, too.")
-]
+Forget = Annotated[bool, typer.Option("--forget", help="Also remove the manifests of the pods.")]
 
 Restart = Annotated[
     bool,
-    typer.Option(
-        "--restart", help="Restart adopted services outside of the pods, in their slices."
-    ),
+    typer.Option("--restart", help="Restart adopted services outside of pods."),
 ]
 
 
@@ -83,6 +79,10 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     Adopted services are released. One that runs in a pod is restarted with --restart; without it
     nothing is deleted.
+
+    Examples:
+        podslice delete web
+        podslice delete -f web.yaml --grace-period 10
     """
     planning = tolerate(planning)
     if planning.origin.source is Source.DEFAULT:

@@ -38,6 +38,10 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
     """Run `podslice node`.
 
     Allocatable is the capacity without the reservations and the hard eviction thresholds.
+
+    Examples:
+        podslice node
+        podslice node --capacity cpu=8,memory=32Gi
     """
     if context.invoked_subcommand is not None:
         return DONE

@@ -35,7 +35,12 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     force: Force = False,  # noqa: FBT002
     load: LoadPods = load_to_apply,
 ) -> int:
-    """Run `podslice plan`."""
+    """Run `podslice plan`.
+
+    Examples:
+        podslice plan -f web.yaml
+        podslice plan --kube-reserved memory=1Gi
+    """
     candidates, started = load(planning, filename, namespace)
     request = Request(candidates=candidates, prune=prune, force=force, by_operator=True)
 

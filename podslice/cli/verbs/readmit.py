@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from podslice.cli import interrupts
-from podslice.cli.arguments import DONE, FAILED, Namespace
+from podslice.cli.arguments import DONE, FAILED, Namespace, pod_argument
 from podslice.cli.extensions import pods_run_by_features
 from podslice.cli.host import open_store, tolerate
 from podslice.cli.manual_log import manual_log
@@ -24,14 +22,16 @@ from podslice.reconcile.assess import readmit as readmit_pods
 @configured
 def readmit(
     planning: Planning,
-    pod: Annotated[
-        list[str], typer.Argument(metavar="POD", help="Evicted pods, as NAME or NAMESPACE/NAME.")
-    ],
+    pod: Annotated[list[str], pod_argument("Evicted pods, as NAME or NAMESPACE/NAME.", "POD...")],
     namespace: Namespace = None,
 ) -> int:
     """Run `podslice readmit`.
 
     A pod whose manifest has changed since its eviction needs no readmission.
+
+    Examples:
+        podslice readmit web
+        podslice readmit -n shop web db
     """
     keys = {key_of(name, namespace) for name in pod}
     store = open_store(tolerate(planning))

@@ -37,7 +37,12 @@ def render(
         Path | None, typer.Option(metavar="DIR", help="Write unit files to this directory.")
     ] = None,
 ) -> int:
-    """Run `podslice render`."""
+    """Run `podslice render`.
+
+    Examples:
+        podslice render -f web.yaml
+        podslice render -f web.yaml --output-dir units/
+    """
     if output is not OutputFormat.TABLE and output_dir is not None:
         raise invalid("is for units that are shown", "omit it", where="--output")
     config, loaded = load_all(planning, filename, namespace)

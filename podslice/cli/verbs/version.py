@@ -26,6 +26,10 @@ def version(output: TextOrJson = ReportFormat.TEXT) -> int:
 
     The document has what a program needs to find out what this podslice can do, and a report of a
     bug to name the host: the verbs, the versions of systemd, Python and the kernel.
+
+    Examples:
+        podslice version
+        podslice version -o json
     """
     if output is ReportFormat.TEXT:
         write([f"podslice {__version__}"])

@@ -369,7 +369,7 @@ def _foreign(foreign: Foreign) -> Finding:
     return _attention(
         "kubelet",
         foreign.reason,
-        effect="podslice changes nothing: apply, delete, run, adopt, phase --set, confirm and the"
+        effect="podslice changes nothing: apply, delete, run, adopt, phase POD init, confirm and the"
         " agent fail; verbs that only read work",
         fix=foreign.way_out,
     )

@@ -340,7 +340,7 @@ class ContainerUnit:
         if self.options.has_init_phase and is_last_init(self.container, self.workload):
             own = self.options.manager.flag.split(" ")[1:]
             key = self.names.decision.pod.key
-            command = (self.options.program, "phase", *own, key, "--set", "running")
+            command = (self.options.program, "phase", *own, key, "running")
             # a pod that podslice has not applied has no init phase
             body.add("ExecStartPost", f"-{words(command)}")
         if needs_prober(self.container, self.options):

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from podslice.cli import interrupts, wanted
-from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, RestartService
+from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, RestartService, Units
+from podslice.cli.completion import complete_units
 from podslice.cli.host import applied_pod, tolerate
 from podslice.cli.manual_log import ManualLog, manual_log
 from podslice.cli.options import Planning, configured
@@ -45,7 +46,9 @@ def adopt(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     target: Annotated[
         list[str],
         typer.Argument(
-            metavar="PID|UNIT", help="Processes to move, or services to put into the pod for good."
+            metavar="PID|UNIT",
+            help="Processes to move, or services to put into the pod for good.",
+            autocompletion=complete_units,
         ),
     ],
     container: ContainerName = None,
@@ -184,9 +187,7 @@ def _lines(adopted: Adopted) -> Iterator[str]:
 @configured
 def release(
     planning: Planning,
-    unit: Annotated[
-        list[str], typer.Argument(metavar="UNIT", help="Adopted services; nginx is nginx.service.")
-    ],
+    unit: Units,
     restart: RestartService = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:

@@ -310,7 +310,7 @@ def _finish(place: Place, newcomers: Sequence[Process], group: str, root: Path) 
     if place.initializing and place.container.kind is ContainerKind.APP and newcomers:
         yield (
             f"pod {key} is in its init phase; to make its own limits bind:"
-            f" podslice phase {key} --set running"
+            f" podslice phase {key} running"
         )
 
 

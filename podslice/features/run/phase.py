@@ -39,7 +39,7 @@ SUCCESS = {"SERVICE_RESULT": "success", "EXIT_CODE": "exited", "EXIT_STATUS": "0
 
 
 class PhaseName(StrEnum):
-    """Values of `--set`."""
+    """Phases that can be set."""
 
     INIT = "init"
     RUNNING = "running"
@@ -51,9 +51,7 @@ def phase(
     pod: PodName,
     wanted: Annotated[
         PhaseName | None,
-        typer.Option(
-            "--set", help="Set the phase: init begins the init phase again, running ends it."
-        ),
+        typer.Argument(metavar="[PHASE]", help="init or running: the phase to set."),
     ] = None,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
@@ -61,6 +59,10 @@ def phase(
     """Run `podslice phase`.
 
     During the init phase the limits at the pod level do not apply.
+
+    Examples:
+        podslice phase web
+        podslice phase web running
     """
     if wanted is None:
         planning = tolerate(planning)

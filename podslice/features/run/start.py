@@ -207,7 +207,7 @@ async def _free_place(world: LiveWorld, key: str, container: str | None) -> Plac
         verb = f"podslice phase{place.observed.caps.manager.flag} {key}"
         raise HostError(
             f"{place.full_name} must wait for the pod's init containers; to list them: {verb}; to end"
-            f" the init phase: {verb} --set running"
+            f" the init phase: {verb} running"
         )
     if place.unit is not None:
         group = place.unit.control_group

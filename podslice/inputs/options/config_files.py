@@ -103,14 +103,21 @@ def restore(options: Mapping[str, object]) -> Stated:
     return Stated(values=values, problems=tuple(problems))
 
 
-def make_config(files: Stated, flags: Mapping[str, object], *, is_user: bool = False) -> Config:
-    """Combine files and flags; with `is_user`, for a user's service manager.
+def make_config(
+    files: Stated,
+    flags: Mapping[str, object],
+    settings: Mapping[str, object] | None = None,
+    *,
+    is_user: bool = False,
+) -> Config:
+    """Combine files, flags and the values of `--set`; with `is_user`, for a user's service manager.
 
     Raises:
-        InputError: files or flags are invalid.
+        InputError: a value is invalid, or two contradict each other.
     """
     found, unknown = _read_options(flags, "--")
-    stated, problems = {**files.values, **found}, [*files.problems, *unknown]
+    further, more = _read_options(settings or {}, "--set ")
+    stated, problems = {**files.values, **found, **further}, [*files.problems, *unknown, *more]
     config, failed = _build(stated, problems)
     for problem in validate_config(config, failed, is_user=is_user):
         at = stated.get(problem.keys[0])

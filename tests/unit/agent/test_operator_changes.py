@@ -129,7 +129,7 @@ async def test_other_units_are_not_excused(two, operator):
 
 
 async def test_a_pod_without_units_in_the_record_is_meant_as_a_whole(two, operator):
-    """`phase --set` knows the units only later."""
+    """`phase POD init` knows the units only later."""
     with operator.change("phase", pods=["default/web"]):
         await two.memory.set_properties(WEB, {"CPUWeight": 77})
     await two.run_round()

@@ -6,87 +6,135 @@ import os
 import pytest
 
 from podslice.cli import completion
-from podslice.model.node_state import AgentState, PendingPod
+from podslice.cli.app import run
+from podslice.model.node_state import AgentState, Eviction, PendingPod
 from podslice.store.store import Store
-from tests.unit.builders import besteffort, make_files
+from tests.unit.builders import besteffort, make_files, manifest
+
+
+@pytest.fixture
+def complete(monkeypatch, capsys):
+    """Return what bash would propose after these words, of which the last one is incomplete."""
+
+    def call(*words):
+        monkeypatch.setenv("_PODSLICE_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", " ".join(["podslice", *words]))
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        with pytest.raises(SystemExit):
+            run([])
+        out, err = capsys.readouterr()
+        assert not err
+        return out.split()
+
+    return call
 
 
 @pytest.mark.parametrize("words", [["status"], ["readmit"]])
 @pytest.mark.parametrize("content", [None, "[" * 100_000, "{", "[]", "5", '{"manifest": 5}'])
-def test_a_damaged_record_gives_no_name(tmp_path, monkeypatch, capsys, words, content):
+def test_a_damaged_record_gives_no_name(tmp_path, monkeypatch, complete, words, content):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     store = Store(tmp_path / "podslice")
     store.save(besteffort("web"))
     store.marks.mkdir()
-    (store.marks / "web.json").write_text(json.dumps({"pod": "default/web"}))
+    mark_evicted(store, "default/web")
     directories = (store.root / "pods", store.marks)
     for odd in (*(each / "odd.json" for each in directories), store.root / "agent.json"):
         if content is None:
             os.mkfifo(odd)  # a reader would wait for a writer
         else:
             odd.write_text(content)
-    assert completion.main(["pods", "podslice", *words, "--user", ""]) == 0
-    assert capsys.readouterr() == ("web\n", "")
+    assert complete(*words, "--user", "") == ["web"]
+
+
+def mark_evicted(store, key):
+    store.mark_evicted(
+        Eviction(
+            pod=key,
+            uid=key.rpartition("/")[2],
+            digest="",
+            signal="memory.available",
+            message="",
+            at_usec=1,
+        )
+    )
 
 
 ODD = ("a\x1b[31m", "b\nc", "d\u202ee", "$(f)", "g h", "\udcff", "é", 5, None, ["i"], {"j": 1})
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_only_names_are_printed(tmp_path, monkeypatch, capsys, odd):
+def test_only_names_are_printed(tmp_path, monkeypatch, complete, odd):
     """A damaged record may have control characters and values of other types."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     store = Store(tmp_path / "podslice")
     store.save(besteffort("web"))
     (saved,) = (store.root / "pods").glob("*.json")
-    record = json.loads(saved.read_text())
-    containers = record["manifest"]["spec"]["containers"]
-    containers.append({**containers[0], "name": odd})
-    saved.write_text(json.dumps(record))
+    text = saved.read_text()
     for place in ("name", "namespace"):
-        changed = json.loads(saved.read_text())
-        changed["manifest"]["metadata"][place] = odd
+        changed = json.loads(text)
+        changed["manifest"]["metadata"] |= {place: odd, "uid": f"odd-{place}"}
         (store.root / f"pods/{place}.json").write_text(json.dumps(changed))
-    store.marks.mkdir()
-    (store.marks / "odd.json").write_text(json.dumps({"pod": odd}))
-    for verb in ("status", "readmit", "tree"):
-        assert completion.main(["pods", "podslice", verb, "--user", ""]) == 0
-        names, err = capsys.readouterr()
-        expected = {"status": {"web"}, "readmit": set(), "tree": {"web"}}[verb]
-        assert expected <= {*names.splitlines()}
-        assert not err
-        assert all(each.isalnum() or each in "-./\n" for each in names)
-        assert names.isascii()
-    assert completion.main(["containers", "podslice", "run", "web", "--user", ""]) == 0
-    assert capsys.readouterr().out.split() == [each["name"] for each in containers[:-1]]
+    changed = json.loads(text)
+    changed["manifest"]["metadata"] |= {"name": "shop", "uid": "odd-container"}
+    changed["manifest"]["spec"]["containers"][0]["name"] = odd
+    (store.root / "pods/shop.json").write_text(json.dumps(changed))
+    mark_evicted(store, "default/db")
+    (mark,) = store.marks.glob("*.json")
+    (store.marks / "odd.json").write_text(json.dumps({**json.loads(mark.read_text()), "pod": odd}))
+    for verb, expected in (("status", {"web", "db"}), ("readmit", {"db"}), ("tree", {"web"})):
+        names = complete(verb, "--user", "")
+        assert expected <= {*names} <= {*expected, "shop"}
+    assert complete("run", "--user", "web", "-c", "") == ["main"]
 
 
-def test_services_that_exist_are_completed(tmp_path, monkeypatch, capsys):
+def test_services_that_exist_are_completed(tmp_path, monkeypatch, complete):
     directory = tmp_path / "systemd/user"
     make_files(directory, {"web.service": "", "job@.service": "", "web.timer": ""})
     make_files(directory, {"db.service.d/50-podslice.conf": "", "web.service.d/90-own.conf": ""})
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr(completion, "_USER", ())
-    for verb, names in (("adopt", "web.service\n"), ("release", "db.service\n")):
-        assert completion.main(["units", "podslice", verb, "--user", ""]) == 0
-        assert capsys.readouterr() == (names, "")
+    for verb, names in (("adopt", ["web.service"]), ("release", ["db.service"])):
+        pod = ["web"] if verb == "adopt" else []
+        assert complete(verb, "--user", *pod, "") == names
 
 
-def test_status_completes_all_wanted_pods(tmp_path, monkeypatch, capsys):
+def test_status_completes_all_wanted_pods(tmp_path, monkeypatch, complete):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     store = Store(tmp_path / "podslice")
     store.save(besteffort("web"))
-    store.marks.mkdir()
-    (store.marks / "shop.json").write_text(json.dumps({"pod": "default/shop"}))
+    mark_evicted(store, "default/shop")
+    monkeypatch.setattr(completion, "living_agent", lambda store: store.agent.read())
     big = PendingPod(pod="lab/big", reason="OutOfcpu", message="requests 100")
     store.agent.save(AgentState(pid=1, started_ticks=2, pending=(big,)))
-    for verb, names in (("status", "lab/big\nshop\nweb\n"), ("tree", "web\n")):
-        assert completion.main(["pods", "podslice", verb, "--user", ""]) == 0
-        assert capsys.readouterr() == (names, "")
+    for verb, names in (("status", ["lab/big", "shop", "web"]), ("tree", ["web"])):
+        assert complete(verb, "--user", "") == names
 
 
 @pytest.mark.parametrize("directory", ["/" + "a" * 5000, "/dev/null", "\udcff"])
-def test_a_directory_that_cannot_be_gives_no_name(monkeypatch, capsys, directory):
+def test_a_directory_that_cannot_be_gives_no_name(monkeypatch, complete, directory):
     monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
-    assert completion.main(["pods", "podslice", "status", "--user", ""]) == 0
-    assert capsys.readouterr() == ("", "")
+    assert complete("status", "--user", "") == []
+
+
+def test_verbs_options_and_values_are_completed(complete):
+    assert complete("sta") == ["status"]
+    assert complete("apply", "--na") == ["--namespace"]
+    assert "__restore_reserved" not in complete("")
+
+
+def test_names_are_those_of_the_namespace_and_of_the_files(complete, tmp_path):
+    shop = manifest("api").replace('"name": "api"', '"name": "api", "namespace": "shop"')
+    make_files(tmp_path, {"web.yaml": manifest("web"), "shop.yaml": shop})
+    files = ("-f", f"{tmp_path}/web.yaml", "-f", f"{tmp_path}/shop.yaml")
+    assert complete("explain", *files, "") == ["shop/api", "web"]
+    assert complete("explain", *files, "-n", "") == ["default", "shop"]
+
+
+def test_evicted_pods_can_be_readmitted(tmp_path, monkeypatch, complete):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    store = Store(tmp_path / "podslice")
+    mark_evicted(store, "default/web")
+    mark_evicted(store, "shop/api")
+    make_files(store.root / "pods", {"batch.json": "{"})
+    assert complete("readmit", "--user", "") == ["shop/api", "web"]
+    assert complete("delete", "--user", "") == []

@@ -130,7 +130,7 @@ SETS = [
     "cgroup-parent -f web.yaml web",
     "run web -c main -- true",
     "adopt web -c main 1",
-    "phase shop --set running",
+    "phase shop running",
     "agent",
 ]
 
@@ -168,20 +168,20 @@ def test_delete_does_not_act_below_another_control_group(unknown, applied, podsl
 
 def test_with_an_assumed_configuration_delete_only_stops(unknown, applied, podslice):
     before = state_of(applied)
-    ended = podslice("delete", "web", "--cgroup-root=/elsewhere")
+    ended = podslice("delete", "web", "--set=cgroup-root=/elsewhere")
     assert ended.code == 0
     assert "the values of other units change with the next podslice apply" in ended.err
     after = state_of(applied)
     assert len(before) - len(after) == 1
     assert all(before[name] == values for name, values in after.items())
-    assert podslice("delete", "--all", "--cgroup-root=/elsewhere").code == 0
+    assert podslice("delete", "--all", "--set=cgroup-root=/elsewhere").code == 0
     assert state_of(applied) == {}
 
 
 def test_a_wrong_flag_is_refused(applied, podslice):
-    ended = podslice("status", "--rules=none")
+    ended = podslice("status", "--set=rules=none")
     assert (ended.code, ended.out) == (2, "")
-    assert "--rules: " in ended.err
+    assert "--set rules: " in ended.err
     assert PROBLEMS[0] in ended.err
 
 
@@ -199,7 +199,7 @@ def test_a_corrected_configuration_counts_at_once(applied, podslice, configure):
 
 def test_flags_are_not_recorded(memory, podslice, files, here):
     files({"web.yaml": manifest("web")})
-    assert podslice("apply", "-f", "web.yaml", "--cpu-weight-mapping=oci").code == 0
+    assert podslice("apply", "-f", "web.yaml", "--set=cpu-weight-mapping=oci").code == 0
     assert Store(here / "run-False").options() == {}
 
 

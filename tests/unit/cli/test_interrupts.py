@@ -51,7 +51,7 @@ def test_before_anything_has_changed(ended, monkeypatch, number, code, word):
             ["adopt", "shop/web", "-c", "app", "1"],
             ["delete", "shop/web"],
             ["doctor"],
-            ["phase", "shop/web", "--set", "init"],
+            ["phase", "shop/web", "init"],
             ["plan", "-f", "web.yaml"],
             ["run", "shop/web", "-c", "app", "--", "/bin/true"],
             ["run", "shop/web", "-c", "app", "--detach", "--", "/bin/true"],

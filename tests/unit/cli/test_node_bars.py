@@ -36,7 +36,7 @@ def test_a_small_part_is_shown():
 
 
 def test_pods_that_request_more_than_allocatable():
-    """`--no-admission` accepts them."""
+    """`--set admission=false` accepts them."""
     _, cpu, _ = bars({"cpu": 15_000})
     assert cpu == f"cpu     {'█' * 40}  15 requested, requested above allocatable: 5 of 10"
 

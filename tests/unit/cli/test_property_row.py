@@ -6,10 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from podslice.cli.command_tree import read_app
 
 from podslice.agent.endpoints.metrics import expose
-from podslice.cli.app import make_app
 from podslice.model import codec
 from podslice.model.event import Kind
 from podslice.model.properties import (
@@ -145,9 +143,10 @@ def test_a_metric_has_the_value_in_base_units():
     ) in text
 
 
-def test_the_manual_describes_it(tmp_path):
+def test_the_manual_describes_it(tmp_path, monkeypatch):
     (tmp_path / "a.7.md").write_text("@annotations\n\n@properties\n")
-    page = manual.pages(read_app(make_app()), tmp_path)["a.7"]
+    monkeypatch.setattr(manual, "_compare", lambda *_: None)  # one page has no verbs
+    page = manual.pages(tmp_path)["a.7"]
     assert "podslice.io/cpu\\-burst" in page
     assert "1ms to 1s; for pods and containers" in page
     assert BURST.meaning in page

@@ -29,7 +29,6 @@ PRINTING = of_present_verbs(
     [
         ["--version"],
         ["--help"],
-        ["__complete", "pods", "-f", "web.json"],
         ["check", "-f", "web.json"],
         ["check", "-f", "web.json", "-o", "json"],
         ["check", "-f", "web.json", "-o", "yaml"],

@@ -77,7 +77,7 @@ async def test_limits_that_do_not_bind_yet_are_reported_with_the_remedy(tmp_path
     assert note == (
         "pod default/shop: its own limits bind once its init container one exited with 0"
         " (podslice run default/shop -c one -- CMD); to bind them now:"
-        " podslice phase default/shop --set running"
+        " podslice phase default/shop running"
     )
     notes.clear()
     await put(here, besteffort("batch"))

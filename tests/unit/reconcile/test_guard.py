@@ -126,8 +126,8 @@ VERBS = {
     "run": _run,
     "run --detach": _detach,
     "adopt": _adopt,
-    "phase --set init": partial(_phase, initializing=True),
-    "phase --set running": partial(_phase, initializing=False),
+    "phase init": partial(_phase, initializing=True),
+    "phase running": partial(_phase, initializing=False),
     "the end of an init container": _finish,
 }
 

@@ -92,7 +92,9 @@ def test_steps_without_effect_and_skipped_properties_are_reported(
     monkeypatch.setattr(bus, "Bus", lambda *_, **__: client)
     podslice("apply", "-f", web)
     files({"web.yaml": WEB.replace("500m", "250m")})
-    ended = podslice("apply", "-f", web, "--memory-protection=min", "--qos-reserved=memory=100%")
+    ended = podslice(
+        "apply", "-f", web, *("--set=memory-protection=min", "--set=qos-reserved=memory=100%")
+    )
     assert ended.code == 1
     out = ended.out.splitlines()
     assert f"skipped MemoryMin of {POD}: systemd 239 does not support it; it requires 240" in out
@@ -278,8 +280,8 @@ def test_without_files_applied_pods_are_set_again(podslice, here, web, memory):
 
 def test_without_files_and_pods_reservations_are_applied_and_removed(podslice, here, memory):
     memory.provide("system.slice")
-    reserve = ("--system-reserved=memory=1Gi", "--system-reserved-cgroup=/system.slice")
-    enforced = (*reserve, "--enforce-node-allocatable=pods,system-reserved")
+    reserve = ("--set=system-reserved=memory=1Gi", "--set=system-reserved-cgroup=/system.slice")
+    enforced = (*reserve, "--set=enforce-node-allocatable=pods,system-reserved")
     assert "set MemoryMax=1Gi" in podslice("apply", *enforced).out
     assert "set MemoryMax=unset (was 1Gi; restores" in podslice("apply").out
 

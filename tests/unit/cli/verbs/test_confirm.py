@@ -11,9 +11,9 @@ from tests.unit.builders import manifest
 SLICE = "podruntime.slice"
 MI = 2**20
 RESERVE = (
-    "--kube-reserved=cpu=500m,memory=64Mi",
-    f"--kube-reserved-cgroup=/{SLICE}",
-    "--enforce-node-allocatable=pods,kube-reserved",
+    "--set=kube-reserved=cpu=500m,memory=64Mi",
+    f"--set=kube-reserved-cgroup=/{SLICE}",
+    "--set=enforce-node-allocatable=pods,kube-reserved",
 )
 APPLY = ("apply", "-f", "web.yaml", *RESERVE)
 
@@ -120,7 +120,8 @@ def test_a_user_manager_has_nothing_to_confirm(podslice, memory):
 def test_the_time_to_confirm_in_is_checked(podslice, seconds):
     ended = podslice(*APPLY, f"--confirm={seconds}")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("error: invalid value for '--confirm': ")
+    expected = ("invalid value for '--confirm': ", "--confirm: 'soon' is not a number")
+    assert ended.err.startswith(tuple(f"error: {each}" for each in expected))
 
 
 def test_values_outside_the_root_are_in_plan_and_status_until_they_have_returned(podslice, memory):

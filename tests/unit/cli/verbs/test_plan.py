@@ -90,7 +90,7 @@ def test_plan_reports_pods_that_do_not_fit(podslice, memory, files):
     assert document["refused"] == [
         {"pod": "default/a", "reason": "OutOfcpu", "message": message.partition(": ")[2]}
     ]
-    assert podslice("plan", "-f", "a.yaml", "--no-admission").code == 3
+    assert podslice("plan", "-f", "a.yaml", "--admission=false").code == 3
     assert podslice("plan", "-f", "a.yaml", "--admission=false").code == 3
 
 

@@ -5,7 +5,6 @@ import os
 
 import pytest
 
-from podslice.cli import completion
 from podslice.errors import Problem, Severity
 from podslice.inputs.manifest.load import parse_manifest
 from podslice.kernel.proc import read_process
@@ -255,14 +254,3 @@ def test_status_as_json_has_both(podslice, store, evicted):
         "hint": "fix it",
     }
     assert document["warnings"] == [{"where": "b.yaml", "message": "odd", "hint": ""}]
-
-
-def test_the_shell_completes_evicted_pods(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    marks = {"web": '{"pod": "default/web"}', "api": '{"pod": "shop/api"}', "odd": '{"pod": 5}'}
-    make_files(tmp_path / "podslice/evicted", {f"{name}.json": marks[name] for name in marks})
-    make_files(tmp_path / "podslice/pods", {"batch.json": "{"})
-    completion.main(["pods", "podslice", "readmit", "--user", ""])
-    assert capsys.readouterr().out == "shop/api\nweb\n"
-    completion.main(["pods", "podslice", "delete", "--user", ""])
-    assert capsys.readouterr().out == ""

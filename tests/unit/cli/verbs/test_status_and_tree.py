@@ -102,7 +102,7 @@ def two(podslice, files, memory, here):
     """A pod of which one container runs, which was started three times, an hour after its slice."""
     files({"two.json": TWO})
     assert podslice("apply", "-f", "two.json").code == 0
-    assert podslice("phase", "two", "--set", "running").code == 0
+    assert podslice("phase", "two", "running").code == 0
     assert podslice("run", "two", "-c", "main", "--detach", "--", "sh").code == 0
     for number in (1, 2):
         Store(here / "run-False").histories.save_start("two", "main", number)
@@ -502,7 +502,8 @@ def test_a_process_has_a_number(podslice, memory):
     for wrong in ("0", "x"):
         ended = podslice("status", "--pid", wrong)
         assert (ended.code, ended.out) == (2, "")
-        assert ended.err.startswith("error: invalid value for '--pid': ")
+        expected = {"0": "invalid value for '--pid': ", "x": "--pid: 'x' is not a number"}
+        assert ended.err.startswith(f"error: {expected[wrong]}")
 
 
 @pytest.fixture

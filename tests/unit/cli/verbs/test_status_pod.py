@@ -72,7 +72,7 @@ def shop(here, podslice, files, memory, events):
     """The pod is applied; a container runs and has ended twice before."""
     files({"shop.yaml": SHOP})
     assert podslice("apply", "-f", "shop.yaml").code == 0
-    assert podslice("phase", "shop", "--set", "running").code == 0
+    assert podslice("phase", "shop", "running").code == 0
     assert podslice("run", "shop", "-c", "app", "--detach", "--", "sh").code == 0
     for group in (GROUP, f"{GROUP}/{SERVICE}"):
         directory = here / "cgroup" / group
@@ -309,7 +309,7 @@ def test_a_pod_without_processes_is_not_running(shop, podslice, here, memory):
 
 
 def test_differences_and_the_init_phase_are_on_the_page(shop, podslice, memory):
-    podslice("phase", "shop", "--set", "init")
+    podslice("phase", "shop", "init")
     assert podslice("status", "shop").out.startswith(
         "pod default/shop  Burstable  init phase: 0 of 1 init containers are done\n"
     )

@@ -29,10 +29,10 @@ def check_typo(verb, podslice, files):
     ended = podslice(*words, "-f", "web.yaml")
     assert ended.code == 2
     assert f"error: {UNKNOWN}" in ended.err + ended.out
-    ended = podslice(*words, "-f", "web.yaml", "--validate=warn")
+    ended = podslice(*words, "-f", "web.yaml", "--set=validate=warn")
     assert ended.code in (0, 3)
     assert f"warning: {UNKNOWN}" in ended.err + ended.out or verb.startswith("cgroup-parent")
-    ended = podslice(*words, "-f", "web.yaml", "--validate=ignore")
+    ended = podslice(*words, "-f", "web.yaml", "--set=validate=ignore")
     assert ended.code in (0, 3)
     assert "resource: " not in ended.err + ended.out
     assert "warning" not in ended.err

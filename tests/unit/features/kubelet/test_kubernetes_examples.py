@@ -5,14 +5,13 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-import typer.main
 import yaml
 
 pytest.importorskip("fastjsonschema")
 
 import fastjsonschema
 
-from podslice.cli.app import make_app
+from podslice.cli.app import command_of
 from podslice.features.kubelet.agent import level_routes
 from podslice.features.kubelet.api import read_kubeconfig
 from podslice.features.kubelet.pods import parse_pod_list
@@ -139,7 +138,7 @@ def test_kubernetes_refuses_other_objects(path, value):
 
 def test_the_options_of_the_agent_exist(agent):
     verb, *options = agent["args"]
-    command = typer.main.get_command(make_app()).commands[verb]
+    command = command_of(verb)
     known = {name for parameter in command.params for name in parameter.opts}
     names = {option.partition("=")[0] for option in options}
     assert {"--kubelet", "--kubeconfig", "--kubelet-ca"} == names

@@ -282,7 +282,7 @@ async def test_in_the_init_phase_the_way_to_bind_limits_is_reported(host, notes)
     assert outcomes(await adopt(host, 11, notes=notes)) == {11: AdoptionOutcome.ADOPTED}
     (note,) = notes
     assert note.startswith("pod default/web is in its init phase; to make its own limits bind:")
-    assert note.endswith(": podslice phase default/web --set running")
+    assert note.endswith(": podslice phase default/web running")
     notes.clear()
     await adopt(host, 12, name="setup", notes=notes)
     await adopt(host, 12, name="setup", notes=notes)

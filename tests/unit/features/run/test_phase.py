@@ -55,7 +55,7 @@ def test_the_phase_is_a_document(shop, podslice):
 
 
 def test_the_init_phase_can_be_ended_and_begun_again(shop, podslice):
-    assert podslice("phase", "shop", "--set", "running") == (
+    assert podslice("phase", "shop", "running") == (
         0,
         f"set MemoryMax=64Mi (was unset) on {SLICE} (default/shop)\n1 done\n",
         "",
@@ -66,8 +66,8 @@ def test_the_init_phase_can_be_ended_and_begun_again(shop, podslice):
         "  init container build  pending\n"
         "  applies now           CPUWeight=25 MemoryLow=8Mi MemoryMax=64Mi\n"
     )
-    assert podslice("phase", "shop", "--set", "running").out == "nothing to do\n"
-    assert podslice("phase", "shop", "--set", "init").out == (
+    assert podslice("phase", "shop", "running").out == "nothing to do\n"
+    assert podslice("phase", "shop", "init").out == (
         f"set MemoryMax=unset (was 64Mi) on {SLICE} (default/shop)\n1 done\n"
     )
     assert podslice("phase", "shop", "-o", "name").out == "init\n"
@@ -79,7 +79,7 @@ def test_a_pod_without_init_containers_runs_always(shop, podslice):
         "  it has no init containers, so its limits always bind\n"
         "  applies now  CPUWeight=1\n"
     )
-    ended = podslice("phase", "plain", "--set", "init")
+    ended = podslice("phase", "plain", "init")
     assert (ended.code, ended.err) == (
         2,
         (
@@ -90,7 +90,7 @@ def test_a_pod_without_init_containers_runs_always(shop, podslice):
 
 
 def test_under_the_rules_of_kubernetes_there_is_no_init_phase(shop, podslice):
-    rules = ("--rules", "kubernetes")
+    rules = ("--set", "rules=kubernetes")
     shown = podslice("phase", "shop", *rules).out
     assert shown.startswith(
         "pod default/shop  running\n"
@@ -98,19 +98,19 @@ def test_under_the_rules_of_kubernetes_there_is_no_init_phase(shop, podslice):
         "  init container fetch  pending\n"
     )
     for phase in ("init", "running"):
-        ended = podslice("phase", "shop", "--set", phase, *rules)
+        ended = podslice("phase", "shop", phase, *rules)
         assert (ended.code, ended.out) == (2, "")
         assert "bind from the start; there is nothing to set" in ended.err
 
 
 def test_a_pod_that_is_not_applied_has_no_phase(shop, podslice):
-    for arguments in (["other"], ["other", "--set", "init"]):
+    for arguments in (["other"], ["other", "init"]):
         ended = podslice("phase", *arguments)
         assert (ended.code, ended.out) == (1, "")
         assert ended.err.startswith("error: pod default/other is not applied; apply its manifest")
 
 
 def test_only_two_phases_can_be_set(podslice):
-    ended = podslice("phase", "shop", "--set", "done")
+    ended = podslice("phase", "shop", "done")
     assert ended.code == 2
     assert "'done' is not one of 'init', 'running'" in ended.err

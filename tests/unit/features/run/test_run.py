@@ -119,7 +119,7 @@ def shop(systemd, podslice, files, process, child):
     """The pod is applied, and its init phase is over."""
     files({"shop.yaml": SHOP})
     assert podslice("apply", "-f", "shop.yaml").code == 0
-    assert podslice("phase", "shop", "--set", "running").code == 0
+    assert podslice("phase", "shop", "running").code == 0
     systemd.started.clear()
 
 
@@ -255,13 +255,13 @@ def test_the_loser_of_a_race_is_refused_with_a_hint(shop, podslice, systemd, det
 def test_during_the_init_phase_only_the_containers_of_the_pod_itself_have_to_wait(
     shop, podslice, child
 ):
-    podslice("phase", "shop", "--set", "init")
+    podslice("phase", "shop", "init")
     ended = podslice("run", "shop", "-c", "app", "--", "sh")
     assert ended.code == 1
     assert ended.err == (
         "error: container app of pod default/shop must wait for the pod's init containers;"
         " to list them: podslice phase default/shop; to end the init phase:"
-        " podslice phase default/shop --set running\n"
+        " podslice phase default/shop running\n"
     )
     with pytest.raises(Became):
         podslice("run", "shop", "--exec", "-c", "proxy", "--", "sh")
@@ -271,7 +271,7 @@ def test_during_the_init_phase_only_the_containers_of_the_pod_itself_have_to_wai
 def test_successful_init_containers_are_done_and_the_last_one_ends_the_phase(
     shop, podslice, systemd, child, process
 ):
-    podslice("phase", "shop", "--set", "init")
+    podslice("phase", "shop", "init")
     assert podslice("run", "shop", "-c", "fetch", "--", "sh") == (0, "", "")
     assert systemd.started[0].name == "podslice-podu_1-fetch.scope"
     assert len(systemd.started[0].properties["PIDFDs"]) == 1
@@ -286,7 +286,7 @@ def test_successful_init_containers_are_done_and_the_last_one_ends_the_phase(
 def test_an_init_container_that_fails_is_not_done_and_may_run_again(
     shop, podslice, child, monkeypatch
 ):
-    podslice("phase", "shop", "--set", "init")
+    podslice("phase", "shop", "init")
     monkeypatch.setattr(FakeChild, "watch", lambda _: 3 << 8)
     assert podslice("run", "shop", "-c", "fetch", "--", "sh") == (1000 + (3 << 8), "", "")
     shown = json.loads(podslice("phase", "shop", "-o", "json").out)
@@ -302,7 +302,7 @@ def test_a_child_whose_scope_fails_to_start_exits(shop, podslice, systemd, child
 
 
 def test_a_pod_that_is_deleted_meanwhile_has_nothing_to_record(shop, podslice, child, monkeypatch):
-    podslice("phase", "shop", "--set", "init")
+    podslice("phase", "shop", "init")
     monkeypatch.setattr(FakeChild, "watch", lambda _: podslice("delete", "--all").code)
     assert podslice("run", "shop", "-c", "fetch", "--", "sh").code == 0
 
@@ -356,7 +356,7 @@ def test_its_huge_pages_are_limited_before_it_runs(podslice, files, here, detach
     pages = "{limits: {cpu: 1, hugepages-2Mi: 4Mi}}"
     files({"shop.yaml": SHOP.replace("- {name: log}", f"- {{name: log, resources: {pages}}}")})
     podslice("apply", "-f", "shop.yaml")
-    podslice("phase", "shop", "--set", "running")
+    podslice("phase", "shop", "running")
     podslice("run", "shop", "-c", "log", *detach, "--", "sh")
     assert (group / "hugetlb.2MB.max").read_text() == str(4 * 2**20)
 
@@ -408,7 +408,7 @@ def test_the_end_of_a_detached_init_container_is_recorded(
     monkeypatch.setenv("PYTHONPATH", "/src")
     files({"conf.toml": ""})
     options = ("--config", "conf.toml", "--qos-reserved", "memory=50%", "--no-admission")
-    podslice("phase", "shop", "--set", "init")
+    podslice("phase", "shop", "init")
     assert podslice("run", "shop", "-c", "fetch", "--detach", *options, "--", "true").code == 0
     _, (file, arguments, may_fail) = systemd.started[0].properties["ExecStopPost"]
     assert (file, may_fail) == ("/usr/bin/systemd-run", False)
@@ -506,4 +506,4 @@ def test_a_deleted_pod_has_no_history(shop, podslice, here, files):
 
 def test_the_internal_verbs_are_hidden(podslice):
     assert "__init_done" not in podslice("--help").out
-    assert re.search(r"^  run ", podslice("--help").out, re.MULTILINE)
+    assert re.search(r"^│ run ", podslice("--help").out, re.MULTILINE)

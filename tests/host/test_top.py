@@ -87,7 +87,8 @@ def test_a_snapshot_has_the_use_between_two_measurements(busy):
 def test_without_a_terminal_it_prints_once(fast_busy):
     lines = fast_busy.podslice("top", "--interval=200ms").stdout.splitlines()
     assert lines[0].startswith("cpu ")
-    assert lines[3].split() == ["NAME", "CPU", "MEM", "MEM%", "THROTTLED", "TASKS", "PRESSURE"]
+    titles = "NAME CPU / LIMIT MEM / LIMIT MEM% THROTTLED TASKS PRESSURE"
+    assert lines[3].split() == titles.split()
     assert lines[4].split()[0] == "node"
     assert lines[-2].split()[0] == "default/busy"
     wide = fast_busy.podslice("top", "--interval=200ms", "-o", "wide", "--sort=name").stdout

@@ -28,11 +28,11 @@ from podslice.cli.views.layout import fold
 from podslice.cli.views.pod_page import pod_page
 from podslice.cli.views.style import Display, Role
 from podslice.cli.views.text_width import shorten_end, width_of
-from podslice.cli.views.usage_table import NodeSummary, NodeUsage
+from podslice.cli.views.usage_table import NODE, NodeSummary, NodeUsage
 from podslice.errors import InputError, PodsliceError, invalid, printable
 from podslice.inputs.options.values import read_duration
 from podslice.kernel.proc import read_process
-from podslice.model.properties import ALLOWED_CPUS, MEMORY_MAX
+from podslice.model.properties import ALLOWED_CPUS, CPU_QUOTA, MEMORY_MAX
 from podslice.model.resources import CPU
 from podslice.model.unit import INFINITY, UnitName
 from podslice.reconcile.assess import Assessment, assess
@@ -277,8 +277,17 @@ class UsageObserver:
         recorded = {key: self._recorded(key) for key in keys if self._is_shown(key)}
         units = assessment.observed.units.items()
         allowed = {name: str(unit.properties.get(ALLOWED_CPUS, "")) for name, unit in units}
+        cpus_milli = assessment.desired.allocation.capacity.get(CPU, 0)
+        cpu_limits = {NODE: cpus_milli} | {
+            name: quota // 1000 for name, quota in _limits(assessment, CPU_QUOTA).items()
+        }
         usage = usage_table.measure(
-            found, before, _limits(assessment), recorded, allowed_cpus=allowed
+            found,
+            before,
+            _limits(assessment, MEMORY_MAX),
+            recorded,
+            cpu_limits=cpu_limits,
+            allowed_cpus=allowed,
         )
         pods = tuple(pod for pod in usage.pods if self._is_shown(pod.name))
         summary = summarize_node(assessment, problems)
@@ -300,12 +309,12 @@ class UsageObserver:
         )
 
 
-def _limits(assessment: Assessment) -> dict[UnitName, int]:
-    """Return the memory limits that systemd reports."""
+def _limits(assessment: Assessment, name: str) -> dict[UnitName, int]:
+    """Return the values of a property that systemd reports, by unit, without infinite ones."""
     return {
-        name: value
-        for name, unit in assessment.observed.units.items()
-        if isinstance(value := unit.properties.get(MEMORY_MAX), int) and value < INFINITY
+        unit: value
+        for unit, observed in assessment.observed.units.items()
+        if isinstance(value := observed.properties.get(name), int) and value < INFINITY
     }
 
 
@@ -360,7 +369,7 @@ _HELP = (
     "Esc            back; clear the filter",
     "/              filter: show only pods whose name contains a text",
     "c m t p n      sort by cpu, memory, throttled, pressure or name",
-    "w              show containers, OOM kills and the QoS class",
+    "w              show containers, I/O, OOM kills and the QoS class",
     "? h            this help",
     "Ctrl-Z         suspend",
     "q Ctrl-C       quit",

@@ -33,6 +33,7 @@ _STYLES: Mapping[Role, Mapping[str, Any]] = {
     Role.HEADING: {"bold": True},
 }
 _BAR_FULL, _BAR_EMPTY = "█", "░"
+_ONE_PERCENT = 0.01
 _BAR_WARNING, _BAR_ERROR = 0.75, 0.9
 """From these parts of the whole, a bar has the color of a warning or of an error."""
 
@@ -97,8 +98,8 @@ def bar(
     `marks` are characters with the amounts at which they are in the bar; a later one covers others.
     """
     share = min(1.0, max(0.0, part / whole)) if whole > 0 else 0.0
-    # a part that is neither nothing nor everything is not shown as such
-    full = min(max(round(share * width), share > 0), width - (share < 1))
+    # a part from 1 % on is not shown as nothing, and one that is not everything not as everything
+    full = min(max(round(share * width), share >= _ONE_PERCENT), width - (share < 1))
     role = Role.GOOD
     if share >= _BAR_WARNING:
         role = Role.ERROR if share >= _BAR_ERROR else Role.WARNING

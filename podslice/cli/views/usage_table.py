@@ -13,6 +13,7 @@ from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, fold, text_of
 from podslice.cli.views.style import Cell, Display, Role, Styled, bar, marks_of, use_bar, warned
 from podslice.cli.views.tables import human_bytes, list_first
+from podslice.cli.views.text_width import rjust, width_of
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample
 from podslice.model.naming import natural_key
@@ -45,6 +46,9 @@ class UsageRow:
     containers: tuple[UsageRow, ...] = ()
     allowed_cpus: str = ""
     """The list of CPUs to which it is limited; empty if it may use all that its parent may."""
+    read_per_sec: int | None = None
+    """Bytes that were read in a second, on average between the two measurements."""
+    written_per_sec: int | None = None
 
     @property
     def memory_percent(self) -> int | None:
@@ -91,11 +95,13 @@ def measure(
     limits: Mapping[UnitName, int],
     recorded: Mapping[str, UsedAmounts | None] = MappingProxyType({}),
     *,
+    cpu_limits: Mapping[UnitName, int] = MappingProxyType({}),
     allowed_cpus: Mapping[UnitName, str] = MappingProxyType({}),
 ) -> NodeUsage:
     """Return the usage between two measurements, pods by name.
 
-    `limits` of memory and lists of `allowed_cpus` are by unit, `recorded` use by the pod's key.
+    `limits` of memory, `cpu_limits` in thousandths and lists of `allowed_cpus` are by unit,
+    `recorded` use is by the pod's key.
     """
     elapsed, earlier = now.uptime_usec - before.uptime_usec, dict(_samples(before))
 
@@ -108,6 +114,9 @@ def measure(
             cpu_milli=_rate(sample.cpu_usec, old.cpu_usec, elapsed),
             throttled_percent=_throttled(sample, old),
             limit_bytes=now.memory.capacity if unit == NODE else limits.get(unit),
+            cpu_limit_milli=cpu_limits.get(unit),
+            read_per_sec=_io_rate(sample.read_bytes, old.read_bytes, elapsed),
+            written_per_sec=_io_rate(sample.written_bytes, old.written_bytes, elapsed),
             allowed_cpus=allowed_cpus.get(unit, ""),
             **more,  # type: ignore[arg-type]
         )
@@ -122,7 +131,6 @@ def measure(
             each.sample,
             containers=made,
             qos=decision.qos.value,
-            cpu_limit_milli=cpu_milli(decision.limits),
             cpu_marks=marks_of(cpu_milli(decision.requests), used_milli),
             memory_marks=marks_of(memory_bytes(decision.requests), used_bytes),
         )
@@ -150,6 +158,16 @@ def _rate(now: int | None, before: int | None, elapsed_usec: int) -> int | None:
     if now is None or before is None or now < before or elapsed_usec <= 0:
         return None
     return (now - before) * 1000 // elapsed_usec
+
+
+def _io_rate(now: Mapping[str, int], before: Mapping[str, int], elapsed_usec: int) -> int | None:
+    """Return bytes per second, of all devices; None if nothing was counted."""
+    read, earlier = sum(now.values()), sum(before.values())
+    return (
+        (read - earlier) * 1_000_000 // elapsed_usec
+        if now and read >= earlier and elapsed_usec > 0
+        else None
+    )
 
 
 def _throttled(now: Sample, before: Sample) -> int | None:
@@ -182,23 +200,28 @@ _BAR = Column(title="", drop=0)
 _CPUS = Column(title="CPUS", drop=1)
 _COLUMNS = (
     Column(title="NAME", min_width=20, shorten=Shorten.MIDDLE),
-    Column(title="CPU", align=Align.RIGHT),
+    Column(title="CPU / LIMIT"),
     _BAR,
-    Column(title="MEM", align=Align.RIGHT),
+    Column(title="MEM / LIMIT"),
     _BAR,
-    Column(title="MEM%", drop=6, align=Align.RIGHT),
-    Column(title="THROTTLED", drop=4, align=Align.RIGHT),
-    Column(title="TASKS", drop=3, align=Align.RIGHT),
+    Column(title="MEM%", drop=4, align=Align.RIGHT),
+    Column(title="THROTTLED", drop=6, align=Align.RIGHT),
+    Column(title="TASKS", drop=5, align=Align.RIGHT),
 )
 _WIDE_COLUMNS = (
     *_COLUMNS,
-    Column(title="OOM", drop=2, align=Align.RIGHT),
+    Column(title="READ/S", drop=2, align=Align.RIGHT),
+    Column(title="WRITTEN/S", drop=2, align=Align.RIGHT),
+    Column(title="OOM", drop=3, align=Align.RIGHT),
     Column(title="QOS", drop=1),
     _CPUS,
 )
-_PRESSURE = Column(title="PRESSURE", drop=5, min_width=10)
-_STEADY = {"CPU": 5, "MEM": 8, "MEM%": 4, "TASKS": 5}
-"""The widths of most numbers, so that columns stay in their place on a page that is redrawn."""
+_PRESSURE = Column(title="PRESSURE", drop=7, min_width=10)
+_STEADY = {"CPU / LIMIT": 5, "MEM / LIMIT": 8, "MEM%": 4, "TASKS": 5}
+"""The widths of most numbers, so that columns stay in their place on a page that is redrawn.
+
+For usage beside its limit, that of the usage.
+"""
 _HIGH_PERCENT, _FULL_PERCENT = 75, 90
 """From these shares of a limit, use is a warning or an error."""
 _THROTTLED_PERCENT = 25
@@ -225,11 +248,27 @@ def rows(usage: NodeUsage, display: Display, *, plain: str = "") -> Iterator[tup
     shown = [index for index, each in enumerate(columns) if _is_shown(each, index, made, display)]
     columns = [columns[index] for index in shown]
     made = [(pod, [row[index] for index in shown]) for pod, row in made]
-    if display.width is not None:
-        columns = [each._replace(width=_STEADY.get(each.title, 0)) for each in columns]
+    for index, column in enumerate(columns):
+        least = 0 if display.width is None else _STEADY.get(column.title, 0)
+        if "/ LIMIT" not in column.title:
+            columns[index] = column._replace(width=least)
+            continue
+        title, *texts = _aligned([column.title, *(text_of(row[index]) for _, row in made)], least)
+        columns[index] = column._replace(title=title)
+        for (_, row), text in zip(made, texts, strict=True):
+            cell = row[index]
+            row[index] = cell._replace(text=text) if isinstance(cell, Styled) else text
     cells = (list(map(text_of, row)) if plain and pod == plain else row for pod, row in made)
     lines = layout.table(columns, cells, display)
     return zip(("", *(pod for pod, _ in made)), lines, strict=True)
+
+
+def _aligned(texts: Sequence[str], least: int) -> Iterator[str]:
+    """Yield texts such as `64 MiB / 1 GiB` with their slashes below each other."""
+    width = max(least, *(width_of(text.partition(" / ")[0]) for text in texts))
+    for text in texts:
+        used, slash, limit = text.partition(" / ")
+        yield rjust(used, width) + slash + limit
 
 
 def _is_shown(
@@ -246,11 +285,12 @@ def _cells(row: UsageRow, indent: str, display: Display) -> list[Cell]:
     sample, wide = row.sample, display.wide
     format_memory = format_bytes if display.is_exact else human_bytes
     used = sample.working_set_bytes
+    rates = (row.read_per_sec, row.written_per_sec) if wide else ()
     return [
         indent + row.name,
-        "-" if row.cpu_milli is None else f"{row.cpu_milli / 1000:.2f}",
+        _beside(row.cpu_milli, _cpus, row.cpu_limit_milli, lambda milli: f"{milli / 1000:g}"),
         use_bar(row.cpu_milli or 0, row.cpu_limit_milli, row.cpu_marks, width=_BAR_WIDTH),
-        "-" if used is None else format_memory(used),
+        _level(_beside(used, format_memory, row.limit_bytes, format_memory), row.memory_percent),
         use_bar(used or 0, row.limit_bytes, row.memory_marks, width=_BAR_WIDTH),
         _level(_number(row.memory_percent, "%"), row.memory_percent),
         warned(
@@ -258,10 +298,26 @@ def _cells(row: UsageRow, indent: str, display: Display) -> list[Cell]:
             when=(row.throttled_percent or 0) >= _THROTTLED_PERCENT,
         ),
         _number(sample.tasks),
+        *("-" if rate is None else format_memory(rate) for rate in rates),
         *((warned(_number(sample.oom_kills), when=bool(sample.oom_kills)),) if wide else ()),
         *((row.qos or "-", row.allowed_cpus) if wide else ()),
         warned(_pressure(sample), when=row.pressure_milli >= _PRESSURE_MILLI),
     ]
+
+
+def _beside(
+    used: int | None,
+    format_used: Callable[[int], str],
+    limit: int | None,
+    format_limit: Callable[[int], str],
+) -> str:
+    """Return the usage beside its limit: `64 MiB / 1 GiB`, without one `64 MiB / -`."""
+    shown = "-" if used is None else format_used(used)
+    return f"{shown} / {'-' if limit is None else format_limit(limit)}"
+
+
+def _cpus(milli: int) -> str:
+    return f"{milli / 1000:.2f}"
 
 
 def _level(text: str, percent: int | None) -> Cell:
@@ -322,12 +378,15 @@ def _document(row: UsageRow) -> Document:
     sample = row.sample
     found = {
         "cpu_milli": row.cpu_milli,
+        "cpu_limit_milli": row.cpu_limit_milli,
         "memory_working_set_bytes": sample.working_set_bytes,
         "memory_bytes": sample.memory_bytes,
         "memory_limit_bytes": row.limit_bytes,
         "throttled_percent": row.throttled_percent,
         "tasks": sample.tasks,
         "oom_kills": sample.oom_kills,
+        "io_read_bytes_per_sec": row.read_per_sec,
+        "io_written_bytes_per_sec": row.written_per_sec,
         "allowed_cpus": row.allowed_cpus or None,
     }
     pressure = {
@@ -346,47 +405,43 @@ _SHORT_BAR, _LONG_BAR = 5, 10
 
 def head(usage: NodeUsage, summary: NodeSummary, display: Display) -> Iterator[str]:
     """Yield the node's usage, conditions and problems in a few lines, on a terminal with bars."""
+    gauges = _gauges(usage, summary)
     if display.width is None:
-        stats, files = usage.stats, usage.stats.file_system
-        memory = _of(stats.memory.available, stats.memory.capacity)
-        storage = _of(files.available_bytes, files.capacity_bytes)
-        yield f"cpu {_cpu(usage, summary)} used, memory {memory} available"
-        yield f"storage {storage} free, processes {stats.pids} of {stats.pids_max}"
+        cpu, processes, memory, storage = (f"{name} {text}" for name, _, _, text in gauges)
+        yield f"{cpu}, {memory}"
+        yield f"{storage}, {processes}"
     else:
-        yield from _gauges(usage, summary, display, display.width)
+        yield from _bars(gauges, display, display.width)
     for text, role in _notices(summary):
         yield from fold(text, display, hanging="  ", role=role)
 
 
-def _cpu(usage: NodeUsage, summary: NodeSummary) -> str:
-    used = "-" if usage.node.cpu_milli is None else f"{usage.node.cpu_milli / 1000:.2f}"
-    return f"{used} of {summary.cpus_milli / 1000:g}"
-
-
-def _of(part: int, whole: int) -> str:
-    return f"{human_bytes(part)} of {human_bytes(whole)}"
-
-
-def _gauges(usage: NodeUsage, summary: NodeSummary, display: Display, width: int) -> Iterator[str]:
+def _gauges(usage: NodeUsage, summary: NodeSummary) -> Iterator[tuple[str, int, int, str]]:
+    """Yield what the node uses, with its capacity, both also as text."""
     stats = usage.stats
-    size = _LONG_BAR if width >= 2 * _TWO_GAUGES else _SHORT_BAR
     memory, storage = stats.memory.capacity, stats.file_system.capacity_bytes
-    cpu_milli = usage.node.cpu_milli or 0
-    free_memory, free_storage = stats.memory.available, stats.file_system.available_bytes
-    gauges: list[Sequence[Cell]] = [
-        (name, bar(used, whole, width=size), text)
-        for name, used, whole, text in (
-            ("cpu", cpu_milli, summary.cpus_milli, f"{_cpu(usage, summary)} used"),
-            ("processes", stats.pids, stats.pids_max, f"{stats.pids} of {stats.pids_max}"),
-            ("memory", memory - free_memory, memory, f"{_of(free_memory, memory)} free"),
-            ("storage", storage - free_storage, storage, f"{_of(free_storage, storage)} free"),
-        )
+    cpu = "-" if usage.node.cpu_milli is None else _cpus(usage.node.cpu_milli)
+    cpus_milli = summary.cpus_milli
+    yield "cpu", usage.node.cpu_milli or 0, cpus_milli, f"{cpu} / {cpus_milli / 1000:g}"
+    yield "processes", stats.pids, stats.pids_max, f"{stats.pids} / {stats.pids_max}"
+    for name, free, whole in (
+        ("memory", stats.memory.available, memory),
+        ("storage", stats.file_system.available_bytes, storage),
+    ):
+        yield name, whole - free, whole, f"{human_bytes(whole - free)} / {human_bytes(whole)}"
+
+
+def _bars(
+    gauges: Iterable[tuple[str, int, int, str]], display: Display, width: int
+) -> Iterator[str]:
+    size = _LONG_BAR if width >= 2 * _TWO_GAUGES else _SHORT_BAR
+    rows: Sequence[Sequence[Cell]] = [
+        (name, bar(used, whole, width=size), text) for name, used, whole, text in gauges
     ]
     columns = [Column(title=""), Column(title=""), Column(title="", min_width=10)]
-    rows: Sequence[Sequence[Cell]] = gauges
     if width >= _TWO_GAUGES:
         columns = columns * 2
-        rows = [(*left, *right) for left, right in zip(gauges[:2], gauges[2:], strict=True)]
+        rows = [(*left, *right) for left, right in zip(rows[:2], rows[2:], strict=True)]
     return layout.table(columns, rows, display, has_head=False)
 
 

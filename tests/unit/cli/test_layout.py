@@ -169,7 +169,8 @@ def test_when_colors_are_used(mode, environment, is_terminal, expected):
     ("part", "whole", "shown", "role"),
     [
         (0, 10, "░░░░", Role.GOOD),
-        (1, 1000, "█░░░", Role.GOOD),
+        (9, 1000, "░░░░", Role.GOOD),
+        (10, 1000, "█░░░", Role.GOOD),
         (5, 10, "██░░", Role.GOOD),
         (8, 10, "███░", Role.WARNING),
         (999, 1000, "███░", Role.ERROR),

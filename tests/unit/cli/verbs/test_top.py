@@ -29,7 +29,8 @@ SCOPE = UnitName("podslice-poda-main.scope")
 ABOUT = NodeSummary(cpus_milli=8000)
 
 
-def sample(cpu=0, memory=0, periods=None, throttled=None, tasks=1, waits=()):
+def sample(cpu=0, memory=0, periods=None, throttled=None, tasks=1, **more):
+    waits, io = more.get("waits", ()), more.get("io")
     return Sample(
         cpu_usec=cpu,
         working_set_bytes=memory,
@@ -38,6 +39,8 @@ def sample(cpu=0, memory=0, periods=None, throttled=None, tasks=1, waits=()):
         throttled_periods=throttled,
         tasks=tasks,
         oom_kills=2,
+        read_bytes={} if io is None else {"8:0": io},
+        written_bytes={} if io is None else {"8:0": 512},
         pressure={
             name: Pressure(some=Waited(avg10_milli=milli)) for name, milli in dict(waits).items()
         },
@@ -82,7 +85,11 @@ def group(name, used):
 
 BEFORE = node(
     10,
-    pod(A, sample(cpu=1_000_000, periods=10, throttled=0), ("main", SCOPE, sample(cpu=500_000))),
+    pod(
+        A,
+        sample(cpu=1_000_000, periods=10, throttled=0, io=96),
+        ("main", SCOPE, sample(cpu=500_000)),
+    ),
     pod(B, sample(cpu=7_000_000)),
     of_node=sample(cpu=20_000_000),
     groups=(group("kubepods", sample()),),
@@ -92,7 +99,7 @@ NOW = node(
     12,
     pod(
         A,
-        sample(2_000_000, 64 * MI, periods=30, throttled=5, waits={"cpu": 0, "io": 900}),
+        sample(2_000_000, 64 * MI, periods=30, throttled=5, waits={"cpu": 0, "io": 900}, io=4192),
         ("main", SCOPE, IN_A),
     ),
     pod(B, sample(7_020_000, 512 * MI, waits={"cpu": 3_200, "memory": 12_500, "io": 0})),
@@ -100,26 +107,27 @@ NOW = node(
     groups=(group("kubepods", sample(memory=576 * MI)),),
 )
 LIMITS = {A.slice: 128 * MI, SCOPE: 64 * MI}
-USAGE = measure(NOW, BEFORE, LIMITS)
+CPU_LIMITS = {NODE: 8000, A.slice: 1000, SCOPE: 500}
+USAGE = measure(NOW, BEFORE, LIMITS, cpu_limits=CPU_LIMITS)
 
 HEAD = """\
-cpu 1.50 of 8 used, memory 256 MiB of 1 GiB available
-storage 40 GiB of 100 GiB free, processes 120 of 32768
+cpu 1.50 / 8, memory 768 MiB / 1 GiB
+storage 60 GiB / 100 GiB, processes 120 / 32768
 """
 TABLE = """\
-NAME             CPU      MEM  MEM%  THROTTLED  TASKS  PRESSURE
-node            1.50  768 MiB   75%          -    120  -
-kubepods.slice  0.00  576 MiB     -          -      1  -
-default/a       0.50   64 MiB   50%        25%      1  none
-default/b       0.01  512 MiB     -          -      1  memory 12% cpu 3%
+NAME             CPU / LIMIT      MEM / LIMIT    MEM%  THROTTLED  TASKS  PRESSURE
+node            1.50 / 8      768 MiB / 1 GiB     75%          -    120  -
+kubepods.slice  0.00 / -      576 MiB / -           -          -      1  -
+default/a       0.50 / 1       64 MiB / 128 MiB   50%        25%      1  none
+default/b       0.01 / -      512 MiB / -           -          -      1  memory 12% cpu 3%
 """
 WIDE = """\
-NAME             CPU    MEM  MEM%  THROTTLED  TASKS  OOM  QOS         PRESSURE
-node            1.50  768Mi   75%          -    120    2  -           -
-kubepods.slice  0.00  576Mi     -          -      1    2  -           -
-default/a       0.50   64Mi   50%        25%      1    2  Burstable   none
-  main          0.25      0    0%          -      1    2  -           -
-default/b       0.01  512Mi     -          -      1    2  Guaranteed  memory 12% cpu 3%
+NAME             CPU / LIMIT    MEM / LIMIT  MEM%  THROTTLED  TASKS  READ/S  WRITTEN/S  OOM  QOS         PRESSURE
+node            1.50 / 8      768Mi / 1Gi     75%          -    120       -          -    2  -           -
+kubepods.slice  0.00 / -      576Mi / -         -          -      1       -          -    2  -           -
+default/a       0.50 / 1       64Mi / 128Mi   50%        25%      1     2Ki          0    2  Burstable   none
+  main          0.25 / 0.5        0 / 64Mi     0%          -      1       -          -    2  -           -
+default/b       0.01 / -      512Mi / -         -          -      1       -          -    2  Guaranteed  memory 12% cpu 3%
 """
 
 
@@ -134,18 +142,18 @@ def test_a_page_has_the_node_its_slices_and_its_pods():
 
 
 CPUS = """\
-NAME             CPU    MEM  MEM%  THROTTLED  TASKS  OOM  QOS         CPUS  PRESSURE
-node            1.50  768Mi   75%          -    120    2  -                 -
-kubepods.slice  0.00  576Mi     -          -      1    2  -                 -
-default/a       0.50   64Mi   50%        25%      1    2  Burstable   2-4   none
-  main          0.25      0    0%          -      1    2  -           2     -
-default/b       0.01  512Mi     -          -      1    2  Guaranteed        memory 12% cpu 3%
+NAME             CPU / LIMIT    MEM / LIMIT  MEM%  THROTTLED  TASKS  READ/S  WRITTEN/S  OOM  QOS         CPUS  PRESSURE
+node            1.50 / 8      768Mi / 1Gi     75%          -    120       -          -    2  -                 -
+kubepods.slice  0.00 / -      576Mi / -         -          -      1       -          -    2  -                 -
+default/a       0.50 / 1       64Mi / 128Mi   50%        25%      1     2Ki          0    2  Burstable   2-4   none
+  main          0.25 / 0.5        0 / 64Mi     0%          -      1       -          -    2  -           2     -
+default/b       0.01 / -      512Mi / -         -          -      1       -          -    2  Guaranteed        memory 12% cpu 3%
 """
 
 
 def test_cpus_are_listed_where_units_are_limited_to_some():
     allowed = {A.slice: "2-4", SCOPE: "2", B.slice: ""}
-    usage = measure(NOW, BEFORE, LIMITS, allowed_cpus=allowed)
+    usage = measure(NOW, BEFORE, LIMITS, cpu_limits=CPU_LIMITS, allowed_cpus=allowed)
     assert text(usage_table.table(usage, Display(wide=True))) == CPUS
     assert text(usage_table.table(usage, Display())) == TABLE
     a, b = usage_table.document(usage, ABOUT)["pods"]
@@ -154,14 +162,14 @@ def test_cpus_are_listed_where_units_are_limited_to_some():
 
 
 GAUGES = """\
-cpu        █░░░░  1.50 of 8 used  memory   ████░  256 MiB of 1 GiB free
-processes  █░░░░  120 of 32768    storage  ███░░  40 GiB of 100 GiB free
+cpu        █░░░░  1.50 / 8     memory   ████░  768 MiB / 1 GiB
+processes  ░░░░░  120 / 32768  storage  ███░░  60 GiB / 100 GiB
 """
 NARROW_GAUGES = """\
-cpu        █░░░░  1.50 of 8 used
-processes  █░░░░  120 of 32768
-memory     ████░  256 MiB of 1 GiB free
-storage    ███░░  40 GiB of 100 GiB free
+cpu        █░░░░  1.50 / 8
+processes  ░░░░░  120 / 32768
+memory     ████░  768 MiB / 1 GiB
+storage    ███░░  60 GiB / 100 GiB
 """
 
 
@@ -171,22 +179,30 @@ def test_a_terminal_has_bars():
     assert "█" * 8 + "░" * 2 in text(usage_table.head(USAGE, ABOUT, Display(width=200)))
 
 
-# without a limit the bar of A ends at the largest amount; that of the CPU gives way first
 BARS = """\
-NAME              CPU                   MEM              MEM%  THROTTLED  TASKS  PRESSURE
-node             1.50               768 MiB  ████████░░   75%          -    120  -
-kubepods.slice   0.00               576 MiB                 -          -      1  -
-default/a        0.50  █████R░░░P    64 MiB  ██P██░░░░R   50%        25%      1  none
-default/b        0.01  █░░░░░░░░░   512 MiB                 -          -      1  memory 12% cpu 3%
+NAME              CPU / LIMIT                   MEM / LIMIT                MEM%  THROTTLED  TASKS  PRESSURE
+node             1.50 / 8      ██░░░░░░░░   768 MiB / 1 GiB    ████████░░   75%          -    120  -
+kubepods.slice   0.00 / -                   576 MiB / -                       -          -      1  -
+default/a        0.50 / 1      █████R░░░P    64 MiB / 128 MiB  ██P██░░░░R   50%        25%      1  none
+default/b        0.01 / -                   512 MiB / -                       -          -      1  memory 12% cpu 3%
 """
 
 
 def test_a_wide_terminal_compares_use_with_requests_and_recorded_usage():
     recorded = {A.pod.key: UsedAmounts(cpu_milli=1000, memory_bytes=32 * MI), B.pod.key: None}
-    usage = measure(NOW, BEFORE, LIMITS, recorded)
-    assert text(usage_table.table(usage, Display(width=100))) == BARS
-    narrow = [*usage_table.table(usage, Display(width=80))]
-    assert narrow[3].startswith("default/a        0.50    64 MiB  ██P██░░░░R   50%")
+    usage = measure(NOW, BEFORE, LIMITS, recorded, cpu_limits=CPU_LIMITS)
+    assert text(usage_table.table(usage, Display(width=120))) == BARS
+    # the bar of the CPU gives way first
+    narrow = [*usage_table.table(usage, Display(width=100))]
+    assert narrow[3].startswith(
+        "default/a        0.50 / 1        64 MiB / 128 MiB  ██P██░░░░R   50%"
+    )
+    assert "█" not in text(usage_table.table(usage, Display(width=80)))
+    # without a limit a bar ends at the largest amount
+    free = measure(NOW, BEFORE, {}, recorded)
+    assert [*usage_table.table(free, Display(width=120))][3].startswith(
+        "default/a        0.50 / -      █████R░░░P    64 MiB / -      █P░░░░░░░R     -"
+    )
     assert text(usage_table.table(usage, Display())) == TABLE
 
 
@@ -232,7 +248,7 @@ def test_containers_are_sorted_as_pods_are():
 def test_the_first_sample_alone_has_no_rates():
     first = measure(NOW, NOW, {})
     assert first.node.cpu_milli is None
-    assert next(usage_table.head(first, ABOUT, Display())).startswith("cpu - of 8 used")
+    assert next(usage_table.head(first, ABOUT, Display())).startswith("cpu - / 8, ")
 
 
 @pytest.mark.parametrize(
@@ -253,18 +269,18 @@ def test_there_is_a_rate_only_where_two_samples_have_one(then, now, cpu, throttl
 
 
 NARROW = """\
-NAME              CPU       MEM  MEM%  THROTTLED  PRESSURE
-node             1.50   768 MiB   75%          -  -
-kubepods.slice   0.00   576 MiB     -          -  -
-default/a        0.50    64 MiB   50%        25%  none
-default/b        0.01   512 MiB     -          -  memory 12…
+NAME              CPU / LIMIT       MEM / LIMIT
+node             1.50 / 8       768 MiB / 1 GiB
+kubepods.slice   0.00 / -       576 MiB / -
+default/a        0.50 / 1        64 MiB / 128 MiB
+default/b        0.01 / -       512 MiB / -
 """
 
 
 def test_a_narrow_terminal_shows_the_most_important_columns():
     assert text(usage_table.table(USAGE, Display(width=60))) == NARROW
-    first = next(usage_table.table(USAGE, Display(width=40)))
-    assert first.split() == ["NAME", "CPU", "MEM", "MEM%"]
+    first = next(usage_table.table(USAGE, Display(width=50)))
+    assert first.split() == ["NAME", "CPU", "/", "LIMIT", "MEM", "/", "LIMIT"]
 
 
 def test_high_usage_is_colored():
@@ -295,12 +311,15 @@ def test_everything_as_a_document():
         "unit": A.slice,
         "qos_class": "Burstable",
         "cpu_milli": 500,
+        "cpu_limit_milli": 1000,
         "memory_working_set_bytes": 64 * MI,
         "memory_bytes": 65 * MI,
         "memory_limit_bytes": 128 * MI,
         "throttled_percent": 25,
         "tasks": 1,
         "oom_kills": 2,
+        "io_read_bytes_per_sec": 2048,
+        "io_written_bytes_per_sec": 0,
         "cpu_pressure_percent": 0.0,
         "io_pressure_percent": 0.9,
         "containers": [
@@ -308,6 +327,7 @@ def test_everything_as_a_document():
                 "name": "main",
                 "unit": SCOPE,
                 "cpu_milli": 250,
+                "cpu_limit_milli": 500,
                 "memory_working_set_bytes": 0,
                 "memory_bytes": MI,
                 "memory_limit_bytes": 64 * MI,

@@ -71,9 +71,7 @@ def pod_argument(text: str, metavar: str = "POD") -> object:
     return typer.Argument(metavar=metavar, help=text, autocompletion=complete_pods)
 
 
-Names = Annotated[
-    list[str] | None, pod_argument("Only these pods, as NAME or NAMESPACE/NAME.", "[POD]...")
-]
+Names = Annotated[list[str] | None, pod_argument("Only these pods, as NAME or NAMESPACE/NAME.")]
 PodName = Annotated[str, pod_argument("The pod, as NAME or NAMESPACE/NAME.")]
 Units = Annotated[
     list[str],

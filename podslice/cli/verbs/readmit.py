@@ -22,7 +22,7 @@ from podslice.reconcile.assess import readmit as readmit_pods
 @configured
 def readmit(
     planning: Planning,
-    pod: Annotated[list[str], pod_argument("Evicted pods, as NAME or NAMESPACE/NAME.", "POD...")],
+    pod: Annotated[list[str], pod_argument("Evicted pods, as NAME or NAMESPACE/NAME.", "POD")],
     namespace: Namespace = None,
 ) -> int:
     """Run `podslice readmit`.

@@ -131,16 +131,12 @@ _AGENT, _APPLY = "podslice-agent.service", "podslice-apply.service"
 _EXTRACT = "tar --extract --preserve-permissions --directory=/ --file=FILE"
 _IGNORE = parameter(
     "ignore",
-    typer.Option(
-        metavar="FIELD", help="Drop this field, which quadlets cannot keep; may be repeated."
-    ),
+    typer.Option(metavar="FIELD", help="Drop a field that quadlets lack."),
     list[str] | None,
 )
 _START = parameter(
     "start",
-    typer.Option(
-        "--start", help="Run the containers, too: as services of podman, see podslice-quadlet(7)."
-    ),
+    typer.Option("--start", help="Also run the containers, with podman."),
     bool,
 )
 

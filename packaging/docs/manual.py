@@ -32,6 +32,7 @@ from typing import Any
 from docs import roff
 from podslice import __version__
 from podslice.cli.app import command_of
+from podslice.cli.arguments import FORMATS
 from podslice.cli.options import CONFIG_PANEL
 from podslice.cli.verb_table import VERBS
 from podslice.inputs.options.table import OPTIONS, ConfigOption
@@ -183,8 +184,9 @@ def _options(which: str) -> Iterator[str]:
 
 
 def _is_shared(option: Any) -> bool:
-    """Return whether the option chooses the manager, the configuration or the colors."""
-    return bool({"--user", "--config", "--set", "--color"} & {*option.opts})
+    """Return whether podslice(1) describes the option for all verbs: the manager, colors, formats."""
+    shared = {"--user", "--config", "--set", "--color"}
+    return bool(shared & {*option.opts}) or option.help == FORMATS
 
 
 def _is_config(option: Any) -> bool:

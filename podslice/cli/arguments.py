@@ -59,8 +59,8 @@ def _namespace_option(text: str) -> object:
 
 Namespace = Annotated[str | None, _namespace_option("Namespace of pods without one.")]
 OnlyNamespace = Annotated[str | None, _namespace_option("Only pods of this namespace.")]
-_FORMAT = "table, wide, json, yaml or name."
-Output = Annotated[OutputFormat, typer.Option("--output", "-o", metavar="FORMAT", help=_FORMAT)]
+FORMATS = "table, wide, json, yaml or name."
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", metavar="FORMAT", help=FORMATS)]
 TextOrJson = Annotated[
     ReportFormat, typer.Option("--output", "-o", metavar="FORMAT", help="text or json.")
 ]

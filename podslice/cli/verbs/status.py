@@ -47,6 +47,10 @@ def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     """Run `podslice status`.
 
     The exit status is 3 if there is a problem with the node or a pod that is shown.
+
+    Examples:
+        podslice status
+        podslice status web
     """
     code = DONE if exit_zero else DIFFERENCES
     shown = pod_filter(pod, namespace, only_problems=problems)

@@ -64,6 +64,10 @@ def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     """Run `podslice top`.
 
     Elsewhere the usage is printed once. Rates are averages between two measurements.
+
+    Examples:
+        podslice top
+        podslice top --once --sort memory -n shop
     """
     interval_sec = _interval_sec(interval)
     shown = pod_filter(pod, namespace, only_problems=problems)

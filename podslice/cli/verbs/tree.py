@@ -21,7 +21,12 @@ def tree(
     problems: OnlyProblems = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Run `podslice tree`."""
+    """Run `podslice tree`.
+
+    Examples:
+        podslice tree
+        podslice tree -n shop
+    """
     shown = pod_filter(pod, namespace, only_problems=problems)
     planning = tolerate(planning, is_listed=output.has_lines)
     found = overview.select(in_world(planning, partial(overview.observe_for, output)), shown)

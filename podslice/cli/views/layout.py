@@ -83,13 +83,7 @@ def blocks(
     """Yield the lines of each row of a table: one, or more where a text is folded."""
     rows = list(rows)
     texts = [[printable(text_of(cell)) for cell in row] for row in rows]
-    heads = [[column.title for column in columns]] if has_head else []
-    natural = [
-        max(column.width, *map(width_of, (row[index] for row in heads + texts)), 0)
-        for index, column in enumerate(columns)
-    ]
-    room = None if display.width is None else max(1, display.width - width_of(indent))
-    widths = _fit(columns, natural, room)
+    widths = _widths(columns, texts, display, indent=indent, has_head=has_head)
     shown = {
         index: _fitted(columns[index], [row[index] for row in texts], width)
         for index, width in widths.items()
@@ -102,6 +96,33 @@ def blocks(
         cells = [shown[index][number] for index in widths]
         roles = [cell.role if isinstance(cell := row[index], Styled) else None for index in widths]
         yield _lines(columns, widths, cells, roles, display, indent)
+
+
+def hidden_columns(
+    columns: Sequence[Column], rows: Iterable[Sequence[Cell]], display: Display
+) -> list[str]:
+    """Return the titles of the columns that `table` drops in this width."""
+    texts = [[printable(text_of(cell)) for cell in row] for row in rows]
+    shown = _widths(columns, texts, display)
+    return [column.title for index, column in enumerate(columns) if index not in shown]
+
+
+def _widths(
+    columns: Sequence[Column],
+    texts: list[list[str]],
+    display: Display,
+    *,
+    indent: str = "",
+    has_head: bool = True,
+) -> dict[int, int]:
+    """Return the widths of the columns that are shown, by index."""
+    heads = [[column.title for column in columns]] if has_head else []
+    natural = [
+        max(column.width, *map(width_of, (row[index] for row in heads + texts)), 0)
+        for index, column in enumerate(columns)
+    ]
+    room = None if display.width is None else max(1, display.width - width_of(indent))
+    return _fit(columns, natural, room)
 
 
 def text_of(cell: Cell) -> str:

@@ -423,7 +423,7 @@ def _properties(detail: PodDetail, display: Display) -> Iterator[str]:
     rows: list[Sequence[Cell]] = []
     for unit in (row.unit for row in detail.units):
         name = "pod" if unit.kind is UnitKind.SLICE else unit.label
-        rows += status_view.property_cells(name, unit, mark="!")
+        rows += status_view.property_cells(name, unit, mark=status_view.MARK)
     if rows:
         yield from layout.table(_PROPERTIES, rows, display, indent=_INDENT)
 

@@ -11,7 +11,16 @@ from typing import NamedTuple
 
 from podslice.cli.views.changes import step_document
 from podslice.cli.views.documents import Document, number
-from podslice.cli.views.layout import Align, Column, Shorten, fold, remedy_section, table, text_of
+from podslice.cli.views.layout import (
+    Align,
+    Column,
+    Shorten,
+    fold,
+    hidden_columns,
+    remedy_section,
+    table,
+    text_of,
+)
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.errors import Problem, Severity, printable
@@ -356,11 +365,14 @@ _STATUS = (
     _NUMBER._replace(title="CPU TIME", drop=4),
     _NUMBER._replace(title="TASKS", drop=3),
 )
+_VALUES = ("WEIGHT", "QUOTA", "MEM LOW", "MEM MAX")
+MARK = "!"
+"""Follows a value of systemd that differs from the desired one."""
 _FACTS = tuple(_NUMBER._replace(title=title) for title in ("READY", "RESTARTS", "AGE"))
 _TREE = (
     Column(title="NAME", min_width=32, shorten=Shorten.MIDDLE),
     Column(title="USED"),
-    Column(title="PROPERTIES", drop=1, min_width=12),
+    Column(title="PROPERTIES", min_width=12),
 )
 _UNIT = Column(title="UNIT", min_width=20, shorten=Shorten.MIDDLE)
 
@@ -374,7 +386,8 @@ def status(
 ) -> Iterator[str]:
     """Yield one line for each unit with its state, systemd's values and usage.
 
-    Further columns of the wide form have the `facts` about pods, by key, and names of units.
+    A column with a value that differs is shown in every width. Further columns of the wide form
+    have the `facts` about pods, by key, and names of units.
     """
     wide = display.wide
     made = [
@@ -388,7 +401,9 @@ def status(
         for row in shown
     ]
     if not wide:
-        yield from table(_STATUS, made, display)
+        columns = [_kept(column, (row[i] for row in made)) for i, column in enumerate(_STATUS)]
+        yield from table(columns, made, display)
+        yield from _hidden(columns, made, display)
     else:
         more = (_fact_cells(row.unit, facts, now_usec) for row in shown)
         joined = (
@@ -398,6 +413,22 @@ def status(
         yield from table((*_STATUS[:3], *_FACTS, *_STATUS[3:], _UNIT), joined, display)
         yield from _kernel([row.unit for row in shown], display)
         yield from _processes(shown, display)
+
+
+def _kept(column: Column, cells: Iterable[Cell]) -> Column:
+    """Return the column, which is not dropped, nor the mark cut off, if a value in it differs."""
+    if column.title in _VALUES and any(text_of(cell).endswith(MARK) for cell in cells):
+        return column._replace(drop=None, shorten=Shorten.MIDDLE)
+    return column
+
+
+def _hidden(
+    columns: Sequence[Column], cells: Iterable[Sequence[Cell]], display: Display
+) -> Iterator[str]:
+    """Yield a line with the columns that do not fit, if any."""
+    if hidden := hidden_columns(columns, cells, display):
+        text = f"hidden at this width: {', '.join(hidden)}; shown with -o wide"
+        yield from fold(text, display, hanging="  ", role=Role.DIM)
 
 
 def _fact_cells(unit: UnitStatus, facts: Mapping[str, PodFacts], now_usec: int) -> list[Cell]:
@@ -459,10 +490,12 @@ def tree(shown: Sequence[UnitRow], display: Display) -> Iterator[str]:
 def _properties(unit: UnitStatus) -> Cell:
     """Return the properties that systemd has; the state where it has none."""
     has = [each for each in unit.properties if each.systemd is not None]
+    # those that differ first: what does not fit is cut off at the end
+    has.sort(key=lambda each: not each.differs)
     if not has:
         return _state_cell(unit)
     text = " ".join(
-        f"{PROPERTIES[each.name].key}={format_value(each.name, each.systemd)}{'!' * each.differs}"
+        f"{PROPERTIES[each.name].key}={format_value(each.name, each.systemd)}{MARK * each.differs}"
         for each in has
     )
     return Styled(text, Role.WARNING) if any(each.differs for each in has) else text
@@ -563,7 +596,7 @@ def _systemd(unit: UnitStatus, name: str, *, wide: bool) -> Cell:
     for each in unit.properties:
         if each.name == name and each.systemd is not None:
             text = _readable(name, each.systemd, wide=wide)
-            return Styled(f"{text}!", Role.WARNING) if each.differs else text
+            return Styled(f"{text}{MARK}", Role.WARNING) if each.differs else text
     return "-"
 
 

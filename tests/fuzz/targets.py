@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 
 from podslice.cli.views import tables
+from podslice.cli.views.style import Display
 from podslice.errors import BadMessage, HostError, InputError, PodsliceError
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.manifest.load import (
@@ -122,7 +123,7 @@ def run_manifest(data: bytes, name: str) -> None:
     for pod in loaded.pods[:PODS_MAX]:
         decision = decide(pod, NODE, Config())
         check_problems(decision.problems)
-        assert all(line.isprintable() for line in tables.explanation(decision))
+        assert all(line.isprintable() for line in tables.explanation(decision, Display()))
         if decision.is_valid:
             again = parse_manifest(format_manifest(pod), where="again")
             assert format_manifest(again) == format_manifest(pod)

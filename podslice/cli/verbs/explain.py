@@ -47,6 +47,10 @@ def explain(
     """Run `podslice explain`.
 
     A reason is the field of the manifest, or the formula, that determines the value.
+
+    Examples:
+        podslice explain -f web.yaml
+        podslice explain web --rules kubernetes
     """
     if not filename:
         config, loaded = _load_applied(planning, pod, namespace)
@@ -77,7 +81,7 @@ def explain(
             pods=documents.listed(shown, tables.pod_document),
             problems=documents.listed(bounded((*of_node, *loaded.problems)), documents.problem),
         ),
-        lines=lambda _: tables.separated(map(tables.explanation, shown)),
+        lines=lambda display: tables.separated(tables.explanation(each, display) for each in shown),
         names=lambda: [each.pod.key for each in shown],
     )
     return code_of([*of_node, *all_problems(loaded, shown)])
@@ -142,8 +146,8 @@ def _emit_differences(
         document=lambda: documents.document(
             pods=[tables.differences_document(each, differences) for each, differences in found]
         ),
-        lines=lambda _: tables.separated(
-            tables.differences_of_rules(each, differences) for each, differences in found
+        lines=lambda display: tables.separated(
+            tables.differences_of_rules(each, differences, display) for each, differences in found
         ),
         names=lambda: [each.pod.key for each, differences in found if differences],
     )

@@ -8,6 +8,7 @@ from podslice.cli.views.documents import Document, number, problem
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
+from podslice.cli.views.text_width import ljust, width_of
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Allocation
 from podslice.model.pod import ContainerKind, Pod
@@ -59,10 +60,10 @@ def format_property(stated: PropertyValue) -> str:
     return f"{PROPERTIES[stated.name].key}={format_value(stated.name, stated.value)}"
 
 
-def explanation(decision: PodDecision) -> Iterator[str]:
-    """Yield the decision about a pod, line by line."""
+def explanation(decision: PodDecision, display: Display) -> Iterator[str]:
+    """Yield the decision about a pod, line by line; sentences are broken between words."""
     pod: Pod = decision.pod
-    yield f"pod {pod.key}  {decision.qos}"
+    yield from fold(f"pod {pod.key}  {decision.qos}", display, hanging="    ")
     head = [
         ("slice", decision.slice),
         ("requests", format_amounts(decision.requests) or "none"),
@@ -71,26 +72,34 @@ def explanation(decision: PodDecision) -> Iterator[str]:
     ]
     yield from columns(head, indent="  ")
     for note in decision.notes:
-        yield f"  {note}"
-    yield from _reasons(decision.properties, "  ")
+        yield from fold(note, display, indent="  ", hanging="    ")
+    yield from _reasons(decision.properties, "  ", display)
     if decision.init_properties is not None:
         yield "  until the init containers have finished:"
-        yield from _reasons(decision.init_properties, "    ")
+        yield from _reasons(decision.init_properties, "    ", display)
     for container in decision.scopes:
         yield f"  {_KINDS[container.kind]} {container.name}"
-        yield f"    {container.scope}  oom_score_adj {container.oom_score_adj}"
-        yield from _reasons(container.properties, "    ")
+        text = f"{container.scope}  oom_score_adj {container.oom_score_adj}"
+        yield from fold(text, display, indent="    ", hanging="      ")
+        yield from _reasons(container.properties, "    ", display)
     for volume in decision.volumes:
         yield f"  volume {volume.name}"
         size = "no size" if volume.size_bytes is None else f"size={format_bytes(volume.size_bytes)}"
         yield f"    {volume.path}"
-        yield f"    {size}  {volume.why}"
+        yield from fold(f"{size}  {volume.why}", display, indent="    ", hanging="      ")
     for found in decision.problems:
-        yield f"  {problem_line(found)}"
+        yield from fold(problem_line(found), display, indent="  ", hanging="    ")
 
 
-def _reasons(properties: Iterable[PropertyValue], indent: str) -> Iterator[str]:
-    return columns(((format_property(each), each.why) for each in properties), indent=indent)
+def _reasons(properties: Iterable[PropertyValue], indent: str, display: Display) -> Iterator[str]:
+    """Yield properties with their reasons beside them, which continue below their beginning."""
+    rows = [(format_property(each), each.why) for each in properties]
+    width = max((width_of(stated) for stated, _ in rows), default=0)
+    hanging = f"{indent}{' ' * (width + 2)}"
+    if display.width is not None and width_of(hanging) > display.width // 2:
+        hanging = f"{indent}    "
+    for stated, why in rows:
+        yield from fold(f"{ljust(stated, width)}  {why}", display, indent=indent, hanging=hanging)
 
 
 _KINDS = {
@@ -101,7 +110,9 @@ _KINDS = {
 }
 
 
-def differences_of_rules(decision: PodDecision, found: Sequence[Difference]) -> Iterator[str]:
+def differences_of_rules(
+    decision: PodDecision, found: Sequence[Difference], display: Display
+) -> Iterator[str]:
     """Yield the differences of the rule sets for a pod: a table of values, then of severities."""
     yield f"pod {decision.pod.key}"
     if not found:
@@ -112,10 +123,13 @@ def differences_of_rules(decision: PodDecision, found: Sequence[Difference]) -> 
         (each.what, _value(each, each.proposal), _value(each, each.kubernetes)) for each in values
     ]
     if rows:
-        yield from columns([("", "PROPOSAL", "KUBERNETES"), *rows], indent="  ")
+        titles = ("", "PROPOSAL", "KUBERNETES")
+        heads = [Column(title=each, min_width=20, shorten=Shorten.FOLD) for each in titles]
+        yield from table(heads, rows, display, indent="  ")
     for each in found:
         if each.is_problem:
-            yield f"  {each.what}: {each.proposal} (proposal), {each.kubernetes} (kubernetes)"
+            text = f"{each.what}: {each.proposal} (proposal), {each.kubernetes} (kubernetes)"
+            yield from fold(text, display, indent="  ", hanging="    ")
 
 
 def _value(difference: Difference, text: str) -> str:

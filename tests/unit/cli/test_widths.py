@@ -1,5 +1,6 @@
 """Every table on a real terminal: at 60, 80, 120 and 200 columns, with 3 and 63 pods."""
 
+import asyncio
 import fcntl
 import json
 import os
@@ -182,3 +183,30 @@ def test_columns_overrides_the_width_of_the_terminal(at_terminal, crowd, monkeyp
     assert at_terminal(200, "node") == narrow
     monkeypatch.setenv("COLUMNS", "wide")
     assert at_terminal(60, "node") == narrow
+
+
+def test_status_names_the_columns_that_do_not_fit(at_terminal, podslice, crowd):
+    lines = [STYLE.sub("", line) for line in at_terminal(80, "status")]
+    text = "hidden at this width: QOS, WEIGHT, TASKS; shown with -o wide"
+    assert lines.count(text) == 1
+    assert not any("hidden" in line for line in at_terminal(200, "status"))
+    assert "hidden" not in podslice("status").out
+
+
+def test_status_hides_no_value_that_differs(at_terminal, podslice, memory, crowd):
+    names = podslice("status", "-o", "name").out.split()
+    (slice_,) = (name for name in names if "-01-" in name or "_01_" in name)
+    asyncio.run(memory.set_properties(slice_, {"CPUWeight": 7, "MemoryLow": 9 * 2**30}))
+    for width in (40, *WIDTHS):
+        lines = [STYLE.sub("", line) for line in at_terminal(width, "status")]
+        assert {"WEIGHT", "LOW"} <= set(lines[0].split()), width
+        assert any(" 7!" in line and "!" in line.replace(" 7!", "") for line in lines)
+
+
+def test_explain_breaks_lines_between_words(at_terminal, podslice, crowd):
+    whole = podslice("explain", "-f", "pods.json").out
+    for width in (40, *WIDTHS):
+        lines = at_terminal(width, "explain", "-f", "pods.json")
+        assert " ".join(whole.split()) == " ".join(" ".join(lines).split())
+        found = [line for line in lines if width_of(line) > width and len(line.split()) > 2]
+        assert found == []

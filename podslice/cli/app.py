@@ -23,7 +23,7 @@ from podslice.cli.output import (
     write,
     write_document,
 )
-from podslice.cli.report import ProblemsReport, document, problem_entries
+from podslice.cli.report import ProblemsReport, document
 from podslice.cli.suggestions import suggest_argument, suggest_option, suggest_verb
 from podslice.cli.verb_table import VERBS
 from podslice.cli.views.problem_lines import problem_line
@@ -222,7 +222,7 @@ def _fail(problems: Sequence[Problem], code: int, given: Sequence[str]) -> int:
     own = given[: given.index("--")] if "--" in given else given
     asked = _value_of("--output", own) or _value_of("-o", own)
     if asked in (OutputFormat.JSON, OutputFormat.YAML):
-        report = ProblemsReport(problems=problem_entries(problems))
+        report = ProblemsReport(problems=tuple(problems))
         write_document(document(report), OutputFormat(asked))
     return code
 

@@ -11,10 +11,9 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import NamedTuple
 
 from podslice.cli import interrupts
-from podslice.cli.host import configuration_document
 from podslice.cli.manual_log import ManualLog
 from podslice.cli.output import OutputFormat, emit, note, redraw, wipe
-from podslice.cli.views import changes, documents
+from podslice.cli.views import changes
 from podslice.model.config import Origin
 from podslice.model.desired import Refusal
 from podslice.model.event import Kind
@@ -200,9 +199,7 @@ def emit_report(report: Report, output: OutputFormat, origin: Origin | None = No
     """Print a report with the source of its configuration, and return the exit code."""
     emit(
         output,
-        document=lambda: documents.document(
-            **(configuration_document(origin) if origin else {}), **changes.report_document(report)
-        ),
+        document=lambda: changes.changes_document(report, origin),
         lines=lambda display: changes.report_lines(report, display),
         names=lambda: [
             *(each.step.name for each in changes.services_first(report.before)),

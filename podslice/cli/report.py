@@ -7,7 +7,7 @@ report, from the same types.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -15,8 +15,20 @@ from pydantic import PlainSerializer, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from podslice.errors import Problem, Severity, bounded
+from podslice.model.config import Origin, Source
 from podslice.model.feature import VerbRow, load
-from podslice.model.unit import INFINITY
+from podslice.model.quantity import parse_quantity
+from podslice.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    HUGEPAGES_PREFIX,
+    MEMORY,
+    PIDS,
+    Amounts,
+    is_hugepages,
+    whole,
+)
+from podslice.model.unit import INFINITY, PropertyValue, Value
 
 VERSION = 1
 """The version of the documents: it changes when a key gets another meaning or is removed."""
@@ -31,6 +43,16 @@ Amount = Annotated[int, PlainSerializer(_amount)]
 """An amount that can be infinite, for which JSON has no number."""
 
 
+def _setting(value: Value) -> int | str | bool | list[Any]:
+    if value == INFINITY and not isinstance(value, bool):
+        return "infinity"
+    return list(value) if isinstance(value, tuple) else value
+
+
+Setting = Annotated[Value, PlainSerializer(_setting)]
+"""The value of a property of a unit, which can be infinite."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProblemEntry:
     """A problem: where it is, what it is, and what would be right."""
@@ -41,25 +63,96 @@ class ProblemEntry:
     hint: str
 
 
+def _problem_entries(found: Sequence[Problem]) -> list[ProblemEntry]:
+    return [
+        ProblemEntry(severity=each.severity, where=each.where, message=each.message, hint=each.hint)
+        for each in bounded(found)
+    ]
+
+
+Problems = Annotated[tuple[Problem, ...], PlainSerializer(_problem_entries)]
+"""Problems: the document has the first ones, and one that states the number of the others."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProblemsReport:
     """The report of a verb that fails without a result."""
 
-    problems: tuple[ProblemEntry, ...]
+    problems: Problems
 
 
-def problem_entries(found: Iterable[Problem]) -> tuple[ProblemEntry, ...]:
-    """Return the first problems for a report, and one that states the number of the others."""
-    return tuple(
-        ProblemEntry(severity=each.severity, where=each.where, message=each.message, hint=each.hint)
-        for each in bounded(tuple(found))
+@dataclass(frozen=True, kw_only=True)
+class ConfigurationEntry:
+    """The configuration in use instead of invalid files, and their problems."""
+
+    source: Source
+    problems: Problems
+
+
+def configuration_entry(origin: Origin) -> ConfigurationEntry | None:
+    """Return the configuration in use instead of invalid files; None if the files are valid."""
+    if origin.source is Source.FILES:
+        return None
+    return ConfigurationEntry(source=origin.source, problems=origin.problems)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AmountsEntry:
+    """Amounts of resources, without those that are not stated."""
+
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+    ephemeral_storage_bytes: int | None = None
+    pids: int | None = None
+    hugepages_bytes: dict[str, int] | None = None
+    """By the size of a page in bytes."""
+
+
+def amounts_entry(stated: Amounts) -> AmountsEntry:
+    """Return amounts by resource."""
+    pages = {
+        str(parse_quantity(name.removeprefix(HUGEPAGES_PREFIX)).milli // 1000): whole(stated, name)
+        for name in sorted(stated)
+        if is_hugepages(name)
+    }
+    return AmountsEntry(
+        cpu_milli=stated.get(CPU),
+        memory_bytes=whole(stated, MEMORY),
+        ephemeral_storage_bytes=whole(stated, EPHEMERAL_STORAGE),
+        pids=whole(stated, PIDS),
+        hugepages_bytes={size: amount for size, amount in pages.items() if amount is not None}
+        or None,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PropertyEntry:
+    """A property of a unit, and the reason for its value."""
+
+    name: str
+    value: Setting
+    why: str
+
+
+def property_entries(stated: Iterable[PropertyValue]) -> tuple[PropertyEntry, ...]:
+    """Return properties with their reasons."""
+    return tuple(PropertyEntry(name=each.name, value=each.value, why=each.why) for each in stated)
+
+
+def hugetlb_bytes(hugepages: Mapping[int, int]) -> dict[str, int] | None:
+    """Return limits of huge pages by the size of a page in bytes; None without any."""
+    return {str(size): limit for size, limit in hugepages.items()} or None
 
 
 def document(report: object, **parts: object) -> Document:
     """Return a report for JSON, with the version of its form, and the keys that features add."""
-    made = TypeAdapter(type(report)).dump_python(report, mode="json", exclude_defaults=True)
-    return {"version": VERSION, **made, **parts}
+    return {"version": VERSION, **part(report), **parts}
+
+
+def part(entry: object) -> Document:
+    """Return a part of a report for JSON."""
+    made: Document = TypeAdapter(type(entry)).dump_python(entry, mode="json", exclude_defaults=True)
+    return made
 
 
 class _Schema(GenerateJsonSchema):

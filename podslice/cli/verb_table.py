@@ -27,12 +27,26 @@ _CORE = {
     "__restore_reserved": (VerbGroup.INTERNAL, 1, "Restore the values of reserved slices."),
 }
 _HIDDEN = {"confirm", "version"}
+_REPORTS = {
+    "apply": "podslice.cli.views.changes:ChangesReport",
+    "check": "podslice.cli.verbs.check:Report",
+    "delete": "podslice.cli.views.changes:ChangesReport",
+    "plan": "podslice.cli.views.changes:PlanReport",
+    "render": "podslice.cli.verbs.render:Report",
+}
 
 
 def _row(verb: str, group: VerbGroup, rank: int, summary: str) -> VerbRow:
     name = verb.strip("_")
     function = f"podslice.cli.verbs.{name}:{name}"
-    return VerbRow(group, rank, function, summary, is_hidden=verb in _HIDDEN)
+    return VerbRow(
+        group,
+        rank,
+        function,
+        summary,
+        is_hidden=verb in _HIDDEN,
+        report=_REPORTS.get(verb, ""),
+    )
 
 
 _GROUPS = list(VerbGroup)

@@ -2,22 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import typer
 
-from podslice.cli.arguments import DONE, Namespace, Output, code_of, files_option
+from podslice.cli.arguments import Namespace, Output, code_of, files_option
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.views import documents
+from podslice.cli.report import Problems, document
 from podslice.cli.views.problem_lines import count_problems, problem_line, problem_lines
-from podslice.errors import InputError, bounded, invalid
+from podslice.errors import InputError, invalid
 from podslice.policy.allocatable import validate_node
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedPod:
+    """A pod of a manifest."""
+
+    namespace: str
+    name: str
+    valid: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestsReport:
+    """The problems of manifests."""
+
+    pods: tuple[CheckedPod, ...]
+    problems: Problems
+
+    @property
+    def names(self) -> list[str]:
+        """Return the valid pods."""
+        return [f"{each.namespace}/{each.name}" for each in self.pods if each.valid]
+
+    def lines(self) -> Iterator[str]:
+        """Yield the problems, and their number."""
+        yield from problem_lines(self.problems)
+        yield count_problems(self.problems, len(self.pods))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigurationReport:
+    """The problems of the configuration."""
+
+    valid: bool
+    effective: dict[str, Any] | None
+    """The options that are set, by their keys; None if they are invalid."""
+    problems: Problems
+    names: ClassVar[tuple[str, ...]] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yield the problems, which are warnings."""
+        yield from map(problem_line, self.problems)
+        yield "the configuration is valid"
+
+
+Report = ManifestsReport | ConfigurationReport
 
 
 @planning_options
@@ -49,39 +95,29 @@ def check(
     if place is not None and planning.config_file is None:
         raise invalid("there is no file to check", "add --config FILE", where="--as")
     planning = replace(planning, place=place)
-    if not filename:
-        return _listed(
-            output, {"valid": False, "effective": None}, lambda: _check(planning, output)
-        )
-    return _listed(
-        output, {"pods": []}, lambda: _check_manifests(planning, filename, namespace, output)
-    )
-
-
-def _listed(output: OutputFormat, rest: documents.Document, work: Callable[[], int]) -> int:
-    """Check, and list the problems of an error in the document, which programs read.
-
-    Raises:
-        InputError: there are errors, and the output is not a document.
-    """
     try:
-        return work()
+        report = _check_manifests(planning, filename, namespace) if filename else _check(planning)
     except InputError as error:
+        # a document lists the problems of an error, too
         if output not in (OutputFormat.JSON, OutputFormat.YAML):
             raise
-        problems = documents.listed(bounded(error.problems), documents.problem)
+        report = (
+            ManifestsReport(pods=(), problems=error.problems)
+            if filename
+            else ConfigurationReport(valid=False, effective=None, problems=error.problems)
+        )
     emit(
         output,
-        document=lambda: documents.document(**rest, problems=problems),
-        lines=lambda _: (),
-        names=list,
+        document=lambda: document(report),
+        lines=lambda _: report.lines(),
+        names=lambda: report.names,
     )
-    return InputError.exit_code
+    return code_of(report.problems)
 
 
 def _check_manifests(
-    planning: Planning, filename: list[str], namespace: str | None, output: OutputFormat
-) -> int:
+    planning: Planning, filename: list[str], namespace: str | None
+) -> ManifestsReport:
     """Check manifests with the configuration.
 
     Raises:
@@ -91,23 +127,14 @@ def _check_manifests(
     decisions = decide_all(
         loaded, load_node(config, lenient=True, manager=planning.manager), config
     )
-    problems = all_problems(loaded, decisions)
-    emit(
-        output,
-        document=lambda: documents.document(
-            pods=[
-                {"namespace": each.pod.namespace, "name": each.pod.name, "valid": each.is_valid}
-                for each in decisions
-            ],
-            problems=documents.listed(bounded(problems), documents.problem),
-        ),
-        lines=lambda _: [*problem_lines(problems), count_problems(problems, len(decisions))],
-        names=lambda: [each.pod.key for each in decisions if each.is_valid],
+    pods = (
+        CheckedPod(namespace=each.pod.namespace, name=each.pod.name, valid=each.is_valid)
+        for each in decisions
     )
-    return code_of(problems)
+    return ManifestsReport(pods=tuple(pods), problems=tuple(all_problems(loaded, decisions)))
 
 
-def _check(planning: Planning, output: OutputFormat) -> int:
+def _check(planning: Planning) -> ConfigurationReport:
     """Check the configuration, and compare it with this node.
 
     Raises:
@@ -118,15 +145,7 @@ def _check(planning: Planning, output: OutputFormat) -> int:
     problems = validate_node(host, config) if host.capacity else []
     if code_of(problems):
         raise InputError(problems)
-    effective = {**(planning.origin.options or {}), **planning.flags, **planning.settings}
-    emit(
-        output,
-        document=lambda: documents.document(
-            valid=True,
-            effective=dict(sorted(effective.items())),
-            problems=documents.listed(problems, documents.problem),
-        ),
-        lines=lambda _: [*map(problem_line, problems), "the configuration is valid"],
-        names=list,
+    effective = {**(planning.origin.options or {}), **planning.flags}
+    return ConfigurationReport(
+        valid=True, effective=dict(sorted(effective.items())), problems=tuple(problems)
     )
-    return DONE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -15,15 +17,56 @@ from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems, write
-from podslice.cli.views import documents, tables
+from podslice.cli.report import Setting, document, hugetlb_bytes
+from podslice.cli.views.layout import Column, Shorten, table
+from podslice.cli.views.style import Display
 from podslice.errors import invalid, printable
 from podslice.model.desired import Desired
 from podslice.model.pod import InitProgress
-from podslice.model.properties import PROPERTIES
-from podslice.model.unit import GENERATED, DesiredUnit, UnitKind
+from podslice.model.properties import PROPERTIES, format_value
+from podslice.model.unit import GENERATED, DesiredUnit, UnitKind, UnitName
 from podslice.policy.allocatable import validate_node
 from podslice.policy.desire import desire
 from podslice.reconcile.report import describe_refusal
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitEntry:
+    """A unit that should exist, with its values."""
+
+    name: UnitName
+    kind: UnitKind
+    parent: UnitName
+    control_group: str
+    properties: dict[str, Setting]
+    structure: dict[str, Setting] = field(default_factory=dict)
+    """Further properties for its start, such as a mount's type and options."""
+    hugetlb_bytes: dict[str, int] | None = None
+    """Limits by the size of a page in bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The units that should exist."""
+
+    units: tuple[UnitEntry, ...]
+
+
+def unit_report(desired: Desired) -> Report:
+    """Return the units that should exist."""
+    units = (
+        UnitEntry(
+            name=unit.name,
+            kind=unit.kind,
+            parent=unit.parent,
+            control_group=unit.control_group,
+            properties=dict(unit.values),
+            structure=dict(unit.structure),
+            hugetlb_bytes=hugetlb_bytes(unit.hugepages),
+        )
+        for unit in desired.lasting
+    )
+    return Report(units=tuple(units))
 
 
 @planning_options
@@ -67,13 +110,34 @@ def render(
         interrupts.begin(f"not all files are in {output_dir}")
         write(map(printable, write_generated(unit_files(desired), output_dir, GENERATED)))
     elif output_dir is None:
+        report = unit_report(desired)
         emit(
             output,
-            document=lambda: documents.document(units=tables.unit_documents(desired)),
-            lines=lambda display: tables.units(desired, display),
-            names=lambda: [unit.name for unit in desired.lasting],
+            document=lambda: document(report),
+            lines=lambda display: lines(report, display),
+            names=lambda: [unit.name for unit in report.units],
         )
     return code_of(problems) or int(bool(desired.refused))
+
+
+_COLUMNS = (
+    Column(title="UNIT", min_width=24, shorten=Shorten.MIDDLE),
+    Column(title="PROPERTIES", min_width=30, shorten=Shorten.FOLD),
+)
+
+
+def lines(report: Report, display: Display) -> Iterator[str]:
+    """Return a table of the units; of those other than slices only with `-o wide`."""
+    rows = []
+    for unit in report.units:
+        if unit.kind is UnitKind.SLICE or display.wide:
+            shown = [f"{name}={PROPERTIES[name].format(v)}" for name, v in unit.structure.items()]
+            shown += [
+                f"{PROPERTIES[name].key}={format_value(name, value)}"
+                for name, value in unit.properties.items()
+            ]
+            rows.append((unit.name, " ".join(shown)))
+    return table(_COLUMNS, rows, display)
 
 
 # The desired units as unit files: the same tree without podslice running.

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 
-from podslice.cli.views.documents import Document, number
+from podslice.cli.report import (
+    ConfigurationEntry,
+    Document,
+    Setting,
+    configuration_entry,
+    document,
+)
 from podslice.cli.views.layout import fold, fold_with_head
 from podslice.cli.views.style import Display, Role
 from podslice.errors import Severity
+from podslice.model.config import Origin
 from podslice.model.desired import Refusal
+from podslice.model.node_state import StuckPod
+from podslice.model.unit import UnitName
 from podslice.plan import Action, Plan, PodStep, SetProperties, Skipped, Step, StopUnit
 from podslice.reconcile.report import (
     Outcome,
@@ -26,76 +35,172 @@ from podslice.reconcile.report import (
 )
 
 
-def _refusal_document(refused: Refusal) -> Document:
-    """Return a pod that was not admitted."""
-    return {"pod": refused.pod, "reason": refused.reason, "message": refused.message}
+@dataclass(frozen=True, kw_only=True)
+class ChangeEntry:
+    """A change of a property of a unit, or of one of the kernel's files."""
+
+    name: str
+    old: Setting | None
+    new: Setting
+    why: str
+    is_return: bool = False
+    """Whether it restores the value before podslice set it."""
 
 
-def step_document(taken: Step) -> Document:
-    """Return a step of a plan."""
-    result: Document = {"action": taken.action.value, "unit": taken.name, "properties": []}
+@dataclass(frozen=True, kw_only=True)
+class StepEntry:
+    """A step that starts a unit or sets properties, with its outcome once it was taken."""
+
+    action: Action
+    unit: UnitName
+    properties: tuple[ChangeEntry, ...]
+    used_bytes: int | None = None
+    reclaim_to_bytes: int | None = None
+    """The limit to which the unit's memory is reclaimed first, since it uses more."""
+    outcome: Outcome | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopEntry:
+    """A step that stops a unit with its processes, with its outcome once it was taken."""
+
+    action: Action
+    unit: UnitName
+    properties: tuple[ChangeEntry, ...]
+    why: str
+    tasks: int
+    grace_period_sec: int | None
+    occupants: tuple[str, ...]
+    outcome: Outcome | None = None
+    error: str | None = None
+
+
+AnyStepEntry = StepEntry | StopEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedEntry:
+    """A property, a start or a stop that was left out."""
+
+    unit: UnitName
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefusalEntry:
+    """A pod that was not admitted."""
+
+    pod: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanReport:
+    """What apply would do: steps in their order. Features add lists of files and services."""
+
+    changed: bool
+    steps: tuple[AnyStepEntry, ...]
+    skipped: tuple[SkippedEntry, ...]
+    refused: tuple[RefusalEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangesReport:
+    """What apply or delete has done. Features add lists of files and services."""
+
+    configuration: ConfigurationEntry | None = None
+    changed: bool
+    steps: tuple[AnyStepEntry, ...]
+    skipped: tuple[SkippedEntry, ...]
+    refused: tuple[RefusalEntry, ...]
+    remaining: tuple[AnyStepEntry, ...]
+    stuck: tuple[StuckPod, ...]
+
+
+def step_entry(
+    taken: Step, outcome: Outcome | None = None, error: str | None = None
+) -> AnyStepEntry:
+    """Return a step of a plan, with its outcome if it was taken."""
     if isinstance(taken, StopUnit):
-        return {
-            **result,
-            "why": taken.why,
-            "tasks": taken.tasks,
-            "grace_period_sec": taken.grace_sec,
-            "occupants": list(taken.occupants.descriptions),
-        }
-    result["properties"] = [
-        {
-            "name": change.name,
-            "old": number(change.old),
-            "new": number(change.new),
-            "why": change.why,
-            **({"is_return": True} if change.is_return else {}),
-        }
-        for change in taken.changes
-    ]
-    if isinstance(taken, SetProperties) and taken.reclaim_bytes is not None:
-        result |= {"used_bytes": taken.used_bytes, "reclaim_to_bytes": taken.reclaim_bytes}
-    return result
+        return StopEntry(
+            action=taken.action,
+            unit=taken.name,
+            properties=(),
+            why=taken.why,
+            tasks=taken.tasks,
+            grace_period_sec=taken.grace_sec,
+            occupants=taken.occupants.descriptions,
+            outcome=outcome,
+            error=error,
+        )
+    changed = (
+        ChangeEntry(
+            name=each.name, old=each.old, new=each.new, why=each.why, is_return=each.is_return
+        )
+        for each in taken.changes
+    )
+    reclaimed = taken if isinstance(taken, SetProperties) else None
+    return StepEntry(
+        action=taken.action,
+        unit=taken.name,
+        properties=tuple(changed),
+        used_bytes=reclaimed.used_bytes if reclaimed else None,
+        reclaim_to_bytes=reclaimed.reclaim_bytes if reclaimed else None,
+        outcome=outcome,
+        error=error,
+    )
 
 
-def _skipped(left_out: Iterable[Skipped]) -> list[Document]:
-    return [{"unit": each.unit, "name": each.name, "why": each.why} for each in left_out]
+def _left_out(
+    skipped: Iterable[Skipped], refused: Iterable[Refusal]
+) -> tuple[tuple[SkippedEntry, ...], tuple[RefusalEntry, ...]]:
+    return (
+        tuple(SkippedEntry(unit=each.unit, name=each.name, why=each.why) for each in skipped),
+        tuple(RefusalEntry(**each._asdict()) for each in refused),
+    )
 
 
-def plan_document(made: Plan, around: Sequence[PodStep] = ()) -> Document:
-    """Return a plan: its steps in order, skipped properties, refused pods, and files and services."""
-    return {
-        "changed": bool(made or around),
-        "steps": [step_document(taken) for taken in made.steps],
-        "skipped": _skipped(made.skipped),
-        "refused": [_refusal_document(refused) for refused in made.refused],
-        **_sections((step.section, step.document()) for step in around),
-    }
+def plan_document(made: Plan, around: Sequence[PodStep] = (), **parts: object) -> Document:
+    """Return a plan, with the steps of features in lists by their kind."""
+    skipped, refused = _left_out(made.skipped, made.refused)
+    report = PlanReport(
+        changed=bool(made or around),
+        steps=tuple(map(step_entry, made.steps)),
+        skipped=skipped,
+        refused=refused,
+    )
+    return document(
+        report, **_sections((each.section, each.document()) for each in around), **parts
+    )
 
 
-def report_document(done: Report) -> Document:
-    """Return the report of an apply or a delete."""
-    return {
-        "changed": done.is_change,
-        "steps": [
-            {**step_document(result.step), "outcome": result.outcome.value, "error": result.error}
-            for result in done.results
-        ],
-        "skipped": _skipped(done.skipped),
-        "refused": [_refusal_document(refused) for refused in done.refused],
-        "remaining": [step_document(taken) for taken in done.remaining.steps],
-        "stuck": [asdict(each) for each in done.stuck],
-        **_sections(
-            (each.step.section, each.step.result_document(each.outcome, each.error))
-            for each in (*done.before, *done.after)
-        ),
-    }
+def changes_document(done: Report, origin: Origin | None) -> Document:
+    """Return the report of an apply or a delete, with the steps of features in lists by their kind."""
+    skipped, refused = _left_out(done.skipped, done.refused)
+    report = ChangesReport(
+        configuration=configuration_entry(origin) if origin else None,
+        changed=done.is_change,
+        steps=tuple(step_entry(*each) for each in done.results),
+        skipped=skipped,
+        refused=refused,
+        remaining=tuple(map(step_entry, done.remaining.steps)),
+        stuck=done.stuck,
+    )
+    around = (
+        (each.step.section, each.step.result_document(each.outcome, each.error))
+        for each in (*done.before, *done.after)
+    )
+    return document(report, **_sections(around))
 
 
 def _sections(found: Iterable[tuple[str, Document]]) -> Document:
     """Return lists of documents by their keys."""
     sections: dict[str, list[Document]] = {}
-    for key, document in found:
-        sections.setdefault(key, []).append(document)
+    for key, made in found:
+        sections.setdefault(key, []).append(made)
     return dict(sorted(sections.items()))
 
 

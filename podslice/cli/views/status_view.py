@@ -9,7 +9,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-from podslice.cli.views.changes import step_document
+from podslice.cli.report import part
+from podslice.cli.views.changes import step_entry
 from podslice.cli.views.documents import Document, number
 from podslice.cli.views.layout import (
     Align,
@@ -95,7 +96,7 @@ def status_document(
         "agent_pid": agent and agent.pid,
         "conditions": [each.value for each in agent.conditions] if agent else [],
         "terminating": list(map(printable, agent.terminating)) if agent else [],
-        "steps": [step_document(taken) for taken in state.plan.steps],
+        "steps": [part(step_entry(taken)) for taken in state.plan.steps],
     }
 
 

@@ -9,7 +9,7 @@ from podslice.cli.views.layout import Align, Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import ljust, width_of
-from podslice.model.desired import Desired, PodDecision
+from podslice.model.desired import PodDecision
 from podslice.model.node import Allocation
 from podslice.model.pod import ContainerKind, Pod
 from podslice.model.properties import PROPERTIES, format_value
@@ -27,7 +27,7 @@ from podslice.model.resources import (
     is_hugepages,
     whole,
 )
-from podslice.model.unit import PropertyValue, UnitKind
+from podslice.model.unit import PropertyValue
 from podslice.policy.allocatable import unrequested
 from podslice.policy.decide import Difference
 
@@ -136,22 +136,6 @@ def _value(difference: Difference, text: str) -> str:
     """Format the value of a property, and leave other text unchanged."""
     name = difference.property
     return format_value(name, int(text)) if name is not None and text.isdigit() else text
-
-
-_UNIT_COLUMNS = (
-    Column(title="UNIT", min_width=24, shorten=Shorten.MIDDLE),
-    Column(title="PROPERTIES", min_width=30, shorten=Shorten.FOLD),
-)
-
-
-def units(desired: Desired, display: Display) -> Iterator[str]:
-    """Return the desired units, one per line."""
-    rows = []
-    for unit in desired.lasting:
-        if unit.kind is UnitKind.SLICE or display.wide:
-            shown = [f"{name}={PROPERTIES[name].format(v)}" for name, v in unit.structure.items()]
-            rows.append((unit.name, " ".join([*shown, *map(format_property, unit.properties)])))
-    return table(_UNIT_COLUMNS, rows, display)
 
 
 _DROPPED_FROM_NODE = ("KUBE", "SYSTEM", "EVICTION", "HUGEPAGES", "CAPACITY")
@@ -322,19 +306,3 @@ def pod_document(decision: PodDecision) -> Document:
         "notes": list(decision.notes),
         "problems": [problem(found) for found in decision.problems],
     }
-
-
-def unit_documents(desired: Desired) -> list[Document]:
-    """Return the desired units with their values."""
-    return [
-        {
-            "name": unit.name,
-            "kind": unit.kind.value,
-            "parent": unit.parent,
-            "control_group": unit.control_group,
-            "properties": {name: number(value) for name, value in unit.values.items()},
-            **({"structure": dict(unit.structure)} if unit.structure else {}),
-            **_hugetlb_document(unit.hugepages),
-        }
-        for unit in desired.lasting
-    ]

@@ -12,6 +12,8 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podslice.cli.report import document
+from podslice.cli.verbs.render import unit_report
 from podslice.cli.views import changes, tables
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import Caps, Observed
@@ -34,13 +36,13 @@ NOTHING = Observed(caps=Caps(systemd_version=257))
 
 def all_bytes(desired, observed):
     """Everything that is printed of a decision and of its plan."""
-    document = {
+    printed = {
         "pods": [tables.pod_document(each) for each in desired.pods],
         "node": tables.node_document(desired.allocation, desired.requested),
-        "units": tables.unit_documents(desired),
+        "units": document(unit_report(desired)),
         "plan": changes.plan_document(make_plan(desired, observed)),
     }
-    return json.dumps(document).encode()
+    return json.dumps(printed).encode()
 
 
 @some

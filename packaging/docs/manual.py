@@ -23,7 +23,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -45,6 +45,8 @@ from podslice.policy.convert import curve_of, shares_from_milli, weight_from_sha
 
 _BY_KEY = {row.key: row for row in OPTIONS}
 _DEFAULTS = Config()
+_PODS = "NAME or NAMESPACE/NAME"
+"""In the help of arguments that podslice(1) describes for all verbs."""
 _HEADINGS = ("Source:", "Raises:", "Args:", "Returns:")
 
 
@@ -135,11 +137,12 @@ def _verb(*path: str) -> Iterator[str]:
     for paragraph in (command.help or "").split("\n\n"):
         yield from (paragraph, "")
     for argument in arguments:
-        yield from (f"*{_metavar(argument)}*", f":   {argument.help}", "")
+        if _PODS not in argument.help:
+            yield from (f"*{_metavar(argument)}*", f":   {argument.help}", "")
     yield from _option_list(own)
     if command.epilog:
         lines = command.epilog.split("\n\n")[1:]
-        yield from ("Examples:", "", "```", *lines, "```", "")
+        yield from ("```", *lines, "```", "")
 
 
 def _options_of(command: Any) -> list[Any]:
@@ -170,7 +173,9 @@ def _metavar(parameter: Any) -> str:
     """Return the name of a value; empty for a flag without one."""
     if getattr(parameter, "is_flag", False):
         return ""
-    return (parameter.metavar or parameter.name.upper()).strip("[].…")
+    default = parameter.default
+    choices = "|".join(type(default)) if isinstance(default, StrEnum) else ""
+    return (parameter.metavar or choices or parameter.name.upper()).strip("[].…")
 
 
 def _options(which: str) -> Iterator[str]:
@@ -184,8 +189,8 @@ def _options(which: str) -> Iterator[str]:
 
 
 def _is_shared(option: Any) -> bool:
-    """Return whether podslice(1) describes the option for all verbs: the manager, colors, formats."""
-    shared = {"--user", "--config", "--set", "--color"}
+    """Return whether podslice(1) describes the option for all verbs."""
+    shared = {"--namespace", "--user", "--config", "--set", "--color"}
     return bool(shared & {*option.opts}) or option.help == FORMATS
 
 

@@ -29,6 +29,7 @@ from podslice.cli.report import schemas  # noqa: E402 - as above
 from podslice.cli.verb_table import VERBS  # noqa: E402 - as above
 
 ZSH_DIRECTORY = "share/zsh/site-functions"
+_ZSH_FIRST = '[[ ${zsh_eval_context[-1]} = loadautofunc ]] && _podslice_completion "$@"\n'
 
 
 def files(zsh_directory: str = ZSH_DIRECTORY) -> dict[str, str]:
@@ -50,11 +51,14 @@ def schema_files() -> dict[str, str]:
 
 
 def _completion(shell: str) -> str:
-    """Return typer's script, which asks podslice for words at each press of the completion key."""
+    """Return typer's script, which asks podslice for words at each press of the completion key.
+
+    zsh loads it at the first press, and calls it as the function that completes.
+    """
     made = get_completion_script(
         prog_name="podslice", complete_var="_PODSLICE_COMPLETE", shell=shell
     )
-    return f"{made}\n"
+    return f"{made}\n{_ZSH_FIRST if shell == 'zsh' else ''}"
 
 
 def main() -> int:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli.app import run
-from podslice.cli.completion import main as complete_main
+from podslice.cli.app import command_of, run
+from podslice.cli.verb_table import VERBS
 from podslice.features.history import prometheus as prometheus_history
 from podslice.features.history import recommendation
 from podslice.features.history import recorder as usage_recorder
@@ -20,15 +20,26 @@ from podslice.features.history.samples import add_oom_kills
 from podslice.inputs.options.table import OPTIONS
 from podslice.model.config import Config
 from podslice.model.event import Kind, Level
+from podslice.model.feature import VerbGroup
 from tests.lab import fixtures
 from tests.packaging.extras import boot_with
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = (
-    *("man1/podslice.1", "man5/podslice.toml.5", "man7/podslice-policy.7"),
-    *("man8/podslice-agent.8", "man7/podslice-quadlet.7"),
-    "man7/podslice-kubelet.7",
-)
+GROUPS = {
+    VerbGroup.WRITE: "man1/podslice-manifests.1",
+    VerbGroup.AHEAD: "man1/podslice-preview.1",
+    VerbGroup.PODS: "man1/podslice-pods.1",
+    VerbGroup.PROCESSES: "man1/podslice-processes.1",
+    VerbGroup.HOST: "man1/podslice-host.1",
+    VerbGroup.KUBELET: "man7/podslice-kubelet.7",
+}
+"""The page of each group of verbs."""
+ELSEWHERE = {"agent": "man8/podslice-agent.8", "confirm": GROUPS[VerbGroup.HOST]}
+MAIN, OPTIONS_PAGE = "man1/podslice.1", "man5/podslice.toml.5"
+AGENT, POLICY = "man8/podslice-agent.8", "man7/podslice-policy.7"
+PAGES = (MAIN, *GROUPS.values(), OPTIONS_PAGE, AGENT, POLICY, "man7/podslice-quadlet.7")
+LINES_MAX = 500
+"""Of podslice(1) and the page of each group, at 80 columns."""
 EPOCH = "1700000000"
 COMPLETION = {
     "bash": "share/bash-completion/completions/podslice",
@@ -36,13 +47,10 @@ COMPLETION = {
     "fish": "share/fish/vendor_completions.d/podslice.fish",
 }
 sys.path.insert(0, str(ROOT / "packaging"))
-from podslice.cli.command_tree import read_app  # noqa: E402 - as above
-
 from docs import manual  # noqa: E402 - after the path
-from podslice.cli.app import make_app  # noqa: E402 - as above
 
-PROGRAM = read_app(make_app())
-VERBS = {verb.name: verb for verb in PROGRAM.walk() if verb.path}
+SHOWN = {name: row for name, row in VERBS.items() if row.group is not VerbGroup.INTERNAL}
+IN_HELP = sorted(name for name, row in SHOWN.items() if not row.is_hidden and " " not in name)
 
 
 def generate(prefix):
@@ -91,11 +99,15 @@ def flags(text):
     return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text))
 
 
-def help_of(verb, capsys, monkeypatch):
-    monkeypatch.setenv("TERMINAL_WIDTH", "300")  # no line is wrapped
-    monkeypatch.setenv("COLUMNS", "300")
-    assert run([*verb.path, "--help"]) == 0
-    return capsys.readouterr().out
+def page_of(verb):
+    return ELSEWHERE.get(verb) or GROUPS[VERBS[verb].group]
+
+
+def flags_of(verb):
+    command = command_of(*verb.split())
+    return {
+        flag for each in command.params if not each.hidden for flag in each.opts if flag[0] == "-"
+    }
 
 
 # content
@@ -108,32 +120,33 @@ def test_two_runs_give_the_same_bytes(made, tmp_path):
     assert {str(path) for path in again} == wanted
 
 
-@pytest.mark.parametrize("name", VERBS)
-def test_every_option_is_in_the_manual_and_in_the_help(name, text, capsys, monkeypatch):
-    verb = VERBS[name]
-    page = text(PAGES[0])
-    own = section(page, f"podslice {name}")
-    assert verb.help[0].replace("`", "") in " ".join(own.split())
-    common = section(page, "OPTIONS") + section(page, "CONFIGURATION OPTIONS")
-    listed = re.split(r"^Options:$", help_of(verb, capsys, monkeypatch), flags=re.MULTILINE)[1]
-    in_help = {
-        flag
-        for line in listed.splitlines()
-        if re.match(r"  -", line)
-        for flag in flags(line.strip().partition("  ")[0])
-    }
-    assert "--help" in in_help
-    assert in_help == {flag for option in verb.options for flag in option.flags}
-    assert in_help <= flags(own + common)
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_option_is_in_the_manual(name, text):
+    own = section(text(page_of(name)), f"podslice {name}")
+    assert SHOWN[name].summary in own
+    shared = section(text(MAIN), "OPTIONS")
+    keys = section(text(GROUPS[VerbGroup.AHEAD]), "CONFIGURATION OPTIONS")
+    assert flags_of(name) <= flags(own + shared + keys)
     # and the manual documents no others
-    assert flags("\n".join(re.findall(r"^\.T[PQ]\n(.*)$", own, re.MULTILINE))) <= in_help
+    assert flags("\n".join(re.findall(r"^\.T[PQ]\n(-.*)$", own, re.MULTILINE))) <= flags_of(name)
 
 
-def test_every_verb_of_the_help_is_in_the_manual(text, capsys, monkeypatch):
-    listed = help_of(PROGRAM, capsys, monkeypatch).partition("\nOptions:\n")[0]
-    in_help = {line.split()[0] for line in listed.splitlines() if re.match(r"  [a-z]", line)}
-    assert in_help == {verb.path[0] for verb in VERBS.values()}
-    assert in_help <= set(re.findall(r'^\.SS "podslice ([a-z-]+)', text(PAGES[0]), re.MULTILINE))
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_verb_is_in_podslice_1_below_its_page(name, text):
+    groups = text(MAIN).partition('"VERBS"\n')[2].partition("\n.SH")[0]
+    _, _, rest = groups.partition(f'.SS "{VERBS[name].group}: ')
+    heading, _, listed = rest.partition("\n")
+    page, _, number = Path(GROUPS[VERBS[name].group]).name.rpartition(".")
+    assert heading == f'{page}({number})"'
+    assert f".TP\n{name}\n" in listed.partition("\n.SS")[0]
+
+
+def test_help_and_manual_begin_like_the_readme(text, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    paragraphs = (ROOT / "README.md").read_text().split("\n\n")
+    assert paragraphs[1] in " ".join(section(text(MAIN), "DESCRIPTION").split())
+    assert run(["--help"]) == 0
+    assert paragraphs[1] in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_constants_of_recommendations_are_those_of_the_code():
@@ -181,7 +194,7 @@ def test_the_constants_of_recommendations_are_those_of_the_code():
 
 @pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.key)
 def test_every_option_is_in_its_manual_with_its_default(row, text):
-    page = " ".join(text(PAGES[1]).split())
+    page = " ".join(text(OPTIONS_PAGE).split())
     assert f".TP {row.key} = " in page
     assert " ".join(row.help.split()) in page
     if row.field is None:
@@ -193,7 +206,7 @@ def test_every_option_is_in_its_manual_with_its_default(row, text):
 
 def test_every_event_is_in_the_manual_of_the_agent_with_its_priority(text):
     words = {Level.ERROR: "err", Level.WARNING: "warning", Level.NOTICE: "notice"}
-    listed = re.findall(r"^([a-z]+(?:-[a-z]+)+)\t([a-z]+)\t", text(PAGES[3]), re.MULTILINE)
+    listed = re.findall(r"^([a-z]+(?:-[a-z]+)+)\t([a-z]+)\t", text(AGENT), re.MULTILINE)
     assert listed == [(kind.label, words.get(kind.level, "info")) for kind in Kind]
 
 
@@ -235,7 +248,7 @@ def sourced():
 def test_a_template_that_does_not_match_the_code_is_refused(tmp_path, line, error):
     (tmp_path / "podslice.1.md").write_text(f"# NAME\n\n{line}\n")
     with pytest.raises(manual.TemplateError, match=re.escape(error)):
-        manual.pages(PROGRAM, tmp_path)
+        manual.pages(tmp_path)
 
 
 # bash
@@ -245,7 +258,7 @@ source "$1"
 shift
 COMP_WORDS=("$@")
 COMP_CWORD=$(($# - 1))
-_podslice
+_podslice_completion "$1"
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 RECORD = (
@@ -287,66 +300,45 @@ def complete(made, tmp_path):
 
 
 def test_bash_completes_verbs(complete):
-    assert complete("") == sorted({verb.path[0] for verb in VERBS.values()})
+    assert complete("") == IN_HELP
     assert complete("de") == ["delete"]
     assert complete("node", "") == ["init", "recommend", "reset"]
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", ["apply", "agent", "node init", "plan"])
 def test_bash_completes_every_option(complete, name):
-    wanted = sorted(flag for option in VERBS[name].options for flag in option.flags)
-    assert complete(*VERBS[name].path, "-") == wanted
+    assert set(complete(*name.split(), "-")) == flags_of(name)
 
 
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["apply", "--rules", ""], ["kubernetes", "proposal"]),
-        (["apply", "--rules", "=", "k"], ["kubernetes"]),
         (["node", "init", "--like", "g"], ["gke"]),
-        (["status", "-o", "j"], ["json"]),
+        (["top", "--sort", "t"], ["throttled"]),
         (["cgroup-parent", "-o", "po"], ["podman", "podman-pod"]),
-        (["apply", "-f", "examples/se"], ["examples/seeds"]),
-        (["render", "--output-dir", "examples/co"], ["examples/control-plane"]),
-        (["status", "--kube-reserved", ""], []),
-        (["check", ""], []),
-        # a value is not a verb
-        (["-n", "node", "dele"], ["delete"]),
+        # the shell completes files where podslice offers nothing
+        (["apply", "-f", "examples/se"], []),
+        (["plan", "--kube-reserved", ""], []),
     ],
 )
 def test_bash_completes_values(complete, words, offered):
     assert complete(*words) == offered
 
 
-def test_bash_completes_pods(complete):
-    assert complete("delete", "--user", "") == ["shop/db", "web"]
-    assert complete("delete", "--user", "-n", "shop", "") == ["db", "default/web"]
-    assert complete("delete", "--user", "w") == ["web"]
-    assert complete("explain", "-f", "examples/seeds", "my") == ["myide"]
-    assert complete("explain", "--filename", "=", "examples/seeds", "my") == ["myide"]
-    assert complete("explain", "-f", "nowhere.yaml", "") == []
-
-
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["run", "--user", "w"], ["web"]),
-        (["run", "--user", "--env", "A", "=", "1", "w"], ["web"]),
-        (["run", "--user", "web", ""], ["--"]),
+        (["delete", "--user", ""], ["shop/db", "web"]),
+        (["delete", "--user", "-n", "shop", ""], ["db", "default/web"]),
+        (["delete", "--user", "w"], ["web"]),
+        (["explain", "-f", "examples/seeds", "my"], ["myide"]),
+        (["explain", "-f", "nowhere.yaml", ""], []),
         (["run", "--user", "web", "-c", ""], ["app"]),
-        (["run", "web", "--", "env", "examples/se"], ["examples/seeds"]),
-        (["delete", "--", ""], []),
+        (["status", "--user", "-n", "s"], ["shop"]),
     ],
 )
-def test_bash_completes_a_container_and_its_command(complete, words, offered):
+def test_bash_completes_pods_containers_and_namespaces(complete, words, offered):
     assert complete(*words) == offered
-    assert "env" in complete("run", "web", "--", "en")
-
-
-def test_containers_of_a_pod_can_be_listed(capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    complete_main(["containers", "explain", "-f", "examples/seeds", "myide"])
-    assert capsys.readouterr().out.split() == ["ide", "shell", "tool1", "tool2"]
 
 
 # readers of the files
@@ -382,7 +374,10 @@ def test_man_and_mandoc_report_nothing(reader, page):
     assert reader.run("mandoc", "-T", "lint", "-W", "style", path, check=False).stdout == ""
     shown = reader.run("man", "--warnings", "-l", path, env={"MANWIDTH": "80", "LC_ALL": "C.UTF-8"})
     assert shown.stderr == ""
-    assert max(map(len, shown.stdout.splitlines())) <= 80
+    lines = shown.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    if page in (MAIN, *GROUPS.values()):
+        assert len(lines) <= LINES_MAX
 
 
 def test_manual_pages_are_found_by_their_names(reader):
@@ -416,14 +411,11 @@ def fish(machine, line):
 
 
 def test_fish_completes(reader):
-    assert fish(reader, "podslice ") == sorted({verb.path[0] for verb in VERBS.values()})
+    assert fish(reader, "podslice ") == IN_HELP
     assert fish(reader, "podslice node i") == ["init"]
-    assert fish(reader, "podslice apply --rules ") == ["kubernetes", "proposal"]
-    assert set(fish(reader, "podslice delete --")) == {
-        flag for option in VERBS["delete"].options for flag in option.flags if flag[:2] == "--"
-    }
+    assert fish(reader, "podslice node init --like g") == ["gke"]
+    assert {"--all", "--grace-period"} <= set(fish(reader, "podslice delete --"))
     assert fish(reader, "podslice explain -f /src/examples/seeds my") == ["myide"]
-    assert fish(reader, "podslice run web -c app -- podslice node i") == ["init"]
 
 
 # zsh completes only at a terminal: Ctrl-D lists, and Ctrl-T, handled after it, marks the end
@@ -465,12 +457,11 @@ def zsh(machine, line):
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("podslice ", sorted({verb.path[0] for verb in VERBS.values()})),
+        ("podslice ", IN_HELP),
         ("podslice node ", ["init", "recommend", "reset"]),
         ("podslice delete --us", ["--user"]),
-        ("podslice apply --rules=", ["kubernetes", "proposal"]),
+        ("podslice node init --like g", ["gke"]),
         ("podslice explain -f /src/examples/seeds pod", [f"pod{n}" for n in range(1, 6)]),
-        ("podslice run web -c app -- podslice node ", ["init", "recommend", "reset"]),
     ],
 )
 def test_zsh_completes(reader, line, offered):

@@ -38,6 +38,14 @@ _STYLE: dict[str, Any] = {
 }
 
 
+_ABOUT = """\
+podslice gives each group of programs on a systemd host a budget of CPU and memory: a share that no \
+other group can take, and a limit that it cannot exceed.
+
+Start here: podslice new, podslice apply, podslice status.
+"""
+
+
 class LazyGroup(TyperGroup):
     """Verbs that are imported when they run: typer would import all of them for each.
 
@@ -120,10 +128,7 @@ def root(
     ] = None,
     color: Color = None,
 ) -> None:
-    """Give every pod a slice: Kubernetes' node resource model on any systemd host.
-
-    Start here: podslice new, podslice apply, podslice status.
-    """
+    """Print the version or the help, and pass on options that are given before the verb."""
     choose_colors(color)
     if version:
         write([f"podslice {__version__}"])
@@ -169,7 +174,7 @@ def color_option(verb: Callable[..., int]) -> Callable[..., int]:
 def make_app() -> Any:  # noqa: ANN401 - typer has no public name for it
     """Return the program as typer's command."""
     app = typer.Typer(name="podslice", **_STYLE)
-    app.callback(invoke_without_command=True, cls=LazyGroup)(root)
+    app.callback(invoke_without_command=True, cls=LazyGroup, help=_ABOUT)(root)
     return get_command(app)
 
 

@@ -21,8 +21,10 @@ from podslice.inputs.options.table import OPTIONS
 from podslice.model.config import Config
 from podslice.model.event import Kind, Level
 from podslice.model.feature import VerbGroup
+from podslice.store.store import Store
 from tests.lab import fixtures
 from tests.packaging.extras import boot_with
+from tests.unit.builders import container, pod
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = {
@@ -261,10 +263,6 @@ COMP_CWORD=$(($# - 1))
 _podslice_completion "$1"
 printf '%s\\n' "${COMPREPLY[@]}"
 """
-RECORD = (
-    '{"manifest": {"metadata": {"name": "%s", "namespace": "%s"},'
-    ' "spec": {"containers": [{"name": "app"}]}}}'
-)
 
 
 @pytest.fixture
@@ -273,11 +271,9 @@ def complete(made, tmp_path):
     program = tmp_path / "podslice"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m podslice "$@"\n')
     program.chmod(0o755)
-    records = tmp_path / "podslice.d/podslice/pods"
-    records.mkdir(parents=True)
-    (records / "1.json").write_text(RECORD % ("web", "default"))
-    (records / "2.json").write_text(RECORD % ("db", "shop"))
-    (records / "3.json").write_text("no record")
+    store = Store(tmp_path / "podslice.d/podslice")
+    for namespace, name in (("default", "web"), ("shop", "db")):
+        store.save(pod(name, namespace=namespace, containers=(container("app"),)))
 
     def ask(*words):
         script = ("bash", "--norc", "-c", ASK, "ask", str(made / COMPLETION["bash"]))
@@ -307,13 +303,12 @@ def test_bash_completes_verbs(complete):
 
 @pytest.mark.parametrize("name", ["apply", "agent", "node init", "plan"])
 def test_bash_completes_every_option(complete, name):
-    assert set(complete(*name.split(), "-")) == flags_of(name)
+    assert set(complete(*name.split(), "-")) == {*flags_of(name), "-h", "--help"}
 
 
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["node", "init", "--like", "g"], ["gke"]),
         (["top", "--sort", "t"], ["throttled"]),
         (["cgroup-parent", "-o", "po"], ["podman", "podman-pod"]),
         # the shell completes files where podslice offers nothing
@@ -413,7 +408,7 @@ def fish(machine, line):
 def test_fish_completes(reader):
     assert fish(reader, "podslice ") == IN_HELP
     assert fish(reader, "podslice node i") == ["init"]
-    assert fish(reader, "podslice node init --like g") == ["gke"]
+    assert fish(reader, "podslice top --sort t") == ["throttled"]
     assert {"--all", "--grace-period"} <= set(fish(reader, "podslice delete --"))
     assert fish(reader, "podslice explain -f /src/examples/seeds my") == ["myide"]
 
@@ -460,7 +455,7 @@ def zsh(machine, line):
         ("podslice ", IN_HELP),
         ("podslice node ", ["init", "recommend", "reset"]),
         ("podslice delete --us", ["--user"]),
-        ("podslice node init --like g", ["gke"]),
+        ("podslice top --sort t", ["throttled"]),
         ("podslice explain -f /src/examples/seeds pod", [f"pod{n}" for n in range(1, 6)]),
     ],
 )

@@ -53,7 +53,7 @@ KUBE, SYSTEM = "kube-reserved", "system-reserved"
 _SLICE_UNIT = """\
 [Unit]
 Description=Container runtimes and podslice (kube-reserved)
-Documentation=man:podslice(1)
+Documentation=man:podslice-host(1)
 # Starts before the services in it, early in the boot.
 DefaultDependencies=no
 Before=slices.target

@@ -237,6 +237,6 @@ def test_a_pod_is_named_as_one():
 
 
 def test_the_manual_has_every_kind():
-    manual = (Path(__file__).resolve().parents[3] / "packaging/man/podslice.1.md").read_text()
+    manual = (Path(__file__).resolve().parents[3] / "packaging/man/podslice-pods.1.md").read_text()
     listed = re.findall(r"^\| `([a-z-]+)` \| ", manual, re.MULTILINE)
     assert [kind for kind in HealthKind if kind.value not in listed] == []

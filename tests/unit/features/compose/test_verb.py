@@ -363,7 +363,7 @@ def test_an_invalid_budget(podslice, resolved, tmp_path, text):
 
 def test_the_problems_of_the_configuration_and_the_project_at_once(podslice, resolved):
     ended = podslice(
-        "compose", resolved(services={"web": {"cpus": "x"}}), "--cgroup-root", "relative"
+        "compose", resolved(services={"web": {"cpus": "x"}}), "--set=cgroup-root=relative"
     )
     assert ended.code == 2
     assert "services.web.cpus: must be a number of CPUs" in ended.err

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.builders import make_files
 
-STATIC = ("--cpu-manager-policy=static", "--reserved-cpus=0")
+STATIC = ("--set=cpu-manager-policy=static", "--set=reserved-cpus=0")
 TWO_NODES = ("--cpu-topology=sockets=2,numa=2,cores=4",)
 
 
@@ -48,7 +48,7 @@ def test_only_a_plan_accepts_the_cpus_of_another_machine(podslice, manifest):
         "cpu-topology: it is for plans of another machine; leave it out; explain, render and plan"
     )
     for arguments in (("apply", "-f", path, *STATIC), ("agent",)):
-        ended = podslice(*arguments, *TWO_NODES)
+        ended = podslice(*arguments, "--set=cpu-topology=sockets=2,numa=2,cores=4")
         assert ended == (2, "", f"error: {text} accept it\n")
 
 

@@ -10,7 +10,7 @@ from podslice.features.cpus.view import NodeCpus, cpu_document, cpu_map
 from podslice.model.node import regular_topology
 from tests.unit.builders import make_files
 
-STATIC = ("--cpu-manager-policy", "static", "--reserved-cpus", "0")
+STATIC = ("--set=cpu-manager-policy=static", "--set=reserved-cpus=0")
 TOPOLOGY = regular_topology(sockets=2, numa=2, cores=2, threads=2)
 OWN = {"default/db": frozenset({2, 6}), "default/api": frozenset({1})}
 

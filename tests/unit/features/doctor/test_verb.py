@@ -117,9 +117,9 @@ def test_controllers_not_delegated_to_a_user_are_findings(podslice, memory, mach
 def test_the_root_of_the_tree_is_the_configured_one(podslice, memory, machine):
     machine({"proc/77/comm": "kubelet\n", "proc/77/status": "Uid:\t0\t0\t0\t0\n"})
     assert podslice("doctor").code == 3
-    elsewhere = ("--cgroup-root", "/podslice")
+    elsewhere = ("--set", "cgroup-root=/podslice")
     assert podslice("doctor", *elsewhere).code == 3  # both claim all of the memory
-    assert podslice("doctor", *elsewhere, "--system-reserved", "memory=1Gi").code == 0
+    assert podslice("doctor", *elsewhere, "--set=system-reserved=memory=1Gi").code == 0
 
 
 def test_a_host_that_can_not_be_read_ends_with_1(podslice, memory, machine):
@@ -162,7 +162,7 @@ def test_a_kubelet_that_claims_the_same_node(podslice, web, root):
         "CPUWeight of podslice-kubepods.slice has no effect against the kubelet's pods",
     ]
     remedies = ["systemReserved of the kubelet", "systemctl set-property podslice.slice CPUWeight="]
-    option, is_beside = f"--cgroup-root={root}", root != "/"
+    option, is_beside = f"--set=cgroup-root={root}", root != "/"
     for verb in (("node", option), ("apply", "-f", web, option)):
         ended = podslice(*verb)
         assert ended.code == (0 if is_beside or verb[0] == "node" else 1)

@@ -97,7 +97,7 @@ def test_the_document(podslice, recorded):
 def test_the_formulas_of_providers_are_of_the_stated_capacity(podslice, recorded):
     for options, cpu_milli, memory_mi in (
         ((), 90, 3646),
-        (("--capacity", "cpu=64,memory=256Gi"), 230, 12166),
+        (("--set", "capacity=cpu=64,memory=256Gi"), 230, 12166),
     ):
         found = json.loads(podslice("node", "recommend", *options, "-o", "json").out)
         amounts = {"cpu_milli": cpu_milli, "memory_bytes": memory_mi * MI}

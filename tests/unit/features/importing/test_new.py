@@ -93,15 +93,21 @@ def test_a_missing_value_has_a_comment(podslice, files, arguments, expected):
 
 def test_all_options_are_validated_at_once(podslice):
     wrong = ("--cpu", "x", "--memory", "2Gi", "--memory-limit", "1Gi", "-c", "A", "-c", "b")
-    ended = podslice("new", "Web_", "-n", "Shop", *wrong, "-c", "b", "--like", "kitchen/sink")
+    ended = podslice("new", "Web_", *wrong, "-c", "b", "--like", "kitchen/sink")
     assert (ended.code, ended.out) == (2, "")
     assert sorted(line.split(": ")[1] for line in ended.err.splitlines()) == [
-        *("--container", "--container", "--cpu", "--like", "--memory", "--namespace", "NAME"),
+        *("--container", "--container", "--cpu", "--like", "--memory", "NAME"),
     ]
     assert (
         "error: --memory: 2Gi is more than the limit of 1Gi; a request is at most its limit\n"
         in (ended.err)
     )
+
+
+def test_an_invalid_namespace(podslice):
+    ended = podslice("new", "web", "-n", "Shop")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: --namespace: ")
 
 
 def test_an_empty_option_is_an_error(podslice):

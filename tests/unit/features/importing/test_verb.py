@@ -271,7 +271,7 @@ def test_problems_of_the_manifest_name_the_pod(podslice, memory, uses):
     more = "128Mi is more than the pod's limit of 64Mi"
     assert made.code == 0
     assert f"warning: {where}: {more}; Kubernetes would refuse the pod\n" in made.err
-    strict = podslice("import", "--slice", "shop", "--rules", "kubernetes")
+    strict = podslice("import", "--slice", "shop", "--set=rules=kubernetes")
     assert (strict.code, strict.out) == (2, "")
     assert f"error: {where}: {more}\n" in strict.err
 

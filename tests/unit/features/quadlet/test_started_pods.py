@@ -77,7 +77,7 @@ spec:
   - {name: app, image: app, resources: {limits: {cpu: 2, memory: 1Gi}}}
   - {name: log, image: log, resources: {limits: {cpu: 500m, memory: 1Gi}}}
 """
-STATIC = ("--cpu-manager-policy=static", "--reserved-cpus=0")
+STATIC = ("--set=cpu-manager-policy=static", "--set=reserved-cpus=0")
 
 
 def test_a_container_starts_with_its_own_cpus(podslice, files, memory, directory):

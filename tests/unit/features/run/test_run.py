@@ -407,7 +407,7 @@ def test_the_end_of_a_detached_init_container_is_recorded(
     monkeypatch.setattr(running.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setenv("PYTHONPATH", "/src")
     files({"conf.toml": ""})
-    options = ("--config", "conf.toml", "--qos-reserved", "memory=50%", "--no-admission")
+    options = ("--config", "conf.toml", "--set=qos-reserved=memory=50%", "--set=admission=false")
     podslice("phase", "shop", "init")
     assert podslice("run", "shop", "-c", "fetch", "--detach", *options, "--", "true").code == 0
     _, (file, arguments, may_fail) = systemd.started[0].properties["ExecStopPost"]
@@ -424,7 +424,11 @@ def test_the_end_of_a_detached_init_container_is_recorded(
     )
     recording = arguments[mark + 5 :]
     assert recording[1:] == (
-        *("--qos-reserved=memory=50%", "--no-admission", f"--config={Path.cwd()}/conf.toml"),
+        *(
+            "--set=qos-reserved=memory=50%",
+            "--set=admission=false",
+            f"--config={Path.cwd()}/conf.toml",
+        ),
         *("default/shop", "fetch"),
     )
     # and that does record it, when it ended well

@@ -33,8 +33,8 @@ user.slice                      100        -      -  0.80  ██░░░░░
 kubepods.slice                  800        -      -  6.40  ████████████████░░░░
   kubepods-burstable.slice      300        -      -  5.38  █████████████░░░░░░░
     default/web                 300        3      -  5.38  █████████████░░░░░░░
-  kubepods-besteffort.slice       1        -      -  0.02  █░░░░░░░░░░░░░░░░░░░
-    default/batch                 1        -      -  0.02  █░░░░░░░░░░░░░░░░░░░
+  kubepods-besteffort.slice       1        -      -  0.02  ░░░░░░░░░░░░░░░░░░░░
+    default/batch                 1        -      -  0.02  ░░░░░░░░░░░░░░░░░░░░
   default/db                    100        1      1  1.00  ██░░░░░░░░░░░░░░░░░░
 
 NAME           REQUEST  LIMIT  PROTECTED  RECLAIMABLE  OOM SCORE  EVICTED
@@ -169,7 +169,7 @@ def test_the_slices_of_this_host_or_of_another_one(podslice, pods, here):
     document = json.loads(podslice("simulate", "-f", "web.yaml", "-o", "json").out)
     assert [each["weight"] for each in document["units"]][:2] == [300, 800]
     other = ("--capacity=cpu=2500m,memory=8Gi", "-o", "json")
-    document = json.loads(podslice("simulate", "-f", "web.yaml", "--no-admission", *other).out)
+    document = json.loads(podslice("simulate", "-f", "web.yaml", "--admission=false", *other).out)
     assert document["cpus"] == 3
     assert [each["name"] for each in document["units"]][:2] == ["system.slice", "user.slice"]
 

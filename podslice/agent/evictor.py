@@ -159,7 +159,7 @@ class Evictor(AgentPart):
             self._report_condition(Kind.PRESSURE_BEGAN, condition, f"{condition}: {'; '.join(met)}")
         for condition in sorted(before - verdict.conditions):
             left = [
-                f"{signal_} is {format_signal(signal_, each.available)}"
+                f"{signal_} is {format_signal(signal_, each.available)[0]}"
                 for signal_, each in observations.items()
                 if SIGNALS[signal_].condition is condition
             ]
@@ -312,12 +312,13 @@ class Evictor(AgentPart):
 
 
 def _describe(threshold: EvictionThreshold, observation: SignalObservation) -> str:
-    """Describe a crossed threshold: `memory.available is 87Mi, below the hard threshold 100Mi`."""
+    """Describe a crossed threshold: `memory.available is 87 MiB, below the hard threshold 100 MiB`."""
     kind = "hard" if threshold.is_hard else "soft"
     name, capacity = threshold.signal, observation.capacity
     wanted = threshold_amount(threshold.value, capacity)
-    text = f"the {kind} threshold {format_signal(name, wanted)}"
+    available, shown = format_signal(name, observation.available, wanted)
+    text = f"{name} is {available}, below the {kind} threshold {shown}"
     if observation.available >= wanted and threshold.minimum_reclaim is not None:
         more = threshold_amount(threshold.minimum_reclaim, capacity)
-        text += f" with its minimum reclaim {format_signal(name, more)}"
-    return f"{name} is {format_signal(name, observation.available)}, below {text}"
+        text += f" with its minimum reclaim {format_signal(name, more)[0]}"
+    return text

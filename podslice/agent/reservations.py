@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from podslice.agent.context import AgentContext, AgentPart
 from podslice.model.event import Kind
 from podslice.model.naming import kube_reserved_slice, system_reserved_slice
-from podslice.model.resources import CPU, MEMORY, PIDS, format_amount, rounded_up
+from podslice.model.resources import CPU, MEMORY, PIDS, human_amounts, rounded_up
 from podslice.model.unit import UnitName, control_group_of
 from podslice.policy.allocatable import reserved_for_system
 
@@ -50,7 +50,7 @@ class ReservationMonitor(AgentPart):
                     self._compare(label, unit, resource, used, amounts[resource])
 
     def _compare(self, label: str, unit: UnitName, resource: str, used: int, reserved: int) -> None:
-        """Report a change: `system.slice uses 1200Mi of memory, more than system-reserved, 1Gi`."""
+        """Report a change: `system.slice uses 1.2 GiB of memory, more than system-reserved, 1 GiB`."""
         key = (label, resource)
         if used > reserved and key not in self._exceeded:
             self._exceeded.add(key)
@@ -60,10 +60,10 @@ class ReservationMonitor(AgentPart):
             kind, than = Kind.RESERVATION_KEPT, "again less than"
         else:
             return
+        uses, limit = human_amounts(resource, used, reserved)
         self._context.events.report(
             kind,
-            f"{unit} uses {format_amount(resource, used)} of {resource}, {than} {label},"
-            f" {format_amount(resource, reserved)}",
+            f"{unit} uses {uses} of {resource}, {than} {label}, {limit}",
             unit=unit,
             fields={"RESOURCE": resource},
         )

@@ -136,10 +136,16 @@ def format_bytes(number: int) -> str:
     return format_quantity(Quantity(number * _NANO, Format.BINARY))
 
 
-def about_bytes(number: int) -> str:
-    """Return bytes for people: rounded up to whole Mi, or to Ki below 16Mi."""
-    step = 2**20 if number >= 2**24 else 2**10
-    return format_bytes(-(-number // step) * step)
+def human_bytes(number: int) -> str:
+    """Return bytes for people with three digits, as `23.5 GiB`; not suitable for limits."""
+    size, suffix = float(number), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if round(size, 1) < 1024 and (size < 100 or round(size) < 1024):
+            break
+        size, suffix = size / 1024, larger
+    return (
+        f"{size:.0f} {suffix}" if size >= 99.95 else f"{size:.1f}".removesuffix(".0") + f" {suffix}"
+    )
 
 
 def tmpfs_size_bytes(options: str) -> int | None:

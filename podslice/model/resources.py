@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple, TypeVar
 
-from podslice.model.quantity import format_milli, format_shortest
+from podslice.model.quantity import format_milli, format_shortest, human_bytes
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -124,6 +124,17 @@ def total(lists: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
 def format_amount(resource: str, milli: int) -> str:
     """Return an amount as a Kubernetes quantity: `500m` for CPU, `3Gi` or `128M` for memory."""
     return format_milli(milli) if resource in (CPU, PIDS) else format_shortest(milli)
+
+
+def human_amounts(resource: str, *milli: int) -> list[str]:
+    """Return amounts for a sentence: bytes as `23.5 GiB`, exactly where different ones would read the same."""
+    exact = [format_amount(resource, each) for each in milli]
+    if not is_bytes(resource):
+        return exact
+    shown = [human_bytes(each // 1000) for each in milli]
+    if len(set(shown)) == len(set(milli)):
+        return shown
+    return [f"{each} B" if each.isdecimal() else each for each in exact]
 
 
 def format_amounts(amounts: Amounts) -> str:

@@ -19,8 +19,8 @@ from podslice.model.properties import (
     Tighter,
     managed_of,
 )
-from podslice.model.quantity import about_bytes, format_bytes, tmpfs_size_bytes
-from podslice.model.resources import hugetlb_files
+from podslice.model.quantity import format_bytes, tmpfs_size_bytes
+from podslice.model.resources import MEMORY, hugetlb_files, human_amounts
 from podslice.model.unit import (
     Caps,
     DesiredUnit,
@@ -353,8 +353,9 @@ def _spare(
     if observed.properties.get(MEMORY_MAX) == limit.value:
         return []
     del properties[MEMORY_MAX]
+    shown, most = human_amounts(MEMORY, used * 1000, int(limit.value) * 1000)
     why = (
-        f"{about_bytes(used)} are in use, more than {format_bytes(int(limit.value))}; the kernel may"
+        f"{shown} are in use, more than {most}; the kernel may"
         " OOM-kill processes; raise the reservation, or use --force"
     )
     return [Skipped(unit=unit.name, name=MEMORY_MAX, why=why, blocks=True)]
@@ -370,10 +371,8 @@ def _mount(unit: DesiredUnit, observed: ObservedUnit | None) -> tuple[list[Step]
     )
     if wanted is None or has is None or 0 <= has - wanted < _LARGEST_PAGE_BYTES:
         return [], []
-    why = (
-        f"it is mounted with {format_bytes(has)}, not {format_bytes(wanted)}; delete the pod"
-        " first to change the size"
-    )
+    now, new = human_amounts(MEMORY, has * 1000, wanted * 1000)
+    why = f"it is mounted with {now}, not {new}; delete the pod first to change the size"
     return [], [Skipped(unit=unit.name, name="the new size", why=why)]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import Condition, Eviction, PendingPod
 from podslice.model.pod import Pod, Qos
-from podslice.model.resources import Amounts, format_amount, total
+from podslice.model.resources import Amounts, human_amounts, total
 from podslice.policy.eviction import is_critical
 
 
@@ -62,13 +62,15 @@ def _lacking(requests: Amounts, used: Amounts, allocatable: Amounts) -> str | No
 
 
 def _refuse(candidate: PodDecision, name: str, used: Amounts, allocatable: Amounts) -> Refusal:
-    asked, taken, there = candidate.requests[name], used.get(name, 0), allocatable[name]
+    taken, there = used.get(name, 0), allocatable[name]
+    free = max(there - taken, 0)
+    shown = human_amounts(name, candidate.requests[name], free, taken, there)
     return Refusal(
         pod=candidate.pod.key,
         reason=f"OutOf{name}",
-        message=f"requests {format_amount(name, asked)} of {name},"
-        f" {format_amount(name, max(there - taken, 0))} is free"
-        f" ({format_amount(name, taken)} of {format_amount(name, there)} is requested)",
+        message="requests {} of {name}, {} is free ({} of {} is requested)".format(
+            *shown, name=name
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from podslice.model.config import VERSION_RULES, Config, KubernetesVersion, Rule
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.properties import MEMORY_MAX, PROTECTIONS
-from podslice.model.quantity import format_bytes, parse_quantity
+from podslice.model.quantity import human_bytes, parse_quantity
 from podslice.model.resources import (
     CPU,
     HUGEPAGES_PREFIX,
@@ -282,13 +282,13 @@ def with_hugepages(
     """
     if not hugepages_bytes:
         return properties
-    plus = f"{format_bytes(hugepages_bytes)} of huge pages, which count as memory here"
+    plus = f"{human_bytes(hugepages_bytes)} of huge pages, which count as memory here"
 
     def raised(each: PropertyValue) -> PropertyValue:
         if each.name not in (MEMORY_MAX, *PROTECTIONS):
             return each
         value = int(each.value) + hugepages_bytes
-        return replace(each, value=value, why=f"{each.why} + {plus} = {format_bytes(value)}")
+        return replace(each, value=value, why=f"{each.why} + {plus} = {human_bytes(value)}")
 
     return tuple(map(raised, properties))
 

@@ -14,7 +14,7 @@ from podslice.model.resources import (
     MEMORY,
     Amounts,
     ExactAmounts,
-    format_amount,
+    human_amounts,
     is_hugepages,
     rounded_up,
     total,
@@ -160,7 +160,7 @@ def _check_tiers(node: Node, config: Config) -> Iterator[Problem]:
     limit = allocate(node, config).enforced.get(MEMORY)
     for qos, threshold in sorted(config.eviction_tier.items()):
         if limit is not None and (threshold.amount or 0) >= limit:
-            amounts = [format_amount(MEMORY, each) for each in (threshold.amount or 0, limit)]
+            amounts = human_amounts(MEMORY, threshold.amount or 0, limit)
             yield Problem(
                 where="eviction-tier",
                 message="{} is not less than {}, the most memory of a tier".format(*amounts),
@@ -180,7 +180,7 @@ def _missing(reserved: frozenset[int], cpus: frozenset[int] | None) -> Iterator[
 def _above(capacity: Amounts, reserved: ExactAmounts) -> Iterator[Problem]:
     for name, milli in sorted(reserved.items()):
         if name in capacity and milli > capacity[name]:
-            amounts = (format_amount(name, each) for each in (math.ceil(milli), capacity[name]))
+            amounts = human_amounts(name, math.ceil(milli), capacity[name])
             yield Problem(
                 where="kube-reserved + system-reserved + eviction-hard",
                 message="{} of {name} is reserved, the node has {}".format(*amounts, name=name),

@@ -23,7 +23,7 @@ from podslice.model.naming import (
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.properties import CPU_QUOTA, CPU_QUOTA_PERIOD, MEMORY_MAX
-from podslice.model.quantity import format_bytes
+from podslice.model.quantity import format_bytes, human_bytes
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, memory_bytes
 from podslice.model.unit import (
     INFINITY,
@@ -252,7 +252,7 @@ def _decide_volumes(
             "allocatable memory": allocatable_bytes,
         }
         stated = {name: size for name, size in bounds.items() if size}
-        *others, why = [f"{name} {format_bytes(size)}" for name, size in stated.items()] or [
+        *others, why = [f"{name} {human_bytes(size)}" for name, size in stated.items()] or [
             "the kernel's default: half of the memory"
         ]
         path = volume_path(pod.uid, volume.name)

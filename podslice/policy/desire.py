@@ -24,13 +24,14 @@ from podslice.model.properties import (
     PROTECTIONS,
     TASKS_MAX,
 )
-from podslice.model.quantity import format_bytes
+from podslice.model.quantity import human_bytes
 from podslice.model.resources import (
     CPU,
     MEMORY,
     PIDS,
     Amounts,
     format_amount,
+    human_amounts,
     memory_bytes,
     total,
     whole,
@@ -213,7 +214,7 @@ def _root_properties(
     if enforced or config.rules is Rules.KUBERNETES:
         why = f"{what}, memory"
         if allocation.counts_hugepages and (milli := allocation.hugepages.get(MEMORY)):
-            part = format_amount(MEMORY, milli)
+            (part,) = human_amounts(MEMORY, milli)
             why += f", with {part} of huge pages, which count as memory here"
         properties += _at_least(page_size, MEMORY_MAX, limits, MEMORY, why)
     reserved = {*allocation.kube_reserved, *allocation.system_reserved}
@@ -330,7 +331,7 @@ def tier_properties(
         target, why = _tier_memory(qos, pods, available_bytes, config.qos_reserved[MEMORY])
         target = max(target, page_size)
         if used_bytes is not None and used_bytes > target:
-            why += f" = {format_bytes(target)}, kept at the current usage until usage falls"
+            why += f" = {human_bytes(target)}, kept at the current usage until usage falls"
             target = -(-used_bytes // _CAP_STEP_BYTES) * _CAP_STEP_BYTES
         limit = PropertyValue(name=MEMORY_MAX, value=target, why=why)
         properties += [limit, *_throttle(qos, pods, int(limit.value), config, page_size)]
@@ -416,12 +417,12 @@ def _tier_memory(
     asked = [requested_bytes(pods, each) for each in above]
     reserved = sum(each * percent // 100 for each in asked)
     why = (
-        f"capacity - kube-reserved - system-reserved {format_bytes(available_bytes)} - {percent}%"
-        f" of the requests of {' and '.join(above)} pods {format_bytes(sum(asked))}"
+        f"capacity - kube-reserved - system-reserved {human_bytes(available_bytes)} - {percent}%"
+        f" of the requests of {' and '.join(above)} pods {human_bytes(sum(asked))}"
     )
     hugepages = sum(pod.hugepages_in_memory_bytes for pod in pods if pod.qos in above)
     if hugepages:
-        why += f" - their huge pages {format_bytes(hugepages)}, which count as memory here"
+        why += f" - their huge pages {human_bytes(hugepages)}, which count as memory here"
     return available_bytes - reserved - hugepages, why
 
 
@@ -448,5 +449,5 @@ def _throttle(
     yield PropertyValue(
         name=MEMORY_HIGH,
         value=max(high // page_size * page_size, page_size),
-        why=f"MemoryMax - half of the eviction-tier threshold {format_bytes(threshold_bytes)}",
+        why=f"MemoryMax - half of the eviction-tier threshold {human_bytes(threshold_bytes)}",
     )

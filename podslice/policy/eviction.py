@@ -13,8 +13,8 @@ from podslice.model.config import TIER_SIGNALS, Config, Enforce, Threshold
 from podslice.model.desired import PodDecision
 from podslice.model.node_state import Condition
 from podslice.model.pod import Pod, Qos
-from podslice.model.quantity import format_bytes, format_milli
-from podslice.model.resources import EPHEMERAL_STORAGE, MEMORY, PIDS, format_amount
+from podslice.model.quantity import format_milli
+from podslice.model.resources import EPHEMERAL_STORAGE, MEMORY, PIDS, human_amounts
 from podslice.policy.allocatable import threshold_amount
 
 CRITICAL_PRIORITY = 2_000_000_000
@@ -236,15 +236,15 @@ def _reason(resource: str, pod: PodDecision, used: int) -> str:
     text = f"priority {pod.pod.priority}, uses"
     if resource not in (MEMORY, EPHEMERAL_STORAGE):
         return f"{text} {format_milli(used)} {resource}"
-    uses, requests = (format_amount(resource, each) for each in (used, _request(resource, pod)))
+    uses, requests = human_amounts(resource, used, _request(resource, pod))
     return f"{text} {uses} of {resource}, requests {requests}"
 
 
-def format_signal(signal: str, milli: int) -> str:
-    """Return an observation of a signal for people, rounded down: `95124Ki` of memory, 2000 inodes."""
+def format_signal(signal: str, *milli: int) -> list[str]:
+    """Return values of a signal for people: `92.9 MiB` of memory, 2000 inodes."""
     if SIGNALS[signal].resource not in (MEMORY, EPHEMERAL_STORAGE):
-        return str(milli // 1000)
-    return format_bytes(milli // 1000 // 1024 * 1024)
+        return [str(each // 1000) for each in milli]
+    return human_amounts(MEMORY, *(each // 1000 * 1000 for each in milli))
 
 
 HARD_GRACE_SEC = 1

@@ -29,7 +29,7 @@ from podslice.model.properties import (
     TASKS_MAX,
 )
 from podslice.model.quantity import tmpfs_size_bytes
-from podslice.model.resources import CPU, MEMORY, PIDS, Resources, format_amount
+from podslice.model.resources import CPU, MEMORY, PIDS, Resources, format_amount, human_amounts
 from podslice.model.unit import (
     INFINITY,
     SYSTEM,
@@ -92,7 +92,7 @@ def check_claims(tree: Tree, node: Node, config: Config, neighbour: Neighbour) -
         # without its slice the kubelet counts as one that has what podslice leaves
         others = min(limit * 1000 if limit is not None else total, total)
         if own + others > total and (limit is not None or own == total):
-            sums = [format_amount(MEMORY, each) for each in (own, others, total)]
+            sums = human_amounts(MEMORY, own, others, total)
             yield warning(
                 "",
                 f"podslice's pods may use {sums[0]} of memory, and those of the kubelet {sums[1]}:"

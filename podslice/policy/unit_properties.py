@@ -36,7 +36,7 @@ from podslice.model.properties import (
     annotation_key,
     describe_annotation,
 )
-from podslice.model.quantity import format_bytes
+from podslice.model.quantity import format_bytes, human_bytes
 from podslice.model.resources import (
     CPU,
     MEMORY,
@@ -124,7 +124,7 @@ def settle(properties: Iterable[PropertyValue]) -> tuple[PropertyValue, ...]:
     for name in PROTECTIONS:
         asked = by_name.get(name)
         if limit is not None and asked is not None and int(asked.value) > int(limit.value):
-            why = f"{asked.why} = {format_bytes(int(asked.value))}, limited to MemoryMax"
+            why = f"{asked.why} = {human_bytes(int(asked.value))}, limited to MemoryMax"
             by_name[name] = _property_value(name=name, value=int(limit.value), why=why)
     return tuple(by_name[name] for name in sorted(by_name))
 
@@ -343,14 +343,15 @@ def memory_high(
     if factor_milli is None or request == limit:
         return
     what = "limits.memory" if own else "the pod's limits.memory"
+    what += f" {format_bytes(limit)}"
     if not limit:
         limit = memory_bytes(allocate(node, config).enforced) or 0
-        what = "the node's memory less the reservations"
+        what = f"the node's memory less the reservations {human_bytes(limit)}"
     page = node.page_size_bytes
     value = (request * 1000 + (limit - request) * factor_milli) // (1000 * page) * page
     if value > request:
         why = f"requests.memory {format_bytes(request)}, and {factor_milli / 1000:g} of the rest of"
-        why += f" {what} {format_bytes(limit)}"
+        why += f" {what}"
         yield PropertyValue(name=MEMORY_HIGH, value=value, why=why)
 
 
@@ -399,8 +400,8 @@ def swap_limit(
         yield PropertyValue(name=MEMORY_SWAP_MAX, value=0, why=f"{why}: {reason}")
         return
     request = memory_bytes(container.resources.requests) or 0
-    share = f"requests.memory {format_bytes(request)} of {format_bytes(of_node)}"
-    why += f": {share}, × {format_bytes(node.swap_bytes)} of swap"
+    share = f"requests.memory {format_bytes(request)} of {human_bytes(of_node)}"
+    why += f": {share}, × {human_bytes(node.swap_bytes)} of swap"
     value = request * node.swap_bytes // of_node
     yield PropertyValue(name=MEMORY_SWAP_MAX, value=value, why=why)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar, assert_never
 
 from podslice.errors import HostError, SystemdError, UnitExists
 from podslice.model.properties import MEMORY_HIGH
-from podslice.model.quantity import about_bytes, format_bytes
+from podslice.model.resources import MEMORY, human_amounts
 from podslice.model.unit import INFINITY, ObservedUnit, TransientUnit, UnitName, parent_slice
 from podslice.plan import (
     Change,
@@ -292,9 +292,10 @@ async def _come_down(step: SetProperties, target_bytes: int, client: Client) -> 
         values = _values(step.changes) if is_down else {}
         await client.set_properties(step.name, {MEMORY_HIGH: high, **values})
     if not is_down:
+        shown, limit = human_amounts(MEMORY, used * 1000, target_bytes * 1000)
         raise HostError(
-            f"{about_bytes(used)} are in use and can't be reclaimed, above the limit of"
-            f" {format_bytes(target_bytes)}; reduce the pod's memory usage, or use --force: the"
+            f"{shown} are in use and can't be reclaimed, above the limit of"
+            f" {limit}; reduce the pod's memory usage, or use --force: the"
             " kernel may then OOM-kill its processes"
         )
 

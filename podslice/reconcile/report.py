@@ -12,7 +12,7 @@ from podslice.model.desired import PendingTrial, Refusal, TrialState
 from podslice.model.event import Kind
 from podslice.model.node_state import StuckPod
 from podslice.model.properties import PROPERTIES, format_value
-from podslice.model.quantity import about_bytes, format_bytes
+from podslice.model.quantity import format_bytes, human_bytes
 from podslice.model.unit import INFINITY, DesiredUnit
 from podslice.plan import (
     Action,
@@ -125,7 +125,7 @@ def describe_step(step: Step | PodStep) -> str:
         return f"{infinitive(step.action)} {step.planned_subject}"
     text = f"{step.action} {_describe_rest(step)}"
     if isinstance(step, SetProperties) and step.used_bytes is not None:
-        return f"{text}; {about_bytes(step.used_bytes)} in use, reclaimed first through MemoryHigh"
+        return f"{text}; {human_bytes(step.used_bytes)} in use, reclaimed first through MemoryHigh"
     return text
 
 
@@ -189,7 +189,7 @@ def describe_result(result: StepResult | PodResult) -> str:
         case Outcome.DONE:
             text = f"{_PAST[step.action]} {rest}"
             if isinstance(step, SetProperties) and step.used_bytes is not None:
-                return f"{text}; {about_bytes(step.used_bytes)} were in use, reclaimed through MemoryHigh"
+                return f"{text}; {human_bytes(step.used_bytes)} were in use, reclaimed through MemoryHigh"
             return text
         case Outcome.FAILED:
             return f"failed to {verb} {rest}: {result.error}"

@@ -103,7 +103,7 @@ def test_a_running_pod_is_shrunk_and_grown(shop):
     assert refused.exit_code == 1
     (line,) = [line for line in refused.stdout.splitlines() if f" on {SLICE} " in line]
     assert line.startswith("failed to set MemoryMax=32Mi (was 128Mi) on ")
-    assert "Mi are in use and can't be reclaimed, above the limit of 32Mi" in line
+    assert "MiB are in use and can't be reclaimed, above the limit of 32 MiB" in line
     assert "--force" in line
     assert limits(shop) == (str(128 * MI), str(96 * MI), "max")
     assert is_active(shop, SCOPE)

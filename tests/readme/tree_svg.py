@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from podslice.cli.views.tables import human_bytes
-from podslice.model.quantity import format_milli
+from podslice.model.quantity import format_milli, human_bytes
 
 Document = Mapping[str, Any]
 _TIERS = (

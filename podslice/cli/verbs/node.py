@@ -17,7 +17,6 @@ from podslice.cli.views import documents, tables
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import fold
 from podslice.cli.views.style import Display, Role
-from podslice.cli.views.tables import human_bytes
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
 from podslice.model.desired import Desired
@@ -25,7 +24,7 @@ from podslice.model.naming import Tree
 from podslice.model.node import Allocation
 from podslice.model.pod import Qos
 from podslice.model.properties import MEMORY_MAX
-from podslice.model.quantity import format_bytes, format_milli
+from podslice.model.quantity import format_bytes, format_milli, human_bytes
 from podslice.model.resources import CPU, PIDS, Amounts, is_extended
 from podslice.model.unit import limit_of
 from podslice.policy.allocatable import allocate, threshold_amount, unrequested, validate_node

@@ -12,12 +12,12 @@ from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten
 from podslice.cli.views.status_view import OTHER, UnitRow, state
 from podslice.cli.views.style import MARKS, Cell, Display, Role, Styled, marks_of, use_bar, warned
-from podslice.cli.views.tables import human_bytes
 from podslice.cli.views.usage_table import UsageRow
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample, Waited
 from podslice.model.desired import PodDecision
 from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, TASKS_MAX
+from podslice.model.quantity import human_bytes
 from podslice.model.resources import UsedAmounts, cpu_milli, format_amounts, memory_bytes
 from podslice.model.unit import INFINITY, UnitKind, UnitName
 from podslice.systemd.journal import Entry

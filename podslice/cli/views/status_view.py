@@ -23,7 +23,6 @@ from podslice.cli.views.layout import (
     text_of,
 )
 from podslice.cli.views.style import Cell, Display, Role, Styled
-from podslice.cli.views.tables import human_bytes
 from podslice.errors import Problem, Severity, printable
 from podslice.kernel.cgroup import Usage
 from podslice.model.codec import BYTES
@@ -39,7 +38,7 @@ from podslice.model.properties import (
     PROPERTIES,
     format_value,
 )
-from podslice.model.quantity import format_bytes
+from podslice.model.quantity import format_bytes, human_bytes
 from podslice.model.unit import INFINITY, UnitKind, UnitName, Value
 from podslice.reconcile.assess import Assessment
 from podslice.usage.health import HealthProblem

@@ -13,7 +13,7 @@ from podslice.model.desired import PodDecision
 from podslice.model.node import Allocation
 from podslice.model.pod import ContainerKind, Pod
 from podslice.model.properties import PROPERTIES, format_value
-from podslice.model.quantity import format_bytes, parse_quantity
+from podslice.model.quantity import format_bytes, human_bytes, parse_quantity
 from podslice.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -172,18 +172,6 @@ def _amount(resource: str, milli: int | None, display: Display) -> str:
         return "-"
     is_exact = display.is_exact or not is_bytes(resource)
     return format_amount(resource, milli) if is_exact else human_bytes(milli // 1000)
-
-
-def human_bytes(number: int) -> str:
-    """Format bytes with three digits, as `23.5 GiB`; not suitable for limits."""
-    size, suffix = float(number), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
-        if round(size, 1) < 1024 and (size < 100 or round(size) < 1024):
-            break
-        size, suffix = size / 1024, larger
-    return (
-        f"{size:.0f} {suffix}" if size >= 99.95 else f"{size:.1f}".removesuffix(".0") + f" {suffix}"
-    )
 
 
 _KEYS = {MEMORY: "memory_bytes", EPHEMERAL_STORAGE: "ephemeral_storage_bytes", PIDS: "pids"}

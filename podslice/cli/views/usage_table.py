@@ -12,12 +12,12 @@ from podslice.cli.views import layout
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, fold, text_of
 from podslice.cli.views.style import Cell, Display, Role, Styled, bar, marks_of, use_bar, warned
-from podslice.cli.views.tables import human_bytes, list_first
+from podslice.cli.views.tables import list_first
 from podslice.cli.views.text_width import rjust, width_of
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample
 from podslice.model.naming import natural_key
-from podslice.model.quantity import format_bytes
+from podslice.model.quantity import format_bytes, human_bytes
 from podslice.model.resources import UsedAmounts, cpu_milli, memory_bytes
 from podslice.model.unit import UnitName
 from podslice.usage.stats import NodeStats, PodStats

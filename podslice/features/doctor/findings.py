@@ -11,6 +11,7 @@ from podslice.errors import Problem
 from podslice.features.doctor.facts import SYSTEMD, Facts, Layout, Runtime, Session
 from podslice.model.node_state import Foreign, Kubelet
 from podslice.model.properties import PROPERTIES
+from podslice.model.quantity import human_bytes
 
 
 class FindingState(StrEnum):
@@ -454,7 +455,7 @@ def _swap(facts: Facts) -> Finding:
         )
     return _info(
         "swap",
-        f"swap is enabled, {facts.swap_bytes // 2**20}Mi",
+        f"swap is enabled, {human_bytes(facts.swap_bytes)}",
         effect="memory limits do not include it: a pod may use all of the swap beyond its limit",
         fix="swapoff -a, which Kubernetes requires by default; or keep it, if intended",
     )

@@ -22,8 +22,8 @@ from podslice.features.history.recommendation import SliceUsage, recommend_reser
 from podslice.features.importing.policy import format_age
 from podslice.features.node.providers import Reservation, by_provider
 from podslice.model.naming import USER_SLICE, kube_reserved_slice, system_reserved_slice
-from podslice.model.quantity import about_bytes, format_milli
-from podslice.model.resources import CPU, MEMORY, Amounts, format_amount, rounded_up
+from podslice.model.quantity import format_milli, human_bytes
+from podslice.model.resources import CPU, MEMORY, Amounts, human_amounts, rounded_up
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import reserved_for_system
 
@@ -160,7 +160,7 @@ def _used(usage: SliceUsage) -> tuple[str, ...]:
             for each in (used.cpu_milli, used.cpu_peak_milli)
         ),
         *(
-            "-" if each is None else about_bytes(each)
+            "-" if each is None else human_bytes(each)
             for each in (used.memory_bytes, used.memory_peak_bytes)
         ),
     )
@@ -168,14 +168,14 @@ def _used(usage: SliceUsage) -> tuple[str, ...]:
 
 def _stated(amounts: Amounts) -> tuple[str, ...]:
     return tuple(
-        format_amount(name, amounts[name]) if name in amounts else "-" for name in (CPU, MEMORY)
+        human_amounts(name, amounts[name])[0] if name in amounts else "-" for name in (CPU, MEMORY)
     )
 
 
 def _reservation(found: Reservation | None) -> tuple[str, str]:
     if found is None:
         return "-", "-"
-    return format_milli(found.cpu_milli), about_bytes(found.memory_bytes)
+    return format_milli(found.cpu_milli), human_bytes(found.memory_bytes)
 
 
 def _document(found: Reservation) -> Document:

@@ -12,9 +12,9 @@ from podslice.model.pod import Qos
 from podslice.model.properties import MANAGED, OOM_SCORE_ADJ, PROPERTIES, format_value
 from podslice.model.quantity import (
     INT64_MAX,
-    about_bytes,
     format_bytes,
     format_milli,
+    human_bytes,
     parse_quantity,
 )
 from podslice.model.resources import CPU, MEMORY, format_amount
@@ -91,7 +91,7 @@ def propose_amounts(use: PresentUse) -> ProposedAmounts:
             source = "1.5 times what it uses now; its peak is not known"
         else:
             spare, base = _SPARE_PERCENT, max(use.peak_bytes, use.memory_bytes)
-            source = f"1.25 times its peak, {about_bytes(base)}"
+            source = f"1.25 times its peak, {human_bytes(base)}"
         proposed = _round_up(max(base, 1) * (100 + spare) // 100, MI)
         limit = StatedAmount(text=format_bytes(max(proposed, MI)), source=source)
     return ProposedAmounts(cpu=cpu, memory=memory, memory_limit=limit)

@@ -32,7 +32,7 @@ from podslice.kernel.proc import (
 )
 from podslice.kernel.text import read_value, split_words
 from podslice.model.naming import SCOPE_PREFIX, Tree, unescape
-from podslice.model.quantity import about_bytes
+from podslice.model.quantity import human_bytes
 from podslice.model.unit import InspectedUnit, ObservedUnit, UnitDefinition, UnitName, is_unit_name
 from podslice.reconcile.world import LiveWorld
 
@@ -161,7 +161,7 @@ class ImportSource(NamedTuple):
         if self.use is None:
             return f"{self.what}, which has no processes"
         peak = self.use.peak_bytes
-        most = "" if peak is None else f"; its peak of memory is {about_bytes(peak)}"
+        most = "" if peak is None else f"; its peak of memory is {human_bytes(peak)}"
         return f"{describe_use(self.use)}{most}"
 
 

@@ -51,7 +51,7 @@ from podslice.model.properties import (
     QUOTA_PERIOD_USEC,
     TASKS_MAX,
 )
-from podslice.model.resources import CPU, MEMORY, format_amount, hugetlb_files
+from podslice.model.resources import CPU, MEMORY, hugetlb_files, human_amounts
 from podslice.model.unit import INFINITY, DesiredUnit, PropertyValue, UnitKind, UnitName, Value
 from podslice.policy.aggregate import lacking_limit
 from podslice.policy.convert import MIN_SHARES, weight_from_shares
@@ -345,11 +345,11 @@ def _node_findings(
     for name, allocatable in sorted(desired.allocation.allocatable.items()):
         requested = desired.requested.get(name, 0)
         if requested > allocatable:
+            asked, most = human_amounts(name, requested, allocatable)
             yield AuditFinding(
                 kind=FindingKind.REQUESTS_EXCEED,
                 object=desired.root,
-                message=f"the pods request {format_amount(name, requested)} of {name}, allocatable"
-                f" are {format_amount(name, allocatable)}",
+                message=f"the pods request {asked} of {name}, allocatable are {most}",
                 hint="move pods to another node, or lower the reservations; new pods are rejected",
             )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from podslice.model.node import Node
-from podslice.model.quantity import about_bytes
+from podslice.model.quantity import human_bytes
 from podslice.model.resources import CPU, Amounts, memory_bytes
 
 MI = 2**20
@@ -83,18 +83,18 @@ _CPU_EXPLANATION = "6% of the first CPU, 1% of the second, 0.5% of the next two 
 PROVIDERS: Mapping[str, Provider] = {
     "gke": Provider(
         formula=gke,
-        explanation=f"{_CPU_EXPLANATION}; 25% of the first 4Gi of memory, 20% of the next 4Gi, 10%"
-        " of the next 8Gi, 6% of the next 112Gi and 2% of the rest",
+        explanation=f"{_CPU_EXPLANATION}; 25% of the first 4 GiB of memory, 20% of the next 4 GiB, 10%"
+        " of the next 8 GiB, 6% of the next 112 GiB and 2% of the rest",
         source='GKE, "Plan GKE node sizes"',
     ),
     "eks": Provider(
         formula=eks,
-        explanation=f"{_CPU_EXPLANATION}; 255Mi of memory and 11Mi for each of {{pods}} pods",
+        explanation=f"{_CPU_EXPLANATION}; 255 MiB of memory and 11 MiB for each of {{pods}} pods",
         source="EKS, amazon-eks-ami, bootstrap.sh",
     ),
     "aks": Provider(
         formula=aks,
-        explanation="60m to 740m of CPU by the number of CPUs; 50Mi of memory and 20Mi for each of"
+        explanation="60m to 740m of CPU by the number of CPUs; 50 MiB of memory and 20 MiB for each of"
         " {pods} pods, at most a quarter of the memory",
         source='AKS, "Resource reservations"',
     ),
@@ -134,10 +134,10 @@ def explain_system(used_bytes: int | None) -> str:
     """Return the formula of `system_reservation` and its source as one sentence."""
     if used_bytes is None:
         use = "because the use of the slices is unknown"
-        return f"100m of CPU; 5% of the memory, 128Mi to 1Gi, {use}"
+        return f"100m of CPU; 5% of the memory, 128 MiB to 1 GiB, {use}"
     return (
         "100m of CPU; 1.5 times the memory that system.slice and user.slice use now,"
-        f" {about_bytes(used_bytes)}, in steps of 64Mi"
+        f" {human_bytes(used_bytes)}, in steps of 64 MiB"
     )
 
 

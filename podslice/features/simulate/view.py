@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
 from podslice.cli.views.style import Cell, Display, Role, Styled, bar
-from podslice.cli.views.tables import human_bytes, list_first
+from podslice.cli.views.tables import list_first
 from podslice.errors import HostError, invalid
 from podslice.features.simulate.sharing import MemorySharing, SimulatedUnit, Simulation
-from podslice.model.quantity import format_bytes, format_milli
+from podslice.model.quantity import format_bytes, format_milli, human_bytes
 from podslice.model.resources import memory_bytes
 
 if TYPE_CHECKING:

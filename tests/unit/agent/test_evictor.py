@@ -159,7 +159,7 @@ async def test_evicting_stops_when_enough_is_available(here, host):
     assert {WEB, DATABASE} <= await here.there()
     (event,) = here.events(Kind.POD_EVICTED)
     assert event.unit == BATCH
-    assert "memory.available is 80Mi, below the hard threshold 100Mi" in event.message
+    assert "memory.available is 80 MiB, below the hard threshold 100 MiB" in event.message
     assert event.fields["SIGNAL"] == "memory.available"
     assert here.context.counters.evictions == {"memory.available": 1}
     assert here.changes
@@ -172,7 +172,7 @@ async def test_the_mark_has_the_reason_and_the_manifest_digest(here, host):
     (mark,) = store.load().evicted
     assert (mark.pod, mark.uid, mark.signal) == ("default/batch", "batch", "memory.available")
     assert mark.digest == store.digest(besteffort("batch"))
-    assert "80Mi" in mark.message
+    assert "80 MiB" in mark.message
 
 
 async def test_under_lasting_pressure_the_next_pod_is_evicted(here, host):
@@ -194,7 +194,7 @@ async def test_critical_and_guaranteed_pods_are_not_evicted(make, host):
         await here.check()
     assert not here.evicted()
     (failed,) = here.events(Kind.AGENT_FAILED)
-    assert "memory.available is 10Mi" in failed.message
+    assert "memory.available is 10 MiB" in failed.message
     assert "evicting a pod would not help" in failed.message
 
 
@@ -325,14 +325,14 @@ async def test_conditions_begin_and_end_with_the_numbers(here, host):
     assert here.context.status.conditions == {Condition.MEMORY}
     (began,) = here.events(Kind.PRESSURE_BEGAN)
     assert began.message == (
-        "MemoryPressure: memory.available is 80Mi, below the hard threshold 100Mi"
+        "MemoryPressure: memory.available is 80 MiB, below the hard threshold 100 MiB"
     )
     host.set(free_mib=900)
     await asyncio.sleep(0.001)
     await here.check()
     assert here.context.status.conditions == frozenset()
     (ended,) = here.events(Kind.PRESSURE_ENDED)
-    assert ended.message == "MemoryPressure has ended: memory.available is 900Mi"
+    assert ended.message == "MemoryPressure has ended: memory.available is 900 MiB"
 
 
 async def test_a_condition_begins_before_the_first_eviction(make, host):
@@ -343,7 +343,7 @@ async def test_a_condition_begins_before_the_first_eviction(make, host):
     await here.check()
     assert not here.evicted()
     (began,) = here.events(Kind.PRESSURE_BEGAN)
-    assert "memory.available is 80Mi, below the soft threshold 100Mi" in began.message
+    assert "memory.available is 80 MiB, below the soft threshold 100 MiB" in began.message
 
 
 async def test_each_condition_has_its_own_numbers(make, host):
@@ -372,7 +372,7 @@ async def test_the_message_shows_an_unmet_minimum_reclaim(here, host):
     await here.check()
     _, second = here.events(Kind.POD_EVICTED)
     assert (
-        "memory.available is 150Mi, below the hard threshold 100Mi with its minimum reclaim 100Mi"
+        "memory.available is 150 MiB, below the hard threshold 100 MiB with its minimum reclaim 100 MiB"
         in second.message
     )
 
@@ -405,7 +405,7 @@ async def test_a_tier_near_its_limit_evicts_a_pod_of_the_tier(tiered, host):
     await tiered.check()
     assert tiered.evicted() == tiered.marked() == ["default/web"]
     (event,) = tiered.events(Kind.POD_EVICTED)
-    what = "burstable.memory.available is 99Mi, below the hard threshold 100Mi"
+    what = "burstable.memory.available is 99 MiB, below the hard threshold 100 MiB"
     assert what in event.message
     assert event.fields["SIGNAL"] == "burstable.memory.available"
     assert event.fields["GRACE_SEC"] == "1"
@@ -437,7 +437,7 @@ async def test_a_tier_without_a_candidate_is_reported_and_does_not_delay_the_nod
     await here.check()
     (failed,) = here.events(Kind.AGENT_FAILED)
     assert failed.message == (
-        "besteffort.memory.available is 10Mi, below the hard threshold 50Mi, but evicting a pod would"
+        "besteffort.memory.available is 10 MiB, below the hard threshold 50 MiB, but evicting a pod would"
         " not help: check the critical pods of the BestEffort tier"
     )
     host.set(free_mib=80)

@@ -44,11 +44,11 @@ async def test_exceeding_a_reservation_is_reported_once_and_so_is_its_end(here):
     exceeded, kept = here.context.events.journal.of(*KINDS)
     assert exceeded.kind is Kind.RESERVATION_EXCEEDED
     assert exceeded.message == (
-        "system.slice uses 1100Mi of memory, more than system-reserved, 1000Mi"
+        "system.slice uses 1.1 GiB of memory, more than system-reserved, 1000 MiB"
     )
     assert (exceeded.unit, exceeded.fields) == ("system.slice", {"RESOURCE": "memory"})
     assert kept.kind is Kind.RESERVATION_KEPT
-    assert "900Mi of memory, again less than" in kept.message
+    assert "900 MiB of memory, again less than" in kept.message
 
 
 async def test_processes_count_too(here):

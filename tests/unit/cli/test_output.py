@@ -20,28 +20,6 @@ def test_columns_are_as_wide_as_their_widest_cell():
     assert list(tables.columns(rows)) == ["A     BBB  C", "AAAA  B", "           C"]
 
 
-@pytest.mark.parametrize(
-    ("number", "shown"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1 KiB"),
-        (10 * 1024, "10 KiB"),
-        (1363149, "1.3 MiB"),
-        (int(23.54 * 2**30), "23.5 GiB"),
-        (int(99.94 * 2**20), "99.9 MiB"),
-        (int(99.96 * 2**20), "100 MiB"),
-        (976 * 2**20 + 1, "976 MiB"),
-        (2**30 * 1023, "1023 GiB"),
-        (2**30 - 1, "1 GiB"),
-        (2**40 * 3, "3 TiB"),
-        (2**60, "1024 PiB"),
-    ],
-)
-def test_usage_is_for_people(number, shown):
-    assert tables.human_bytes(number) == shown
-
-
 def test_unknown_usage_is_a_dash():
     assert status_view.usage(Usage()) == ("-", "-", "-")
 

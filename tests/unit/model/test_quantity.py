@@ -15,10 +15,10 @@ from podslice.model.quantity import (
     TEXT_MAX,
     Format,
     Quantity,
-    about_bytes,
     format_bytes,
     format_milli,
     format_quantity,
+    human_bytes,
     parse_quantity,
     tmpfs_size_bytes,
 )
@@ -185,18 +185,25 @@ def test_the_size_of_a_tmpfs(options, expect):
 
 
 @pytest.mark.parametrize(
-    ("number", "expect"),
+    ("number", "shown"),
     [
-        (1, "1Ki"),
-        (1024, "1Ki"),
-        (2**24 - 1025, "16383Ki"),
-        (2**24, "16Mi"),
-        (2**24 + 1, "17Mi"),
-        (2**30 + 1, "1025Mi"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (10 * 1024, "10 KiB"),
+        (1363149, "1.3 MiB"),
+        (int(23.54 * 2**30), "23.5 GiB"),
+        (int(99.94 * 2**20), "99.9 MiB"),
+        (int(99.96 * 2**20), "100 MiB"),
+        (976 * 2**20 + 1, "976 MiB"),
+        (2**30 * 1023, "1023 GiB"),
+        (2**30 - 1, "1 GiB"),
+        (2**40 * 3, "3 TiB"),
+        (2**60, "1024 PiB"),
     ],
 )
-def test_bytes_in_use_are_rounded_up_to_what_people_read(number, expect):
-    assert about_bytes(number) == expect
+def test_usage_is_for_people(number, shown):
+    assert human_bytes(number) == shown
 
 
 def test_the_longest_text_is_explained_in_full():

@@ -9,6 +9,7 @@ from podslice.model.resources import (
     cpu_milli,
     format_amount,
     format_amounts,
+    human_amounts,
     is_bytes,
     is_hugepages,
     is_pod_level_resource,
@@ -112,3 +113,11 @@ def test_the_pod_level_takes_cpu_memory_and_huge_pages():
 )
 def test_resources_that_are_counted_in_bytes(resource, expected):
     assert is_bytes(resource) is expected
+
+
+def test_amounts_in_sentences_have_three_digits_unless_they_would_read_the_same():
+    assert human_amounts("memory", 24_565_300 * 1024 * 1000) == ["23.4 GiB"]
+    assert human_amounts("cpu", 1500, 2000) == ["1500m", "2"]
+    gib = 2**30 * 1000
+    assert human_amounts("memory", gib, 2 * gib, gib) == ["1 GiB", "2 GiB", "1 GiB"]
+    assert human_amounts("memory", gib + 4096 * 1000, gib) == ["1048580Ki", "1Gi"]

@@ -28,7 +28,7 @@ def test_a_limit_below_the_usage_is_not_set_and_blocks():
         Skipped(
             unit=SYSTEM.name,
             name="MemoryMax",
-            why="101Mi are in use, more than 100Mi; the kernel may OOM-kill processes; raise the"
+            why="104857601 B are in use, more than 100Mi; the kernel may OOM-kill processes; raise the"
             " reservation, or use --force",
             blocks=True,
         ),

@@ -85,16 +85,19 @@ def test_a_volume_without_a_size_is_not_compared():
 @pytest.mark.parametrize(
     ("wanted", "text"),
     [
-        (128 * MI, "128Mi"),
-        (32 * MI, "32Mi"),
-        (64 * MI + 1, "67108865"),
-        (64 * MI - 2**16, "65472Ki"),  # one page of 64 KiB, the largest, is more than rounding
+        (128 * MI, "64 MiB, not 128 MiB"),
+        (32 * MI, "64 MiB, not 32 MiB"),
+        (64 * MI + 1, "64Mi, not 67108865 B"),
+        (
+            64 * MI - 2**16,
+            "64 MiB, not 63.9 MiB",
+        ),  # one page of 64 KiB, the largest, is more than rounding
     ],
 )
 def test_a_mounted_volume_keeps_its_size_and_is_reported(wanted, text):
     there = observed(seen(WEB), mounted())
     plan = make_plan(desired(slice_unit(WEB), volume_unit(wanted)), there)
-    why = f"it is mounted with 64Mi, not {text}; delete the pod first to change the size"
+    why = f"it is mounted with {text}; delete the pod first to change the size"
     assert plan == Plan(skipped=(Skipped(unit=CACHE, name="the new size", why=why),))
     assert not plan.is_blocked
 

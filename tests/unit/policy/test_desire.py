@@ -141,7 +141,7 @@ def test_a_tier_gets_the_minimum_if_all_memory_is_reserved():
         eviction_hard={}, qos_reserved={"memory": 100}, system_reserved={"memory": 32 * GI}
     )
     why = reasons(config, "kubepods-besteffort.slice")["MemoryMax"]
-    assert why.startswith("capacity - kube-reserved - system-reserved 0 - 100%")
+    assert why.startswith("capacity - kube-reserved - system-reserved 0 B - 100%")
 
 
 def test_a_reserved_slice_gets_no_limit_of_zero():

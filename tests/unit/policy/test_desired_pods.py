@@ -192,7 +192,7 @@ def test_huge_pages_in_the_root_s_limit_are_named(hugepages, counts, is_named):
     capacity = {"memory": 8 * GI, "hugepages-2Mi": hugepages}
     limit = root_memory(Node(capacity=capacity, counts_hugepages=counts))
     assert limit.value == 8 * 2**30
-    assert ("with 1Gi of huge pages, which count as memory here" in limit.why) == is_named
+    assert ("with 1 GiB of huge pages, which count as memory here" in limit.why) == is_named
 
 
 def test_a_name_of_255_bytes_is_the_longest():

@@ -206,8 +206,8 @@ def test_a_node_without_memory_claims_only_cpu():
 def test_both_claims_are_named_with_their_remedies():
     memory, cpu = check_claims(Tree(cgroup_root="/podslice/a"), HOST, Config(), LARGE)
     assert memory.message == (
-        "podslice's pods may use 8Gi of memory, and those of the kubelet 8Gi: together more than the"
-        " 8Gi of this node"
+        "podslice's pods may use 8 GiB of memory, and those of the kubelet 8 GiB: together more than the"
+        " 8 GiB of this node"
     )
     assert "systemReserved of the kubelet" in memory.hint
     assert cpu.message == (

@@ -153,7 +153,7 @@ def test_problems_of_a_node_are_per_resource():
     problems = validate_node(NODE, config)
     assert [problem.message.split(" is ")[0] for problem in problems] == [
         "5 of cpu",
-        "9k of memory",
+        "8.8 KiB of memory",
     ]
     assert {problem.where for problem in problems} == {
         "kube-reserved + system-reserved + eviction-hard"
@@ -231,7 +231,7 @@ def test_the_throttling_of_a_tier_names_the_threshold_that_it_is_half_of():
     properties = tier_properties(Qos.BESTEFFORT, (made,), 2**30, config, page_size=4096)
     high = next(each for each in properties if each.name == "MemoryHigh")
     # 2^30 / 10, rounded down
-    assert high.why == "MemoryMax - half of the eviction-tier threshold 107374182"
+    assert high.why == "MemoryMax - half of the eviction-tier threshold 102 MiB"
 
 
 def test_huge_pages_of_higher_classes_are_named_in_a_tier_s_limit():
@@ -243,7 +243,7 @@ def test_huge_pages_of_higher_classes_are_named_in_a_tier_s_limit():
         properties = tier_properties(Qos.BURSTABLE, (made,), 10**8, config, page_size=4096)
         limit = next(each for each in properties if each.name == "MemoryMax")
         assert limit.value == value
-        assert ("their huge pages 4Mi" in limit.why) == counts
+        assert ("their huge pages 4 MiB" in limit.why) == counts
 
 
 def test_nothing_is_protected_where_nothing_is_requested():

@@ -229,7 +229,7 @@ def test_a_protection_above_the_limit_is_limited_to_it():
     assert "limited to MemoryMax" not in reason(equal, "MemoryLow")
     level = Resources(requests={"memory": 2 * GI}, limits={"memory": GI})
     above = decide(pod(container(both), resources=level), NODE, Config())
-    assert reason(above, "MemoryLow").endswith(" = 2Gi, limited to MemoryMax")
+    assert reason(above, "MemoryLow").endswith(" = 2 GiB, limited to MemoryMax")
 
 
 def test_containers_without_a_limit_are_named():

@@ -549,7 +549,7 @@ async def test_memory_that_can_not_be_reclaimed_changes_nothing():
     result, values = await shrink(memory)
     assert result.outcome is Outcome.FAILED
     assert result.error == (
-        "1Ki are in use and can't be reclaimed, above the limit of 100; reduce the pod's"
+        "180 B are in use and can't be reclaimed, above the limit of 100 B; reduce the pod's"
         " memory usage, or use --force: the kernel may then OOM-kill its processes"
     )
     assert (values["MemoryMax"], values["MemoryHigh"], values["CPUWeight"]) == (300, INFINITY, 1)

@@ -128,7 +128,7 @@ def test_a_change_shows_the_old_value_if_any():
         (
             SHRINK,
             (
-                f"set MemoryMax=512Mi (was 1Gi) on {WEB} (default/web); 700Mi in use,"
+                f"set MemoryMax=512Mi (was 1Gi) on {WEB} (default/web); 700 MiB in use,"
                 " reclaimed first through MemoryHigh"
             ),
         ),
@@ -157,7 +157,7 @@ def test_a_value_that_becomes_unset_is_shown_so():
         (
             done(SHRINK),
             (
-                f"set MemoryMax=512Mi (was 1Gi) on {WEB} (default/web); 700Mi were in use,"
+                f"set MemoryMax=512Mi (was 1Gi) on {WEB} (default/web); 700 MiB were in use,"
                 " reclaimed through MemoryHigh"
             ),
         ),

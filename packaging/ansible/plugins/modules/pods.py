@@ -181,7 +181,7 @@ refused:
   returned: always
   type: list
   elements: dict
-  sample: [{pod: default/web, reason: OutOfmemory, message: "requests 64Gi, 30Gi are free"}]
+  sample: [{pod: default/web, reason: OutOfmemory, message: "requests 64 GiB of memory, 30 GiB is free"}]
 stopped:
   description: The slices whose processes were stopped, or would be.
   returned: always

@@ -188,13 +188,13 @@ def test_memory_is_reclaimed_for_a_limit_below_usage(podslice, memory, files, mo
     files({"web.yaml": LESS.replace("1Gi", "128Mi")})
     change = f"MemoryMax=640Mi (was 1536Mi) on {POD} (shop/web)"
     out = podslice("plan", "-f", "web.yaml").out
-    assert f"{change}; 900Mi in use, reclaimed first through MemoryHigh\n" in out
+    assert f"{change}; 900 MiB in use, reclaimed first through MemoryHigh\n" in out
     steps = json.loads(podslice("plan", "-f", "web.yaml", "-o", "json").out)["steps"]
     (step,) = [step for step in steps if step["unit"] == POD]
     assert (step["used_bytes"], step["reclaim_to_bytes"]) == (900 * 2**20, 640 * 2**20)
     ended = podslice("apply", "-f", "web.yaml")
     assert ended.code == 1
-    assert "900Mi are in use and can't be reclaimed, above the limit of 640Mi" in ended.out
+    assert "900 MiB are in use and can't be reclaimed, above the limit of 640 MiB" in ended.out
     memory.set_memory(POD, 640 * 2**20)
     assert "in use" not in podslice("plan", "-f", "web.yaml").out
     memory.set_memory(POD, 900 * 2**20)

@@ -253,7 +253,7 @@ def test_explain_of_other_rules(podslice, web):
 
 
 OF_VOLUME = (
-    "the least of sizeLimit 64Mi, the pod's memory limit 1040Mi and allocatable memory 32668Mi"
+    "the least of sizeLimit 64 MiB, the pod's memory limit 1 GiB and allocatable memory 31.9 GiB"
 )
 
 
@@ -324,6 +324,6 @@ spec:
 def test_explain_notes_that_a_limit_includes_huge_pages(podslice, files):
     files({"huge.yaml": HUGE})
     ended = podslice("explain", "-f", "huge.yaml", "--memory-hugetlb-accounting=true")
-    plus = "+ 64Mi of huge pages, which count as memory here = 96Mi"
+    plus = "+ 64 MiB of huge pages, which count as memory here = 96 MiB"
     (limit,) = {line.strip() for line in ended.out.splitlines() if "MemoryMax=96Mi" in line[:30]}
     assert limit.endswith(f"limits.memory 32Mi {plus}")

@@ -179,6 +179,6 @@ def test_node_refuses_a_threshold_that_every_tier_meets(podslice):
     ended = podslice("node", *TIERS[:1], "--eviction-tier=burstable=memory.available<32Gi")
     assert ended.code == 2
     assert ended.err == (
-        "error: eviction-tier: 32Gi is not less than 32Gi, the most memory of a tier; lower the"
+        "error: eviction-tier: 32 GiB is not less than 32 GiB, the most memory of a tier; lower the"
         " threshold of burstable, or write it as a percentage\n"
     )

@@ -350,7 +350,7 @@ CASES = {
         (
             "swap",
             "info",
-            "swap is enabled, 2047Mi",
+            "swap is enabled, 2 GiB",
             "memory limits do not include it",
             "swapoff -a",
         ),

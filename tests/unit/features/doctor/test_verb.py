@@ -158,7 +158,7 @@ def beside(here, machine, monkeypatch):
 @pytest.mark.parametrize("root", ["/podslice", "/"])
 def test_a_kubelet_that_claims_the_same_node(podslice, web, root):
     claims = [
-        "podslice's pods may use 32Gi of memory, and those of the kubelet 32Gi",
+        "podslice's pods may use 32 GiB of memory, and those of the kubelet 32 GiB",
         "CPUWeight of podslice-kubepods.slice has no effect against the kubelet's pods",
     ]
     remedies = ["systemReserved of the kubelet", "systemctl set-property podslice.slice CPUWeight="]

@@ -16,16 +16,16 @@ from tests.unit.features.history.rows import to_history
 MI = 2**20
 USED = """\
 SLICE             HISTORY  CPU P99  CPU PEAK  MEM P99  MEM PEAK
-podruntime.slice  24 h     110m     110m      106Mi    106Mi
-system.slice      24 h     511m     2093m     425Mi    425Mi
+podruntime.slice  24 h     110m     110m      105 MiB  105 MiB
+system.slice      24 h     511m     2093m     424 MiB  424 MiB
 user.slice        -        -        -         -        -
 """
 RESERVED = """\
 RESERVATION                   CPU   MEMORY
-kube-reserved, now            500m  512Mi
-kube-reserved, recommended    127m  121Mi
+kube-reserved, now            500m  512 MiB
+kube-reserved, recommended    127m  121 MiB
 system-reserved, now          -     -
-system-reserved, recommended  588m  489Mi
+system-reserved, recommended  588m  489 MiB
 """
 
 

@@ -165,7 +165,7 @@ def test_values_are_proposed_from_a_unit(podslice, files, nginx):
     )
     assert "cpu: 50m" in made.out
     assert "(CPUWeight); its average in 2 h is 42m\n" in made.out
-    assert "(MemoryMax); 1.25 times its peak, 200Mi\n" in made.out
+    assert "(MemoryMax); 1.25 times its peak, 200 MiB\n" in made.out
     files({"web.yaml": made.out})
     shown = explained(podslice, "web.yaml")
     assert "  requests  cpu=50m,memory=90Mi\n  limits    memory=250Mi\n" in shown

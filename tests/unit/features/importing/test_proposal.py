@@ -46,7 +46,7 @@ def test_each_amount_has_its_source():
     found = propose_amounts(use(cpu_usec=4_200_000, memory_bytes=MI, peak_bytes=4 * MI))
     assert found.cpu == StatedAmount(text="50m", source="its average in 100 s is 42m")
     assert found.memory.source == "what it uses now"
-    assert found.memory_limit.source == "1.25 times its peak, 4Mi"
+    assert found.memory_limit.source == "1.25 times its peak, 4 MiB"
     without_peak = propose_amounts(use(memory_bytes=MI)).memory_limit
     assert without_peak.source == "1.5 times what it uses now; its peak is not known"
 

@@ -24,7 +24,7 @@ annotations: # what Kubernetes has no field for, of the pod and its containers
 podslice.io/oom-score-adj.nginx: "-100" # the OOMScoreAdjust of nginx.service
 spec: # what the pod consists of
 containers: # groups of processes in the pod
-- name: nginx # nginx.service, which has run for 2 h, with 5 tasks; its peak of memory is 200Mi
+- name: nginx # nginx.service, which has run for 2 h, with 5 tasks; its peak of memory is 200 MiB
 resources: # its part of the budget
 requests: # kept for the pod while the host is busy
 cpu: 500m # its share of the CPUs when they are scarce (CPUWeight); CPUWeight=50; by its use it would be 50m

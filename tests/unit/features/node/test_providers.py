@@ -108,9 +108,9 @@ def test_the_system_gets_what_it_uses_and_half_of_it(memory, used, kept):
 
 def test_each_proposal_is_explained_with_its_source():
     assert explain_provider("eks", 29).endswith(
-        "255Mi of memory and 11Mi for each of 29 pods (EKS, amazon-eks-ami, bootstrap.sh)"
+        "255 MiB of memory and 11 MiB for each of 29 pods (EKS, amazon-eks-ami, bootstrap.sh)"
     )
-    assert explain_system(200 * MI).endswith("slice use now, 200Mi, in steps of 64Mi")
+    assert explain_system(200 * MI).endswith("slice use now, 200 MiB, in steps of 64 MiB")
     assert explain_system(None) == (
-        "100m of CPU; 5% of the memory, 128Mi to 1Gi, because the use of the slices is unknown"
+        "100m of CPU; 5% of the memory, 128 MiB to 1 GiB, because the use of the slices is unknown"
     )

@@ -13,12 +13,12 @@ GI = 2**30
 INSTALLED = ("docker", "podman")
 CONFIG = """\
 # Reserved for container runtimes and podslice, as eks, the lowest memory of the three: 6% of the
-# first CPU, 1% of the second, 0.5% of the next two each and 0.25% of every further one; 255Mi of
-# memory and 11Mi for each of 30 pods (EKS, amazon-eks-ami, bootstrap.sh).
+# first CPU, 1% of the second, 0.5% of the next two each and 0.25% of every further one; 255 MiB
+# of memory and 11 MiB for each of 30 pods (EKS, amazon-eks-ami, bootstrap.sh).
 kube-reserved = "cpu=80m,memory=585Mi"
 kube-reserved-cgroup = "/podruntime.slice"
 # Reserved for system daemons: 100m of CPU; 1.5 times the memory that system.slice and user.slice
-# use now, 200Mi, in steps of 64Mi.
+# use now, 200 MiB, in steps of 64 MiB.
 system-reserved = "cpu=100m,memory=320Mi"
 # Limits pods only. Measure the usage before adding kube-reserved here.
 enforce-node-allocatable = "pods"
@@ -31,14 +31,14 @@ kube, as aks  140m  650Mi
 system        100m  320Mi
 
 gke: 6% of the first CPU, 1% of the second, 0.5% of the next two each and 0.25% of every further \
-one; 25% of the first 4Gi of memory, 20% of the next 4Gi, 10% of the next 8Gi, 6% of the next 112Gi \
+one; 25% of the first 4 GiB of memory, 20% of the next 4 GiB, 10% of the next 8 GiB, 6% of the next 112 GiB \
 and 2% of the rest (GKE, "Plan GKE node sizes")
 eks: 6% of the first CPU, 1% of the second, 0.5% of the next two each and 0.25% of every further \
-one; 255Mi of memory and 11Mi for each of 30 pods (EKS, amazon-eks-ami, bootstrap.sh)
-aks: 60m to 740m of CPU by the number of CPUs; 50Mi of memory and 20Mi for each of 30 pods, at most \
+one; 255 MiB of memory and 11 MiB for each of 30 pods (EKS, amazon-eks-ami, bootstrap.sh)
+aks: 60m to 740m of CPU by the number of CPUs; 50 MiB of memory and 20 MiB for each of 30 pods, at most \
 a quarter of the memory (AKS, "Resource reservations")
-system: 100m of CPU; 1.5 times the memory that system.slice and user.slice use now, 200Mi, in steps \
-of 64Mi
+system: 100m of CPU; 1.5 times the memory that system.slice and user.slice use now, 200 MiB, in steps \
+of 64 MiB
 
 kube-reserved cpu=80m,memory=585Mi: for container runtimes and podslice, as eks, the lowest memory \
 of the three

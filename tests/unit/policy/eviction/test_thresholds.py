@@ -19,16 +19,20 @@ NODE = Node(capacity={"cpu": 8000, "memory": 32 * 2**30 * 1000})
 @pytest.mark.parametrize(
     ("signal", "milli", "text"),
     [
-        ("memory.available", 100 * 2**20 * 1000, "100Mi"),
-        ("memory.available", (100 * 2**20 - 1) * 1000, "102399Ki"),
-        ("allocatableMemory.available", 1023 * 1000, "0"),
-        ("nodefs.available", 3 * 2**30 * 1000, "3Gi"),
+        ("memory.available", 100 * 2**20 * 1000, "100 MiB"),
+        ("allocatableMemory.available", 1023 * 1000 + 5, "1023 B"),
+        ("nodefs.available", 3 * 2**30 * 1000, "3 GiB"),
         ("nodefs.inodesFree", 2_000_999, "2000"),
         ("pid.available", 1_000, "1"),
     ],
 )
-def test_an_observation_is_rounded_down_as_by_the_kubelet(signal, milli, text):
-    assert format_signal(signal, milli) == text
+def test_an_observation_is_formatted_for_people(signal, milli, text):
+    assert format_signal(signal, milli) == [text]
+
+
+def test_an_observation_just_below_its_threshold_reads_differently():
+    wanted = 100 * 2**20 * 1000
+    assert format_signal("memory.available", wanted - 1000, wanted) == ["104857599 B", "100Mi"]
 
 
 def test_thresholds_come_hard_ones_first_each_by_signal():

@@ -101,13 +101,15 @@ RestartService = Annotated[
 
 def since_option(what: str) -> object:
     """Return `--since TIME`, for what is shown."""
-    text = f"Only later {what}: 2h, yesterday, '2026-01-31 12:00'."
+    text = f"Only later {what}: 2h, '2026-01-31 12:00'."
     return typer.Option("--since", metavar="TIME", help=text)
 
 
 def lines_option(what: str) -> object:
     """Return `--lines NUMBER`, for what is shown."""
-    return typer.Option("--lines", metavar="NUMBER", min=0, help=f"At most this many {what}.")
+    return typer.Option(
+        "--lines", "--tail", metavar="NUMBER", min=0, help=f"At most this many {what}."
+    )
 
 
 class Sort(StrEnum):

@@ -86,7 +86,6 @@ OPTION_EQUIVALENTS = {
     "--no-admission": "use: --set admission=false",
     "--recursive": "leave it out: give each directory with -f",
     "--since-time": "use: --since",
-    "--tail": "use: --lines",
     "--version": "use: podslice --version",
     "--yaml": "use: -o yaml",
     "-A": _NAMESPACES,

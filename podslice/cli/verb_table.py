@@ -31,6 +31,7 @@ _REPORTS = {
     "apply": "podslice.cli.views.changes:ChangesReport",
     "check": "podslice.cli.verbs.check:Report",
     "delete": "podslice.cli.views.changes:ChangesReport",
+    "events": "podslice.cli.verbs.events:EventsReport",
     "plan": "podslice.cli.views.changes:PlanReport",
     "render": "podslice.cli.verbs.render:Report",
 }

@@ -234,6 +234,8 @@ class LogQuery(NamedTuple):
     format: str | None = None
     """One of journalctl's; None for its default."""
     manager: Manager = SYSTEM
+    with_manager: bool = True
+    """Whether to select what the service manager reports about the units."""
 
     @property
     def arguments(self) -> list[str]:
@@ -252,7 +254,7 @@ class LogQuery(NamedTuple):
         # a message matches a group if it has one value of each field; groups are alternatives
         for prefix, names, more in (
             (f"_SYSTEMD_{user}UNIT=", self.units, owner),
-            (f"{user}UNIT=", self.units, by_manager),
+            (f"{user}UNIT=", self.units if self.with_manager else (), by_manager),
             (f"_SYSTEMD_{user}SLICE=", self.slices, owner),
             ("CONTAINER_ID_FULL=", self.containers, [uid]),
         ):

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from podslice.cli import interrupts
+from podslice.cli import host, interrupts
 from podslice.cli.arguments import DONE, Names, Namespace, Output, lines_option, since_option
-from podslice.cli.output import OutputFormat, display_on, emit, write
-from podslice.cli.pods import key_of
-from podslice.cli.views import documents
+from podslice.cli.output import OutputFormat, display_on, emit, note, write
+from podslice.cli.pods import key_of, nearest_pod, pods_named
+from podslice.cli.report import document
 from podslice.cli.views.layout import Column, Shorten, blocks, table
 from podslice.cli.views.style import Cell, Display, Role, Styled
-from podslice.errors import printable
+from podslice.errors import HostError, InputError, Problem, printable
 from podslice.kernel.proc import find_manager
+from podslice.model.unit import Manager
+from podslice.store.store import Store
 from podslice.systemd import journal
 from podslice.systemd.journal import Entry, Query
 
 _FOLLOWED = 10
 """The number of past events before new ones, as with journalctl and tail."""
+_SHOWN = 50
+"""The number of events without an option."""
 _NONE = "no events; podslice-agent.service logs them, and verbs that change something"
-_MESSAGE = Column(title="MESSAGE", min_width=24, shorten=Shorten.FOLD)
 _COLUMNS = {
     False: (
-        Column(title="TIME", width=19),
-        Column(title="KIND", drop=1, width=20),
-        Column(title="OBJECT", min_width=10, width=24, shorten=Shorten.MIDDLE),
-        _MESSAGE,
+        Column(title="TIME", width=14),
+        Column(title="POD", min_width=10, width=20, shorten=Shorten.MIDDLE),
+        Column(title="MESSAGE", min_width=24),
     ),
     True: (
         Column(title="TIME", width=29),
@@ -41,27 +45,54 @@ _COLUMNS = {
         Column(title="KIND", width=20),
         Column(title="POD", width=24),
         Column(title="UNIT", width=40),
-        _MESSAGE,
+        Column(title="MESSAGE", min_width=24, shorten=Shorten.FOLD),
     ),
 }
 _ROLES = {"error": Role.ERROR, "warning": Role.WARNING}
 _ANY_WIDTH = 1000
 _COMPARED = 200
 """Objects of earlier events, from which the next one looks different."""
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+_UNITS_OF_TIME = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 Since = Annotated[str | None, since_option("events")]
 Lines = Annotated[int | None, lines_option("events")]
 Follow = Annotated[
-    bool,
-    typer.Option("--follow", "-f", help="Show the last 10 events and wait for more, until Ctrl-C."),
+    bool, typer.Option("--follow", "-f", help="Wait for further events, until Ctrl-C.")
 ]
-User = Annotated[bool, typer.Option("--user", help="Show the events of the user manager.")]
+Every = Annotated[bool, typer.Option("--all", help="Not only the latest 50.")]
+User = Annotated[bool, typer.Option("--user", help="The events of the user manager.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventEntry:
+    """An event, and how often it happened to the same object."""
+
+    time_usec: int
+    """The time of the last one since the Unix epoch."""
+    kind: str
+    level: str
+    pod: str | None
+    unit: str | None
+    message: str
+    fields: dict[str, str]
+    count: int = 1
+    first_time_usec: int | None = None
+    """The time of the first one, where there are several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventsReport:
+    """The events, by the time of the last one of each."""
+
+    events: tuple[EventEntry, ...]
 
 
 def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     pods: Names = None,
     since: Since = None,
     lines: Lines = None,
+    every: Every = False,  # noqa: FBT002
     follow: Follow = False,  # noqa: FBT002
     namespace: Namespace = None,
     user: User = False,  # noqa: FBT002
@@ -69,29 +100,88 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 ) -> int:
     """Run `podslice events`.
 
-    They are messages in the journal; journalctl -x adds an explanation to each.
+    They are messages in the journal; journalctl -x adds an explanation to each. The same event
+    of the same object is one line, with the number of times.
+
+    Examples:
+        podslice events web --since 1h
+        podslice events --follow
     """
-    if follow and lines is None and since is None:
-        lines = _FOLLOWED
-    keys = [key_of(name, namespace) for name in pods or ()]
     manager = find_manager(user=user)
+    known = _known_pods(manager)
+    keys = [
+        named
+        for name in pods or ()
+        for key in [key_of(name, namespace)]
+        for named in pods_named(key, known) or [key]
+    ]
+    is_limited = lines is None and since is None and not every
+    if is_limited:
+        lines = _FOLLOWED if follow else _SHOWN
     entries = journal.read_events(
         Query(pods=keys, since=since, lines=lines, follow=follow, manager=manager),
         reader=_stdout() if follow else None,
     )
     if follow:
         return _follow(entries, output)
-    found = tuple(entries)
+    read = tuple(entries)
+    _check_names(keys, {*known, *(each.pod for each in read if each.pod)})
+    report = EventsReport(events=aggregate(read))
     emit(
         output,
-        document=lambda: documents.document(events=[asdict(each) for each in found]),
-        lines=lambda display: _lines(found, display) if found else [_NONE],
-        names=lambda: _names(found),
+        document=lambda: document(report),
+        lines=lambda display: _lines(report.events, display) if read else [_NONE],
+        names=lambda: _names(report.events),
     )
+    if is_limited and len(read) == _SHOWN and output.has_lines:
+        note(f"these are the latest {_SHOWN} events; to show all: podslice events --all")
     return DONE
 
 
-def _lines(entries: Sequence[Entry], display: Display) -> Iterator[str]:
+def _known_pods(manager: Manager) -> set[str]:
+    """Return the applied and the evicted pods; none if the records cannot be read."""
+    with suppress(HostError):
+        records = Store(host.runtime_directory(manager)).load()
+        return {*(pod.key for pod in records.pods), *(mark.pod for mark in records.evicted)}
+    return set()
+
+
+def _check_names(keys: Sequence[str], known: Collection[str]) -> None:
+    """Check that each pod exists, or has existed.
+
+    Raises:
+        InputError: no event is about one of them, and it is not applied.
+    """
+    missing = [key for key in keys if key not in known]
+    if missing:
+        raise InputError(
+            Problem(
+                where=key,
+                message="no such pod, and no events about it",
+                hint=nearest_pod(key, known) or "to list pods: podslice status",
+            )
+            for key in missing
+        )
+
+
+def aggregate(entries: Iterable[Entry]) -> tuple[EventEntry, ...]:
+    """Return each event once, with the last message, by the time of the last one.
+
+    Events are the same if they differ in their time and in numbers of their message only.
+    """
+    found: dict[tuple[object, ...], EventEntry] = {}
+    for each in entries:
+        same = (each.kind, each.pod, each.unit, _NUMBER.sub("0", each.message))
+        earlier = found.pop(same, None)
+        made = EventEntry(**asdict(each))
+        if earlier is not None:
+            first = earlier.first_time_usec or earlier.time_usec
+            made = replace(made, count=earlier.count + 1, first_time_usec=first)
+        found[same] = made
+    return tuple(found.values())
+
+
+def _lines(entries: Sequence[EventEntry], display: Display) -> Iterator[str]:
     columns = [each._replace(width=0) for each in _COLUMNS[display.wide]]
     return table(columns, (_cells(each, wide=display.wide) for each in entries), display)
 
@@ -115,8 +205,8 @@ def _follow(entries: Iterable[Entry], output: OutputFormat) -> int:
             display = display_on(sys.stdout, wide=wide)
             write(table(_columns_to_come(display), (), display))
         sys.stdout.flush()
-        objects: dict[tuple[str | None, str | None], Entry] = {}
-        for entry in entries:
+        objects: dict[tuple[str | None, str | None], EventEntry] = {}
+        for entry in (EventEntry(**asdict(each)) for each in entries):
             _print(entry, output, objects.values())
             objects[entry.pod, entry.unit] = entry
             if len(objects) > _COMPARED:
@@ -131,8 +221,8 @@ def _follow(entries: Iterable[Entry], output: OutputFormat) -> int:
     return DONE
 
 
-def _print(entry: Entry, output: OutputFormat, others: Iterable[Entry]) -> None:
-    made = documents.document(**asdict(entry))
+def _print(entry: EventEntry, output: OutputFormat, others: Iterable[EventEntry]) -> None:
+    made = document(EventsReport(events=(entry,)))
     if output is OutputFormat.JSON:
         write([json.dumps(made, ensure_ascii=False)])  # on one line, for programs
         return
@@ -153,7 +243,9 @@ def _columns_to_come(display: Display) -> list[Column]:
     return [*columns, message._replace(width=_ANY_WIDTH)]
 
 
-def _row_to_come(entry: Entry, others: Iterable[Entry], display: Display) -> Sequence[str]:
+def _row_to_come(
+    entry: EventEntry, others: Iterable[EventEntry], display: Display
+) -> Sequence[str]:
     """Return the row of an event; its object looks different from those of others."""
     shortened = others if display.width is not None else ()
     empty = (replace(each, message="") for each in shortened)
@@ -162,16 +254,30 @@ def _row_to_come(entry: Entry, others: Iterable[Entry], display: Display) -> Seq
     return lines
 
 
-def _names(entries: Iterable[Entry]) -> Iterator[str]:
-    """Yield the pods of events."""
-    return (printable(entry.pod) for entry in entries if entry.pod)
+def _names(entries: Iterable[EventEntry]) -> Iterator[str]:
+    """Yield the pods of events, each once."""
+    return map(printable, dict.fromkeys(each.pod for each in entries if each.pod))
 
 
-def _cells(entry: Entry, *, wide: bool) -> Sequence[Cell]:
+def _cells(entry: EventEntry, *, wide: bool) -> Sequence[Cell]:
     at = datetime.fromtimestamp(entry.time_usec / 1e6, UTC).astimezone()
     role = _ROLES.get(entry.level)
-    kind = entry.kind if role is None else Styled(entry.kind, role)
+    text = f"{entry.message}{_times(entry)}"
     if wide:
         when = at.isoformat(timespec="milliseconds")
-        return when, entry.level, kind, entry.pod or "-", entry.unit or "-", entry.message
-    return f"{at:%Y-%m-%d %H:%M:%S}", kind, entry.pod or entry.unit or "-", entry.message
+        kind = entry.kind if role is None else Styled(entry.kind, role)
+        return when, entry.level, kind, entry.pod or "-", entry.unit or "-", text
+    if entry.pod and entry.unit:
+        # the line is about the pod: the name of its slice would fill it
+        text = text.replace(f" {entry.unit} ({entry.pod})", "")
+    message = text if role is None else Styled(text, role)
+    return f"{at:%m-%d %H:%M:%S}", entry.pod or entry.unit or "-", message
+
+
+def _times(entry: EventEntry) -> str:
+    """Return how often an event happened: ` (5 times in 2 min)`."""
+    if entry.first_time_usec is None:
+        return ""
+    seconds = (entry.time_usec - entry.first_time_usec) // 1_000_000
+    unit, length = next((each for each in _UNITS_OF_TIME if seconds >= each[1]), ("s", 1))
+    return f" ({entry.count} times in {seconds // length} {unit})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -14,7 +15,7 @@ from podslice.cli.options import Planning, configured
 from podslice.cli.output import note
 from podslice.cli.pods import PodFilter, key_of
 from podslice.cli.suggestions import closest
-from podslice.errors import invalid
+from podslice.errors import InputError, invalid
 from podslice.kernel import programs
 from podslice.model.naming import OVERHEAD, Tree, scope_name, service_name
 from podslice.model.pod import Pod, Qos
@@ -24,17 +25,16 @@ from podslice.systemd.journal import LogQuery, journal_command
 from podslice.usage import runtimes
 from podslice.usage.runtimes import run_patiently
 
-Container = Annotated[str | None, container_option("Show only messages of this container.")]
+Container = Annotated[str | None, container_option("Only the output of this container.")]
 Follow = Annotated[
-    bool, typer.Option("--follow", "-f", help="Wait for further messages, until Ctrl-C.")
+    bool, typer.Option("--follow", "-f", help="Wait for further output, until Ctrl-C.")
 ]
-Since = Annotated[str | None, since_option("messages")]
-Lines = Annotated[int | None, lines_option("messages")]
+Since = Annotated[str | None, since_option("output")]
+Lines = Annotated[int | None, lines_option("lines, the latest")]
+Every = Annotated[bool, typer.Option("--all", help="Also messages of systemd, podman and others.")]
 Format = Annotated[
     str | None,
-    typer.Option(
-        "--output", "-o", metavar="FORMAT", help="A format of journalctl: cat, short-iso, json, …"
-    ),
+    typer.Option("--output", "-o", metavar="FORMAT", help="A format of journalctl, such as cat."),
 ]
 
 
@@ -46,31 +46,37 @@ def logs(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     follow: Follow = False,  # noqa: FBT002
     since: Since = None,
     lines: Lines = None,
+    every: Every = False,  # noqa: FBT002
     namespace: Namespace = None,
     output: Format = None,
 ) -> int:
     """Run `podslice logs`.
 
-    They are those of its containers and of everything else in its slice.
+    Examples:
+        podslice logs web --tail 20
+        podslice logs web -c app --follow
     """
     planning = tolerate(planning)
-    pods = _find(planning, key_of(pod, namespace))
-    services = by_pod(read_adopted(planning.manager)) if container is not None else {}
+    pods = _find(planning, pod, namespace)
+    services = by_pod(read_adopted(planning.manager))
     units: list[UnitName] = []
+    whole = []
     for key, (uid, found) in pods.items():
+        own = {each.container: each.unit for each in services.get(key, ())}
         if container is not None:
-            own = {each.container: each.unit for each in services.get(key, ())}
             _require(found, key, container, own)
-            units += [own[container]] if container in own else []
+        elif every or found is None:  # the containers of an evicted pod are unknown
+            whole.append(uid)
+        units += [unit for name, unit in own.items() if container in (None, name)]
         for name in [container] if container is not None else _containers(found):
             scope = scope_name(uid, name)
             units += [scope, service_name(scope)]
     # of each class: a pod may have had another one before
     tree = Tree(cgroup_root=planning.config.cgroup_root)
-    slices = [tree.pod(uid, qos) for uid, _ in pods.values() for qos in Qos]
     query = LogQuery(
         units=units,
-        slices=slices if container is None else (),
+        slices=[tree.pod(uid, qos) for uid in whole for qos in Qos],
+        with_manager=every,
         containers=_runtime_ids(planning, [each for _, each in pods.values() if each], container),
         since=since,
         lines=lines,
@@ -86,7 +92,9 @@ def logs(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     )
 
 
-def _find(planning: Planning, key: str) -> dict[str, tuple[str, Pod | None]]:
+def _find(
+    planning: Planning, name: str, namespace: str | None
+) -> dict[str, tuple[str, Pod | None]]:
     """Return the uid of an applied or evicted pod, and the pod where it has a record.
 
     The name of a workload is the name of all its pods.
@@ -98,7 +106,13 @@ def _find(planning: Planning, key: str) -> dict[str, tuple[str, Pod | None]]:
     marks = {mark.pod: mark.uid for mark in records.evicted}
     pods = {pod.key: pod for pod in records.pods}
     uids = marks | {pod.key: pod.uid for pod in pods.values()}
-    found = PodFilter(keys=(key,)).resolve(uids).keys
+    try:
+        found = PodFilter(keys=(key_of(name, namespace),)).resolve(uids).keys
+    except InputError as error:
+        if namespace is None or not namespace.isdecimal():
+            raise
+        hint = f"-n is the namespace; for the number of lines: --tail {namespace}"
+        raise InputError(replace(each, hint=hint) for each in error.problems) from error
     return {each: (uids[each], pods.get(each)) for each in found}
 
 

@@ -36,7 +36,7 @@ NEWER = {
     "PODSLICE_POD": ["shop/a", "shop/b"],
 }
 TIMES = [
-    f"{datetime.fromtimestamp(second).astimezone():%Y-%m-%d %H:%M:%S}"
+    f"{datetime.fromtimestamp(second).astimezone():%m-%d %H:%M:%S}"
     for second in (1795302032, 1795302033, 1795302034)
 ]
 
@@ -68,10 +68,10 @@ def test_events_are_a_table_oldest_first(podslice, journalctl):
     ended = podslice("events")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines() == [
-        "TIME                 KIND                  OBJECT        MESSAGE",
-        f"{TIMES[0]}  pod-evicted           default/web   {EVICTED['MESSAGE']}",
-        rf"{TIMES[1]}  reservation-exceeded  system.slice  memory 1.2Gi of \x1b[31m1Gi\n",
-        rf"{TIMES[2]}  of-a-newer-podslice   shop/a        hi\xff",
+        "TIME            POD           MESSAGE",
+        f"{TIMES[0]}  default/web   {EVICTED['MESSAGE']}",
+        rf"{TIMES[1]}  system.slice  memory 1.2Gi of \x1b[31m1Gi\n",
+        rf"{TIMES[2]}  shop/a        hi\xff",
     ]
 
 
@@ -105,6 +105,59 @@ def test_the_names_are_those_of_pods(podslice, journalctl):
     assert podslice("events", "-o", "name").out == "default/web\nshop/a\n"
 
 
+def applied(minute, value="100%", **more):
+    """The event of an applied pod, at this minute."""
+    unit = "kubepods-burstable-podweb.default.slice"
+    return {
+        "__REALTIME_TIMESTAMP": str((1795302032 + 60 * minute) * 1_000_000),
+        "MESSAGE": f"started {unit} (default/web) with CPUQuota={value}",
+        "PODSLICE_EVENT": "pod-applied",
+        "PODSLICE_POD": "default/web",
+        "PODSLICE_UNIT": unit,
+        **more,
+    }
+
+
+def test_a_line_is_about_the_pod_and_fits_the_terminal(podslice, journalctl, monkeypatch):
+    journalctl(applied(0))
+    _, row = podslice("events").out.splitlines()
+    assert row == f"{TIMES[0]}  default/web  started with CPUQuota=100%"
+
+
+def test_the_same_event_is_one_line(podslice, journalctl):
+    other = applied(1, PODSLICE_POD="default/db")
+    journalctl(applied(0), other, applied(1, "200%"), applied(3, "300%"))
+    rows = podslice("events").out.splitlines()[1:]
+    assert [row.split("  ")[-1].strip() for row in rows] == [
+        other["MESSAGE"],
+        "started with CPUQuota=300% (3 times in 3 min)",
+    ]
+    last = json.loads(podslice("events", "-o", "json").out)["events"][-1]
+    assert (last["count"], last["time_usec"] - last["first_time_usec"]) == (3, 180_000_000)
+    assert podslice("events", "-o", "name").out == "default/db\ndefault/web\n"
+
+
+def test_the_latest_fifty_are_shown(podslice, journalctl):
+    asked = journalctl(*(applied(minute) for minute in range(50)))
+    note = "these are the latest 50 events; to show all: podslice events --all\n"
+    assert podslice("events").err == note
+    assert "--lines=50" in asked.read_text()
+    for options in (["--all"], ["--since", "1h"], ["--tail", "7"]):
+        assert podslice("events", *options).err == ""
+        assert "--lines=50" not in asked.read_text()
+
+
+def test_a_misspelled_pod_is_an_error_with_the_nearest_name(podslice, journalctl, web, memory):
+    podslice("apply", "-f", web)
+    journalctl()
+    ended = podslice("events", "-n", "shop", "wbe")
+    hint = "no such pod, and no events about it; did you mean shop/web?"
+    assert ended == (2, "", f"error: shop/wbe: {hint}\n")
+    assert podslice("events", "-n", "shop", "web").code == 0
+    journalctl(EVICTED)
+    assert podslice("events", "default/web").code == 0
+
+
 def test_without_events_the_source_of_events_is_named(podslice, journalctl):
     journalctl()
     assert podslice("events") == (
@@ -118,15 +171,13 @@ def test_without_events_the_source_of_events_is_named(podslice, journalctl):
 def test_followed_each_is_printed_by_itself(podslice, journalctl):
     asked = journalctl(EVICTED, EXCEEDED)
     lines = podslice("events", "-f").out.splitlines()
-    assert lines[0].split() == ["TIME", "KIND", "OBJECT", "MESSAGE"]
-    assert lines[1] == (
-        f"{TIMES[0]}  pod-evicted           default/web               {EVICTED['MESSAGE']}"
-    )
+    assert lines[0].split() == ["TIME", "POD", "MESSAGE"]
+    assert lines[1] == f"{TIMES[0]}  default/web           {EVICTED['MESSAGE']}"
     assert "--lines=10 --follow" in asked.read_text()
     documents = [
         json.loads(line) for line in podslice("events", "-f", "-o", "json").out.split("\n")[:-1]
     ]
-    assert [(each["version"], each["kind"]) for each in documents] == [
+    assert [(each["version"], each["events"][0]["kind"]) for each in documents] == [
         (1, "pod-evicted"),
         (1, "reservation-exceeded"),
     ]

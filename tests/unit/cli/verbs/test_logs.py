@@ -58,8 +58,15 @@ def test_an_adopted_service_is_a_container(shop, here, podslice):
     assert "its containers: app, log, nginx" in podslice("logs", "shop", "-c", "db").err
 
 
-def test_the_messages_of_the_whole_pod_are_those_in_its_slice(shop):
-    given = shop("shop")
+def test_the_output_of_the_containers_is_shown(shop):
+    """What systemd and podman report about them is not their output."""
+    units = " ".join(f"_SYSTEMD_UNIT={unit}" for unit in APP)
+    (group,) = " ".join(shop("shop", "--tail", "5")[3:]).split(" + ")
+    assert units in group
+
+
+def test_all_messages_of_the_whole_pod_are_those_in_its_slice(shop):
+    given = shop("shop", "--all")
     assert given[:2] == ("--quiet", "--all")
     groups = " ".join(given[2:]).split(" + ")
     assert len(groups) == 3
@@ -75,11 +82,13 @@ def test_the_messages_of_the_whole_pod_are_those_in_its_slice(shop):
 
 def test_options_select_a_container_and_are_passed_on(shop):
     options = ("-c", "app", "-f", "--lines", "5", "-o", "cat")
-    assert shop("default/shop", *options) == (
+    output = (
         *("--quiet", "--all", "--lines=5", "--follow", "--output=cat"),
         *(f"_SYSTEMD_UNIT={unit}" for unit in APP),
-        *("+", "_PID=1", *(f"UNIT={unit}" for unit in APP)),
     )
+    assert shop("default/shop", *options) == output
+    by_manager = ("+", "_PID=1", *(f"UNIT={unit}" for unit in APP))
+    assert shop("default/shop", *options, "--all") == (*output, *by_manager)
 
 
 def test_containers_of_runtimes_are_found_by_their_ids(shop, monkeypatch):

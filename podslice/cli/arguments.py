@@ -60,9 +60,12 @@ def _namespace_option(text: str) -> object:
 Namespace = Annotated[str | None, _namespace_option("Namespace of pods without one.")]
 OnlyNamespace = Annotated[str | None, _namespace_option("Only pods of this namespace.")]
 FORMATS = "table, wide, json, yaml or name."
-Output = Annotated[OutputFormat, typer.Option("--output", "-o", metavar="FORMAT", help=FORMATS)]
+Output = Annotated[
+    OutputFormat, typer.Option("--output", "-o", metavar="FORMAT", help=FORMATS, show_default=False)
+]
 TextOrJson = Annotated[
-    ReportFormat, typer.Option("--output", "-o", metavar="FORMAT", help="text or json.")
+    ReportFormat,
+    typer.Option("--output", "-o", metavar="FORMAT", help="text or json.", show_default=False),
 ]
 
 
@@ -76,7 +79,7 @@ PodName = Annotated[str, pod_argument("The pod, as NAME or NAMESPACE/NAME.")]
 Units = Annotated[
     list[str],
     typer.Argument(
-        metavar="UNIT...",
+        metavar="UNIT",
         help="Services; nginx is nginx.service.",
         autocompletion=complete_units,
     ),
@@ -94,9 +97,7 @@ def container_option(text: str) -> object:
 ContainerName = Annotated[str | None, container_option("Container; required if there are several.")]
 Prune = Annotated[bool, typer.Option("--prune", help="Remove pods that are in no manifest.")]
 Force = Annotated[bool, typer.Option("--force", help="Also set limits below the memory in use.")]
-RestartService = Annotated[
-    bool, typer.Option("--restart", help="Restart services, so that they change their slice.")
-]
+RestartService = Annotated[bool, typer.Option("--restart", help="Restart services that move.")]
 
 
 def since_option(what: str) -> object:

@@ -39,27 +39,24 @@ _WARNINGS_SHOWN = 100
 
 ComposeFiles = Annotated[
     list[str] | None,
-    files_option(
-        "A compose file of the project; may be repeated. Without it, the one in this directory."
-    ),
+    files_option("A compose file; may be repeated."),
 ]
 BudgetOption = Annotated[
     str | None,
     typer.Option(
-        metavar="cpu=N,memory=N",
-        help="What the whole project may use, instead of x-podslice and the sum of its services.",
+        metavar="AMOUNTS",
+        help="The project's, as cpu=2,memory=4Gi.",
     ),
 ]
 Reserve = Annotated[
     bool,
     typer.Option(
         "--reserve",
-        help="Reserve the budget: the requests are the limits, and the services get the OOM score of"
-        " the pod's class.",
+        help="Make the limits requests, too.",
     ),
 ]
 ProfileNames = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Include this profile; may be repeated.")
+    list[str] | None, typer.Option(metavar="NAME", help="A profile; may be repeated.")
 ]
 EnvFiles = Annotated[
     list[str] | None, typer.Option(metavar="FILE", help="Use this file instead of .env.")
@@ -67,33 +64,28 @@ EnvFiles = Annotated[
 ProjectName = Annotated[
     str | None, typer.Option("--project-name", "-p", metavar="NAME", help="The project's name.")
 ]
-PodName = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The pod's name instead of the project's.")
-]
+PodName = Annotated[str | None, typer.Option(metavar="NAME", help="The pod's name.")]
 Tool = Annotated[
     ComposeTool | None,
-    typer.Option(help="Resolve and start the project with this tool. Without it, the first found."),
+    typer.Option(metavar="TOOL", help="docker, docker-compose, podman-compose"),
 ]
 Resolved = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="Read this output of docker compose config, or - for stdin, instead of running a tool.",
+        help="Output of docker compose config.",
     ),
 ]
 WriteOverride = Annotated[
     bool,
     typer.Option(
         "--write-override",
-        help="Write the override file that compose reads by itself (compose.override.yaml), so that"
-        " every docker compose up starts the services in the pod.",
+        help="Write what compose reads by itself.",
     ),
 ]
 Directory = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR", help="Write both files here instead of beside the first compose file."
-    ),
+    typer.Option(metavar="DIR", help="Write both files here."),
 ]
 
 
@@ -117,6 +109,10 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     The override file starts all services in the pod, so that they share its budget. Nothing is
     started.
+
+    Examples:
+        podslice compose --budget cpu=2,memory=4Gi
+        podslice compose --write-override
     """
     amounts = {} if budget is None else parse_budget(budget, "--budget")
     options = Settings(name=name, namespace=namespace, budget=amounts, reserve=reserve)

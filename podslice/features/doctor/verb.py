@@ -38,6 +38,10 @@ def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     """Run `podslice doctor`.
 
     Each finding has its effect and its fix. Nothing is changed, and no privileges are needed.
+
+    Examples:
+        podslice doctor
+        podslice doctor --user
     """
     planning = tolerate(planning)
     root = control_group_of(Tree(cgroup_root=planning.config.cgroup_root).root)

@@ -36,6 +36,10 @@ def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     """Recommend reservations from recorded usage.
 
     The agent records it. Nothing is changed. The formulas of providers are shown beside it.
+
+    Examples:
+        podslice node recommend
+        podslice node recommend --set capacity=cpu=64,memory=256Gi
     """
     if planning.manager.is_user:
         raise invalid("a user manager has no reserved slices", "omit --user")

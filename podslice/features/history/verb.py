@@ -65,7 +65,11 @@ def recommend(
     output: Annotated[
         RecommendFormat,
         typer.Option(
-            "--output", "-o", help="Output format; patch: manifests with the new amounts."
+            "--output",
+            "-o",
+            metavar="FORMAT",
+            help="table, wide, json, yaml, name, patch",
+            show_default=False,
         ),
     ] = RecommendFormat.TABLE,
     prometheus: Annotated[
@@ -73,7 +77,7 @@ def recommend(
         typer.Option(
             "--prometheus",
             metavar="URL",
-            help="Read the usage of this Prometheus server instead of what the agent has recorded.",
+            help="Usage from this server.",
         ),
     ] = None,
     prometheus_ca: Annotated[
@@ -81,13 +85,18 @@ def recommend(
         typer.Option(
             "--prometheus-ca",
             metavar="FILE",
-            help="Trust these certificates of the Prometheus server, instead of those of the host.",
+            help="Trust these certificates.",
         ),
     ] = None,
 ) -> int:
     """Run `podslice recommend`.
 
-    The agent records it. Nothing is changed. The amounts are for the pod as a whole, and for each of its containers.
+    The agent records it. Nothing is changed. The amounts are for the pod as a whole, and for each
+    of its containers.
+
+    Examples:
+        podslice recommend web
+        podslice recommend web -o patch
     """
     if prometheus is None and prometheus_ca is not None:
         hint = "add --prometheus https://HOST:9090, or leave it out"

@@ -61,30 +61,23 @@ MemoryRequest = Annotated[
 MemoryLimit = Annotated[
     str | None, typer.Option(metavar="QUANTITY", help="Limit of memory: 512Mi, 2Gi.")
 ]
-Reserve = Annotated[
-    bool, typer.Option("--reserve", help="Reserve the limits: they are also the requests.")
-]
+Reserve = Annotated[bool, typer.Option("--reserve", help="Make the limits requests, too.")]
 Containers = Annotated[
     list[str] | None,
-    typer.Option(
-        "--container", "-c", metavar="NAME", help="A container of the pod; may be repeated."
-    ),
+    typer.Option("--container", "-c", metavar="NAME", help="A container; may be repeated."),
 ]
 Like = Annotated[
     str | None,
     typer.Option(
         metavar="UNIT|PID",
-        help="Propose values from the present use of this unit, or of this process and those"
-        " below it. Other options override them.",
+        help="Propose values from the present use.",
     ),
 ]
 OutputFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write the manifest to this file, which must not exist."),
+    typer.Option(metavar="FILE", help="Write the manifest to a new file."),
 ]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace the file of --output-file if it exists.")
-]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")]
 User = Annotated[bool, typer.Option("--user", help="With --like: a unit of the user manager.")]
 
 
@@ -106,6 +99,10 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     All containers share the pod's budget. The manifest is printed on standard output; nothing is
     started.
+
+    Examples:
+        podslice new web --cpu-limit 2 --memory-limit 1Gi --output-file web.yaml
+        podslice new web --like nginx.service
     """
     use, problems = _observe(like, user=user) if like else (None, [])
     like_name = (to_label(use.name) if use else "") or _DEFAULT_CONTAINER

@@ -60,15 +60,13 @@ from podslice.reconcile.world import LiveWorld
 
 Units = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[UNIT]...", help="Services and scopes; nginx is nginx.service."),
+    typer.Argument(metavar="UNIT", help="Services and scopes; nginx is nginx.service."),
 ]
 Slice = Annotated[
     str | None,
-    typer.Option(
-        "--slice", metavar="SLICE", help="A slice: its limits are the pod's, its units containers."
-    ),
+    typer.Option("--slice", metavar="SLICE", help="Limits and units of this slice."),
 ]
-Each = Annotated[bool, typer.Option("--each", help="Write a pod for each, not one for all.")]
+Each = Annotated[bool, typer.Option("--each", help="Write a pod for each.")]
 
 
 @configured
@@ -86,7 +84,7 @@ def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         typer.Option(
             "--name",
             metavar="NAME",
-            help="The name of the pod; by default that of the slice, or of the only unit.",
+            help="The name of the pod.",
         ),
     ] = None,
     namespace: Namespace = None,
@@ -97,6 +95,10 @@ def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     Limits are those that are set; requests are those that are set, or else the present use. Below
     the manifest is, in comments, how each unit or container is started in the pod. Nothing is
     changed.
+
+    Examples:
+        podslice import nginx.service > web.yaml
+        podslice import --slice shop.slice --podman cache
     """
     units = list(dict.fromkeys(map(complete_name, unit or ())))
     containers = list(dict.fromkeys(podman or ()))

@@ -50,9 +50,14 @@ class AuditFormat(StrEnum):
 
 PodFiles = Annotated[
     list[str] | None,
-    files_option("Read the pods from this file or directory, or - for stdin; may be repeated."),
+    files_option("Files with its pods."),
 ]
-Format = Annotated[AuditFormat, typer.Option("--output", "-o", help="Output format.")]
+Format = Annotated[
+    AuditFormat,
+    typer.Option(
+        "--output", "-o", metavar="FORMAT", help="table, json, prometheus, …", show_default=False
+    ),
+]
 
 
 @kubelet_options
@@ -62,6 +67,10 @@ def audit(
     """Run `podslice audit`.
 
     Nothing is changed. The exit status is 3 if there is a problem.
+
+    Examples:
+        podslice audit --kubelet https://127.0.0.1:10250 --kubeconfig reader.conf
+        podslice audit -f pods.json --kubelet-config config.json -o wide
     """
     pods, settings = read_kubelet(source, filename or ())
     found = coroutines.run(_observe(pods, load_node(settings.config), settings))

@@ -46,22 +46,22 @@ class KubeletSource(NamedTuple):
 _PARAMETERS = tuple(
     parameter(key, typer.Option(f"--{key}", metavar=metavar, help=text), kind)
     for key, metavar, kind, text in (
-        ("kubelet", "URL", str | None, "Read the pods from the kubelet's API."),
-        ("kubeconfig", "FILE", Path | None, "Use the user of this kubeconfig."),
+        ("kubelet", "URL", str | None, "Address of the kubelet's API."),
+        ("kubeconfig", "FILE", Path | None, "Credentials for the API."),
         (
             "kubelet-ca",
             "FILE",
             Path | None,
-            "Trust these certificates, instead of the kubeconfig's.",
+            "Trust these certificates.",
         ),
-        ("insecure-skip-tls-verify", None, bool, "Accept any certificate of the kubelet."),
+        ("insecure-skip-tls-verify", None, bool, "Accept any certificate."),
         (
             "kubelet-config",
             "FILE",
             Path | None,
-            "Read the kubelet's configuration, or a saved /configz, from this file.",
+            "Its configuration, or /configz.",
         ),
-        ("kubelet-version", "VERSION", str | None, "Follow the rules of this version."),
+        ("kubelet-version", "VERSION", str | None, "Version of the rules."),
     )
 )
 

@@ -70,33 +70,25 @@ _DROP_IN = f"""\
 Slice={KUBE_RESERVED_SLICE}
 """
 
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be done, without doing it.")
-]
-Root = Annotated[
-    Path, typer.Option("--root", metavar="DIR", help="Read and write files below this directory.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes only.")]
+Root = Annotated[Path, typer.Option("--root", metavar="DIR", help="Root of the files.")]
 Like = Annotated[
     str | None,
-    typer.Option("--like", metavar="gke|eks|aks", help="Use the reservations of this provider."),
+    typer.Option("--like", metavar="gke|eks|aks", help="Reservations of this provider."),
 ]
-Pods = Annotated[
-    int, typer.Option("--pods", metavar="COUNT", help="Number of pods to reserve for.", min=1)
-]
-_AMOUNTS = "RESOURCE=QUANTITY,…"
+Pods = Annotated[int, typer.Option("--pods", metavar="COUNT", help="Pods to reserve for.", min=1)]
+_AMOUNTS = "AMOUNTS"
 KubeReserved = Annotated[
     str | None,
-    typer.Option(f"--{KUBE}", metavar=_AMOUNTS, help="Write this instead of the proposal."),
+    typer.Option(f"--{KUBE}", metavar=_AMOUNTS, help="Such as cpu=500m,memory=1Gi."),
 ]
 SystemReserved = Annotated[
     str | None,
-    typer.Option(f"--{SYSTEM}", metavar=_AMOUNTS, help="Write this instead of the proposal."),
+    typer.Option(f"--{SYSTEM}", metavar=_AMOUNTS, help="Such as cpu=500m,memory=1Gi."),
 ]
 Keep = Annotated[
     bool,
-    typer.Option(
-        "--keep", help="Keep reservations that node init has written, and add what is missing."
-    ),
+    typer.Option("--keep", help="Keep reservations as written."),
 ]
 
 
@@ -114,6 +106,10 @@ def init(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     Each proposal is explained. Installed container runtimes are placed in podruntime.slice when
     their services are restarted.
+
+    Examples:
+        podslice node init --dry-run
+        podslice node init --like gke --pods 60
     """
     if like is not None and like not in providers.PROVIDERS:
         hint = f"use one of {', '.join(providers.PROVIDERS)}"
@@ -173,7 +169,12 @@ def reset(
     root: Root = Path("/"),
     output: TextOrJson = ReportFormat.TEXT,
 ) -> int:
-    """Remove the unmodified files that `node init` has written."""
+    """Remove the unmodified files that `node init` has written.
+
+    Examples:
+        podslice node reset --dry-run
+        podslice node reset
+    """
     tree = FileTree(root)
     _check_configuration(tree)
     names = (CONFIG, _SLICE_FILE, *map(_drop_in, SERVICES))

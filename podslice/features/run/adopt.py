@@ -47,7 +47,7 @@ def adopt(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         list[str],
         typer.Argument(
             metavar="PID|UNIT",
-            help="Processes to move, or services to put into the pod for good.",
+            help="Services, or processes.",
             autocompletion=complete_units,
         ),
     ],
@@ -60,6 +60,10 @@ def adopt(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     Processes are moved into the scope of a container; the exit status is 0 only if all are there.
     For a service a drop-in is written, by which it starts in the pod, also after a reboot.
+
+    Examples:
+        podslice adopt web nginx.service --restart
+        podslice adopt shop 4711 -c worker
     """
     pids, units = _split(target)
     if pids and restart:
@@ -194,6 +198,10 @@ def release(
     """Run `podslice release`.
 
     A service that runs stays in the pod until it is restarted.
+
+    Examples:
+        podslice release nginx.service
+        podslice release nginx.service --restart
     """
     planning = tolerate(planning)
 

@@ -29,15 +29,11 @@ HINTS = {
 }
 """What else a form requires; printed only on a terminal."""
 
-LimitsOf = Annotated[
-    str | None, container_option("Include the limits of this container of the pod.")
-]
-ManifestFiles = Annotated[
-    list[str] | None, files_option("Find the pod in these manifests; it need not be applied.")
-]
+LimitsOf = Annotated[str | None, container_option("Include this container's limits.")]
+ManifestFiles = Annotated[list[str] | None, files_option("Manifests with the pod; - for stdin.")]
 OutputForm = Annotated[
     Form,
-    typer.Option("--output", "-o", metavar="FORM", help=f"Form of the output: {', '.join(Form)}."),
+    typer.Option("--output", "-o", metavar="FORM", help="One of the forms above."),
 ]
 
 
@@ -52,7 +48,12 @@ def cgroup_parent(
 ) -> int:
     """Run `podslice cgroup-parent`.
 
-    The options make podman, docker, systemd or an OCI runtime start a container in the slice.
+    The options make podman, docker, systemd or an OCI runtime start a container in the slice. The
+    forms are name, podman, podman-pod, docker, compose, systemd, quadlet, oci and json.
+
+    Examples:
+        podman run $(podslice cgroup-parent web -o podman) IMAGE
+        podslice cgroup-parent web -f web.yaml -o systemd
     """
     if filename:
         found = _find_in(planning, filename, pod, namespace)

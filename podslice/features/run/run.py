@@ -56,18 +56,16 @@ from podslice.store.histories import save_end
 def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     pod: PodName,
-    command: Annotated[
-        list[str], typer.Argument(metavar="CMD", help="The command with its arguments, after --.")
-    ],
+    command: Annotated[list[str], typer.Argument(metavar="CMD", help="The command, after --.")],
     container: ContainerName = None,
     detach: Annotated[  # noqa: FBT002
-        bool, typer.Option("--detach", help="Run the command as a service of systemd, and return.")
+        bool, typer.Option("--detach", help="Run CMD as a service, and return.")
     ] = False,
     exec_: Annotated[  # noqa: FBT002
         bool,
         typer.Option(
             "--exec",
-            help="Become the command, instead of remaining its parent; its exit is not recorded.",
+            help="Become CMD; its exit is not recorded.",
         ),
     ] = False,
     env: Annotated[
@@ -75,13 +73,18 @@ def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         typer.Option(
             "--env",
             metavar="NAME[=VALUE]",
-            help="Set an environment variable of the command; without a value, pass the current one.",
+            help="Set a variable, or pass the present one.",
         ),
     ] = None,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Run `podslice run`."""
+    """Run `podslice run`.
+
+    Examples:
+        podslice run web -- nginx -g "daemon off;"
+        podslice run shop -c worker --detach -- /usr/bin/shop-worker
+    """
     variables = stated_variables(env or (), os.environ)
     file = find_command(command[0], variables.get("PATH", os.environ.get("PATH")))
     key = applied_pod(planning, pod, namespace)

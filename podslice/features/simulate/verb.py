@@ -46,7 +46,7 @@ Threads = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=NUMBER",
-        help="Assume so many busy threads in each container of a pod, or in a slice; may be repeated. Otherwise one for each CPU.",
+        help="Busy threads of each container.",
     ),
 ]
 
@@ -56,16 +56,14 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
     planning: Planning,
     filename: Annotated[
         list[str] | None,
-        files_option(
-            "Add the pods of this file or directory, or - for stdin, to those that are applied; may be repeated."
-        ),
+        files_option("Add these pods; - for stdin."),
     ] = None,
     namespace: Namespace = None,
     idle: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Assume that this pod, or slice outside of the pods, uses no CPU; may be repeated.",
+            help="A pod or slice that is idle.",
         ),
     ] = None,
     threads: Threads = None,
@@ -73,7 +71,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
         list[str] | None,
         typer.Option(
             metavar="NAME=LIST",
-            help="Assume that a pod or slice may use only these CPUs, as 0-3,8; may be repeated.",
+            help="Only these CPUs, as web=0-3,8.",
         ),
     ] = None,
     output: Output = OutputFormat.TABLE,
@@ -81,13 +79,17 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Draw the CPU of each pod in this file, which ends in .svg, or in .png if matplotlib is installed; it is replaced.",
+            help="Draw the CPUs: .svg or .png.",
         ),
     ] = None,
 ) -> int:
     """Run `podslice simulate`.
 
     Nothing is run or changed: the result follows from the values of units, and from threads.
+
+    Examples:
+        podslice simulate -f manifests/
+        podslice simulate --capacity=cpu=16,memory=64Gi --idle batch
     """
     # a wrong name is an error before anything is read
     draw = None if plot is None else writer_of(plot)

@@ -30,10 +30,14 @@ _HIDDEN = {"confirm", "version"}
 _REPORTS = {
     "apply": "podslice.cli.views.changes:ChangesReport",
     "check": "podslice.cli.verbs.check:Report",
+    "confirm": "podslice.cli.verbs.confirm:Report",
     "delete": "podslice.cli.views.changes:ChangesReport",
     "events": "podslice.cli.verbs.events:EventsReport",
+    "node": "podslice.cli.verbs.node:Report",
     "plan": "podslice.cli.views.changes:PlanReport",
+    "readmit": "podslice.cli.verbs.readmit:Report",
     "render": "podslice.cli.verbs.render:Report",
+    "version": "podslice.cli.verbs.version:Report",
 }
 
 

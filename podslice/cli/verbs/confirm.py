@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from podslice.cli import coroutines, host, interrupts, session
-from podslice.cli.arguments import DONE, FAILED
+from podslice.cli.arguments import DONE, FAILED, TextOrJson
 from podslice.cli.manual_log import manual_log
-from podslice.cli.output import note, write
+from podslice.cli.output import ReportFormat, note, write, write_json
+from podslice.cli.report import document
 from podslice.kernel.proc import find_manager
 from podslice.model.desired import PendingTrial, TrialState
 from podslice.model.event import Kind
-from podslice.model.unit import SYSTEM
+from podslice.model.unit import SYSTEM, UnitName
 from podslice.reconcile.report import describe_unconfirmed
 from podslice.reconcile.rollback import confirm as let_stay
 from podslice.reconcile.rollback import halt, recorded
 from podslice.store.store import Store
 
 
-def confirm() -> int:
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The slices whose new values are kept."""
+
+    confirmed: tuple[UnitName, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Yield one sentence; none if nothing is confirmed."""
+        if self.confirmed:
+            yield f"confirmed the new values of {', '.join(self.confirmed)}"
+
+
+def confirm(output: TextOrJson = ReportFormat.TEXT) -> int:
     """Run `podslice confirm`.
 
     Examples:
@@ -26,16 +42,20 @@ def confirm() -> int:
     found = coroutines.run(_confirm())
     if found is None:
         note("there is nothing to confirm")
-        return FAILED
-    if found.state is TrialState.RETURNED:
+    elif found.state is TrialState.RETURNED:
         note("; ".join(describe_unconfirmed(found)))
-        return FAILED
-    write([_describe(found)])
-    return DONE
+    report = _report(found)
+    if output is ReportFormat.JSON:
+        write_json(document(report))
+    else:
+        write(report.lines())
+    return DONE if report.confirmed else FAILED
 
 
-def _describe(confirmed: PendingTrial) -> str:
-    return f"confirmed the new values of {', '.join(sorted(confirmed.values.old))}"
+def _report(found: PendingTrial | None) -> Report:
+    if found is None or found.state is TrialState.RETURNED:
+        return Report(confirmed=())
+    return Report(confirmed=tuple(sorted(found.values.old)))
 
 
 async def _confirm() -> PendingTrial | None:
@@ -50,6 +70,6 @@ async def _confirm() -> PendingTrial | None:
         await halt(client)
         with session.locked(store), manual_log("confirm", store, SYSTEM) as log:
             found = await let_stay(store, client)
-            if found is not None and found.state is not TrialState.RETURNED:
-                log.report(Kind.RESERVED_CONFIRMED, _describe(found))
+            for line in _report(found).lines():
+                log.report(Kind.RESERVED_CONFIRMED, line)
             return found

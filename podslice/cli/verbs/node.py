@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
 import typer
+from pydantic import PlainSerializer
 
 from podslice.cli import coroutines
 from podslice.cli.arguments import DONE, Output, code_of
 from podslice.cli.extensions import node_sections
-from podslice.cli.host import configuration_document, load_node, recorded_pods, tolerate
+from podslice.cli.host import load_node, recorded_pods, tolerate
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note_problems
-from podslice.cli.views import documents, tables
-from podslice.cli.views.documents import Document
+from podslice.cli.report import ConfigurationEntry, configuration_entry, document
+from podslice.cli.views import tables
 from podslice.cli.views.layout import fold
 from podslice.cli.views.style import Display, Role
 from podslice.kernel.cgroup import CgroupFs
@@ -59,10 +61,12 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
         document=lambda: (
             tables.node_status(allocation)
             if output is OutputFormat.YAML
-            else documents.document(
-                **configuration_document(planning.origin),
-                **tables.node_document(allocation, requested),
-                **({"eviction_tiers": tier_documents(tiers)} if tiers else {}),
+            else document(
+                Report(
+                    **vars(tables.node_entry(allocation, requested)),
+                    configuration=configuration_entry(planning.origin),
+                    eviction_tiers=tiers,
+                ),
                 **{each.key: each.document for each in sections},
             )
         ),
@@ -165,10 +169,15 @@ def _bar(shares: Sequence[int], width: int, display: Display) -> str:
     )
 
 
-class TierEviction(NamedTuple):
+def _lower(qos: Qos) -> str:
+    return qos.lower()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TierEviction:
     """The threshold of a tier."""
 
-    qos: Qos
+    tier: Annotated[Qos, PlainSerializer(_lower)]
     limit_bytes: int
     threshold_bytes: int
 
@@ -183,7 +192,7 @@ def tier_evictions(desired: Desired, config: Config) -> tuple[TierEviction, ...]
     }
     return tuple(
         TierEviction(
-            qos=qos,
+            tier=qos,
             limit_bytes=limits[tree.tier(qos)],
             threshold_bytes=threshold_amount(threshold, limits[tree.tier(qos)] * 1000) // 1000,
         )
@@ -197,19 +206,15 @@ def tier_lines(found: Iterable[TierEviction], display: Display) -> Iterator[str]
     show = format_bytes if display.is_exact else human_bytes
     for each in found:
         text = (
-            f"{each.qos} pods are evicted when less than {show(each.threshold_bytes)} of the"
+            f"{each.tier} pods are evicted when less than {show(each.threshold_bytes)} of the"
             f" {show(each.limit_bytes)} of their tier are available."
         )
         yield from fold(text, display)
 
 
-def tier_documents(found: Iterable[TierEviction]) -> list[Document]:
-    """Return the thresholds of tiers for programs."""
-    return [
-        {
-            "tier": each.qos.lower(),
-            "limit_bytes": each.limit_bytes,
-            "threshold_bytes": each.threshold_bytes,
-        }
-        for each in found
-    ]
+@dataclass(frozen=True, kw_only=True)
+class Report(tables.NodeEntry):
+    """The node. Features add keys, such as its CPUs."""
+
+    configuration: ConfigurationEntry | None = None
+    eviction_tiers: tuple[TierEviction, ...] = ()

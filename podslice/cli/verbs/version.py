@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from dataclasses import dataclass
 
 from podslice import __version__
 from podslice.cli import coroutines
 from podslice.cli.arguments import DONE, TextOrJson
 from podslice.cli.output import ReportFormat, write, write_json
+from podslice.cli.report import document
 from podslice.cli.verb_table import VERBS
-from podslice.cli.views.documents import document
 from podslice.errors import SystemdError
 from podslice.kernel.proc import find_manager
 from podslice.model.feature import VerbGroup
@@ -19,6 +20,19 @@ from podslice.systemd import bus
 
 ANSWER_SEC = 5.0
 """The time that the service manager has to answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What this podslice can do, and the host."""
+
+    podslice: str
+    systemd: int | None
+    """None if the system manager does not answer."""
+    python: str
+    kernel: str
+    machine: str
+    verbs: tuple[str, ...]
 
 
 def version(output: TextOrJson = ReportFormat.TEXT) -> int:
@@ -35,17 +49,17 @@ def version(output: TextOrJson = ReportFormat.TEXT) -> int:
         write([f"podslice {__version__}"])
     else:
         host = os.uname()
-        made = document(
+        report = Report(
             podslice=__version__,
             systemd=coroutines.run(_systemd_version()),
             python=".".join(map(str, sys.version_info[:3])),
             kernel=host.release,
             machine=host.machine,
-            verbs=sorted(
-                name for name, row in VERBS.items() if row.group is not VerbGroup.INTERNAL
+            verbs=tuple(
+                sorted(name for name, row in VERBS.items() if row.group is not VerbGroup.INTERNAL)
             ),
         )
-        write_json(made)
+        write_json(document(report))
     return DONE
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+from podslice.cli.report import AmountsEntry, amounts_entry, part
 from podslice.cli.views.documents import Document, number, problem
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
@@ -13,19 +15,13 @@ from podslice.model.desired import PodDecision
 from podslice.model.node import Allocation
 from podslice.model.pod import ContainerKind, Pod
 from podslice.model.properties import PROPERTIES, format_value
-from podslice.model.quantity import format_bytes, human_bytes, parse_quantity
+from podslice.model.quantity import format_bytes, human_bytes
 from podslice.model.resources import (
-    CPU,
-    EPHEMERAL_STORAGE,
-    HUGEPAGES_PREFIX,
-    MEMORY,
     PIDS,
     Amounts,
     format_amount,
     format_amounts,
     is_bytes,
-    is_hugepages,
-    whole,
 )
 from podslice.model.unit import PropertyValue
 from podslice.policy.allocatable import unrequested
@@ -174,21 +170,9 @@ def _amount(resource: str, milli: int | None, display: Display) -> str:
     return format_amount(resource, milli) if is_exact else human_bytes(milli // 1000)
 
 
-_KEYS = {MEMORY: "memory_bytes", EPHEMERAL_STORAGE: "ephemeral_storage_bytes", PIDS: "pids"}
-
-
 def amounts_document(stated: Amounts) -> Document:
     """Return amounts by resource, without those that are not stated."""
-    result: Document = {}
-    if CPU in stated:
-        result["cpu_milli"] = stated[CPU]
-    result |= {key: whole(stated, name) for name, key in _KEYS.items() if name in stated}
-    pages = {
-        str(parse_quantity(name.removeprefix(HUGEPAGES_PREFIX)).milli // 1000): whole(stated, name)
-        for name in sorted(stated)
-        if is_hugepages(name)
-    }
-    return {**result, "hugepages_bytes": pages} if pages else result
+    return part(amounts_entry(stated))
 
 
 def _properties_document(properties: Iterable[PropertyValue]) -> list[Document]:
@@ -213,29 +197,68 @@ def differences_document(decision: PodDecision, found: Iterable[Difference]) -> 
     }
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReservedEntry:
+    """What is not for pods, by the reason."""
+
+    kube: AmountsEntry
+    system: AmountsEntry
+    eviction: AmountsEntry
+    hugepages: AmountsEntry
+    """Memory that is set aside as huge pages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivisionEntry:
+    """The node's capacity, reservations and allocatable."""
+
+    capacity: AmountsEntry
+    reserved: ReservedEntry
+    allocatable: AmountsEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeEntry(DivisionEntry):
+    """The node's capacity, reservations, allocatable and requests."""
+
+    requested: AmountsEntry
+    free: AmountsEntry
+    memory_hugetlb_accounting: bool
+
+
+def division_entry(allocation: Allocation) -> DivisionEntry:
+    """Return the node's capacity, reservations and allocatable."""
+    return DivisionEntry(
+        capacity=amounts_entry(allocation.capacity),
+        reserved=ReservedEntry(
+            kube=amounts_entry(allocation.kube_reserved),
+            system=amounts_entry(allocation.system_reserved),
+            eviction=amounts_entry(allocation.eviction),
+            hugepages=amounts_entry(allocation.hugepages),
+        ),
+        allocatable=amounts_entry(allocation.allocatable),
+    )
+
+
+def node_entry(allocation: Allocation, requested: Amounts) -> NodeEntry:
+    """Return the node's capacity, reservations, allocatable and requests."""
+    free = unrequested(allocation, requested)
+    return NodeEntry(
+        **vars(division_entry(allocation)),
+        requested=amounts_entry(requested),
+        free=amounts_entry({name: max(milli, 0) for name, milli in free.items()}),
+        memory_hugetlb_accounting=allocation.counts_hugepages,
+    )
+
+
 def division_document(allocation: Allocation) -> Document:
     """Return the node's capacity, reservations and allocatable."""
-    return {
-        "capacity": amounts_document(allocation.capacity),
-        "reserved": {
-            "kube": amounts_document(allocation.kube_reserved),
-            "system": amounts_document(allocation.system_reserved),
-            "eviction": amounts_document(allocation.eviction),
-            "hugepages": amounts_document(allocation.hugepages),
-        },
-        "allocatable": amounts_document(allocation.allocatable),
-    }
+    return part(division_entry(allocation))
 
 
 def node_document(allocation: Allocation, requested: Amounts) -> Document:
     """Return the node's capacity, reservations, allocatable and requests."""
-    free = unrequested(allocation, requested)
-    return {
-        **division_document(allocation),
-        "requested": amounts_document(requested),
-        "free": amounts_document({name: max(milli, 0) for name, milli in free.items()}),
-        "memory_hugetlb_accounting": allocation.counts_hugepages,
-    }
+    return part(node_entry(allocation, requested))
 
 
 def node_status(allocation: Allocation) -> Document:

@@ -109,7 +109,7 @@ def test_hidden_verbs_are_not_suggested(podslice):
 
 
 def test_verbs_below_a_verb(podslice):
-    for given in (["node", "inti"], ["node", "-o", "json", "inti"]):
+    for given in (["node", "inti"], ["node", "-o", "wide", "inti"]):
         hint = "did you mean: podslice node init? see: podslice node --help"
         ended = podslice(*given)
         assert (ended.code, ended.err) == (2, f"error: no such command 'inti'; {hint}\n")

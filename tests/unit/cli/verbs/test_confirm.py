@@ -51,6 +51,13 @@ def test_apply_reports_the_rollback_and_confirm_cancels_it(podslice, memory):
     assert podslice("confirm") == (1, "", "there is nothing to confirm\n")
 
 
+def test_confirm_as_json(podslice, memory):
+    podslice(*APPLY, "--confirm=60")
+    for code, confirmed in ((0, [SLICE]), (1, [])):
+        ended = podslice("confirm", "-o", "json")
+        assert (ended.code, json.loads(ended.out)["confirmed"]) == (code, confirmed)
+
+
 def test_what_is_not_confirmed_is_in_status(podslice, memory):
     podslice(*APPLY, "--confirm=60")
     ended = podslice("status", *RESERVE)

@@ -99,6 +99,18 @@ def test_pods_that_were_not_evicted_are_reported_and_the_others_readmitted(
     assert names(store) == ["default/shop"]
 
 
+def test_readmit_as_json_and_names(podslice, store, evicted):
+    ended = podslice("readmit", "web", "other", "-o", "json")
+    assert ended.code == 1
+    assert json.loads(ended.out) == {
+        "version": 1,
+        "agent_runs": False,
+        "readmitted": [{"pod": "default/web", "command": "podslice apply -f FILE"}],
+        "not_evicted": ["default/other"],
+    }
+    assert podslice("readmit", "shop", "-o", "name").out == "default/shop\n"
+
+
 def test_readmit_needs_a_pod(podslice, here):
     assert podslice("readmit").code == 2
 

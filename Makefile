@@ -7,7 +7,9 @@
 #   make bench   speed against the lower bound, and the effect on a real kernel (root, 45 minutes);
 #                BENCH='planning steady' measures these only
 #   make test    all tests, with a real systemd in namespaces and in a virtual machine (root)
-#   make deb, make rpm   build the packages into dist/ (root)
+#   make deb     build the package of this system into dist/ (root)
+#   make debs    those of all releases of Debian and Ubuntu
+#   make rpm     build the rpm into dist/ (root)
 #   make ansible build the Ansible collection into dist/
 #   make lock    pin the newest versions of all dependencies, with their hashes
 #   make man     generate manual pages and completions in build/
@@ -23,7 +25,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PIP := $(VENV)/bin/pip install -q --disable-pip-version-check
 
-.PHONY: check coverage bench deb rpm ansible lock man mutation test demo pictures clean lab-clean
+.PHONY: check coverage bench deb debs rpm ansible lock man mutation test demo pictures clean lab-clean
 
 check: $(VENV)/ready
 	@$(RUN) -m pytest -q -n auto tests/test_*.py tests/unit tests/cases
@@ -42,6 +44,9 @@ bench: $(VENV)/ready
 
 deb: $(VENV)/ready
 	@$(SUDO) $(RUN) packaging/build.py deb
+
+debs: $(VENV)/ready
+	@$(SUDO) $(RUN) packaging/build.py debs
 
 rpm: $(VENV)/ready
 	@$(SUDO) $(RUN) packaging/build.py rpm

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Build the packages into dist/: debs, the rpm, the Ansible collection.
 
-    packaging/build.py deb [--kind KIND]     for Debian 13, Debian 12, and others on amd64 and arm64
+    packaging/build.py deb [--kind KIND]     for this system
+    packaging/build.py debs      for Debian 13, Debian 12, and others on amd64 and arm64
     packaging/build.py rpm
     packaging/build.py ansible
     packaging/build.py lock      updates the files that pin dependencies: builder/locks.py
@@ -14,10 +15,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +38,13 @@ from tests.lab.machine import LabError  # noqa: E402
 from tests.lab.paths import require_host  # noqa: E402
 
 SOURCES = (
-    *("podslice", "units", "packaging", "examples"),
+    *("podslice", "units", "packaging", "examples", "docs/json"),
     *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"),
 )
 NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+INSTALLED = {"docs/json": "json", "examples": "examples"}
+"""Directories of the source beside the README in a package, where they are."""
+LINK = re.compile(r"\[([^]]*)\]\(([^)]*)\)")
 VERSION_LINE = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 
 BUILD_DEB = """
@@ -120,13 +126,13 @@ class Built:
 def main() -> int:
     """Run the verb of the command line and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    verbs = parser.add_subparsers(required=True, dest="verb", metavar="deb|rpm|ansible|lock")
-    for verb in ("deb", "rpm", "ansible"):
+    verbs = parser.add_subparsers(required=True, dest="verb", metavar="deb|debs|rpm|ansible|lock")
+    for verb in ("deb", "debs", "rpm", "ansible"):
         options = verbs.add_parser(verb, allow_abbrev=False)
         options.add_argument("--dist", type=Path, default=ROOT / "dist", metavar="DIR")
         options.add_argument("--version", help="default: that of the source")
         if verb == "deb":
-            options.add_argument("--kind", action="append", choices=DEBS, help="default: all")
+            options.add_argument("--kind", action="append", choices=DEBS)
     verbs.add_parser("lock", allow_abbrev=False)
     arguments = parser.parse_args()
     try:
@@ -137,7 +143,10 @@ def main() -> int:
             version = arguments.version or source_version()
             report(collection.build_collection(arguments.dist, version, source_date()))
             return 0
-        kinds = ("rpm",) if arguments.verb == "rpm" else arguments.kind or DEBS
+        if arguments.verb == "deb":
+            kinds = arguments.kind or [kind_of(platform.freedesktop_os_release())]
+        else:
+            kinds = ["rpm"] if arguments.verb == "rpm" else [*DEBS]
         for kind in kinds:
             for package in build(kind, version=arguments.version).packages:
                 put_into(arguments.dist, package)
@@ -145,6 +154,21 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
+
+
+def kind_of(system: Mapping[str, str], machine: str = platform.machine()) -> str:
+    """Return which deb a system needs: a release of Debian its own, every other one the generic.
+
+    Raises:
+        LabError: there is none for this architecture.
+    """
+    names = {name: architecture for architecture, name in wheels.MACHINES.items()}
+    release = system.get("VERSION_CODENAME", "")
+    if release == "trixie" or (release, machine) == ("bookworm", "x86_64"):
+        return release
+    if machine not in names:
+        raise LabError(f"there is no deb for {machine}; see README.md, Install")
+    return f"generic-{names[machine]}"
 
 
 def put_into(dist: Path, package: Path) -> None:
@@ -261,8 +285,25 @@ def copy_source(target: Path, version: str) -> None:
             shutil.copytree(path, target / name, ignore=NOT_SOURCE)
         else:
             shutil.copyfile(path, target / name)
+    (target / "README.md").write_text(installed_readme((ROOT / "README.md").read_text()))
     init = target / "podslice/__init__.py"
     init.write_text(VERSION_LINE.sub(f'__version__ = "{version}"', init.read_text()))
+
+
+def installed_readme(text: str) -> str:
+    """Return the README of a package: without pictures, and with links to what is installed."""
+
+    def link(found: re.Match[str]) -> str:
+        name, target = found.groups()
+        if target.startswith(("#", "https:")):
+            return found[0]
+        for directory, place in INSTALLED.items():
+            if target == directory or target.startswith(f"{directory}/"):
+                return f"[{name}]({place}{target.removeprefix(directory)})"
+        return name
+
+    lines = (line for line in text.split("\n") if not line.startswith("!["))
+    return LINK.sub(link, "\n".join(lines)).replace("\n\n\n", "\n\n")
 
 
 def level(directory: Path, epoch: int) -> None:

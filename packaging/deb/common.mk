@@ -18,9 +18,10 @@ override_dh_installsystemd:
 override_dh_installsystemduser:
 	dh_installsystemduser --no-enable
 
-# examples can be applied as they are; scanners find the bill of materials by its name
+# examples can be applied as they are, programs read schemas, and scanners find the bill of materials
+# by its name
 override_dh_compress:
-	dh_compress -Xexamples -X.cdx.json
+	dh_compress -Xexamples -X.json
 
 # of xz; the tests use a faster one
 COMPRESSION ?= 6

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from podslice import __version__
+from tests.lab.machine import LabError
 from tests.packaging.builds import EPOCH, NEXT_VERSION, ROOT, dpkg_deb, read_deb
 
 GENERIC = ("generic-amd64", "generic-arm64")
@@ -83,6 +84,7 @@ def test_other_files_are_the_expected_ones(members, suite, packages):
         "usr/share/zsh/vendor-completions/_podslice",
         *(f"usr/share/man/man{name[-1]}/{name}.gz" for name in manuals),
         *(f"{DOC}/{path.relative_to(ROOT)}" for path in examples),
+        *(f"{DOC}/json/{path.name}" for path in (ROOT / "docs/json").iterdir()),
         *(f"{DOC}/{name}" for name in ("README.md.gz", "README.Debian", "changelog.gz")),
         *(f"{DOC}/{name}" for name in ("copyright", "podslice.cdx.json")),
     }
@@ -93,6 +95,35 @@ def test_other_files_are_the_expected_ones(members, suite, packages):
         expected.remove(f"{UNIT_DIR[suite]}/{BACKOFF}")  # systemd 252 does not support it
     found = {name for name in files(members) if not name.startswith(f"{HOME[suite]}/")}
     assert found == expected
+
+
+def test_the_readme_links_only_to_what_is_installed(members, packages):
+    text = packages.script.installed_readme((ROOT / "README.md").read_text())
+    links = {target for _, target in packages.script.LINK.findall(text)}
+    local = {each.partition("#")[0] for each in links if not each.startswith(("#", "https:"))}
+    places = {f"{DOC}/{each}" for each in local}
+    assert places
+    assert {each for each in places if not any(name.startswith(each) for name in members)} == set()
+    assert "![" not in text
+
+
+@pytest.mark.parametrize(
+    ("codename", "machine", "kind"),
+    [
+        ("trixie", "x86_64", "trixie"),
+        ("trixie", "riscv64", "trixie"),
+        ("bookworm", "x86_64", "bookworm"),
+        ("bookworm", "aarch64", "generic-arm64"),
+        ("noble", "x86_64", "generic-amd64"),
+    ],
+)
+def test_a_system_has_one_package(packages, codename, machine, kind):
+    assert packages.script.kind_of({"VERSION_CODENAME": codename}, machine) == kind
+
+
+def test_other_architectures_have_none(packages):
+    with pytest.raises(LabError, match="no deb for riscv64"):
+        packages.script.kind_of({}, "riscv64")
 
 
 def test_units_are_in_the_directory_of_systemd(members, suite):

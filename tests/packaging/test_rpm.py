@@ -76,6 +76,7 @@ def test_files_modes_and_owners(in_root, packages):
             for path in (ROOT / "packaging/man").glob("*.md")
         ),
         *(f"{DOC}/{path.relative_to(ROOT)}" for path in examples),
+        *(f"{DOC}/json/{path.name}" for path in (ROOT / "docs/json").iterdir()),
         *(f"{DOC}/{name}" for name in ("README.md", "CHANGELOG.md", "podslice.cdx.json")),
         "/usr/share/licenses/podslice/LICENSE",
     }

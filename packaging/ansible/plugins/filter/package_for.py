@@ -11,7 +11,7 @@ short_description: The package of podslice that fits a host
 version_added: 0.1.0
 author: Contributors to podslice
 description:
-  - Returns which of the packages that C(make deb) and C(make rpm) build fits a host, by its facts.
+  - Returns which of the packages that C(make debs) and C(make rpm) build fits a host, by its facts.
 positional: version, lines
 options:
   _input:

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from podslice.cli.extensions import find_health_facts, recorded_usage
-from podslice.cli.host import configuration_document
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.pods import PodFilter
-from podslice.cli.views import documents, status_view, usage_table
+from podslice.cli.report import configuration_entry, document
+from podslice.cli.views import status_report, status_view, usage_table
+from podslice.cli.views.changes import foreign_entry, reserved_entries
 from podslice.cli.views.pod_page import ContainerDetail, PodDetail, pod_document, pod_page
 from podslice.cli.views.problem_lines import problem_line
+from podslice.cli.views.status_report import StatusReport
 from podslice.cli.views.status_view import UnitRow
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import WantedByManifests, is_enabled, read_wanted
@@ -221,19 +223,9 @@ def emit_overview(
     detail: PodDetail | None = None,
 ) -> None:
     """Print the overview, or the details of one pod, and notes on standard error."""
-    state = found.state
     emit(
         output,
-        document=lambda: documents.document(
-            **configuration_document(planning.origin),
-            **status_view.health_document(found.problems, found.wanted.problems),
-            **status_view.status_document(state, found.units, found.placement, found.facts),
-            **status_view.pending_document(found.wanted.pending),
-            **status_view.foreign_document(state.foreign),
-            **status_view.reserved_document(state.held),
-            **status_view.unconfirmed_document(found.unconfirmed),
-            **({"pod": pod_document(detail)} if detail else {}),
-        ),
+        document=lambda: document(_report(planning, found, detail)),
         lines=lambda display: _lines(found, shown, display, as_tree=as_tree, detail=detail),
         names=lambda: [
             unit.name for unit in found.units if unit.state not in (NOT_STARTED, EXITED)
@@ -241,6 +233,23 @@ def emit_overview(
     )
     for text in _notes(found):
         note(text)
+
+
+def _report(planning: Planning, found: Overview, detail: PodDetail | None) -> StatusReport:
+    state = found.state
+    return StatusReport(
+        configuration=configuration_entry(planning.origin),
+        healthy=not found.problems,
+        problems=status_report.health_entries(found.problems),
+        warnings=status_report.warning_entries(found.wanted.problems),
+        units=status_report.unit_entries(found.units, found.placement, found.facts),
+        **status_report.state_fields(state, found.placement),
+        pending=status_report.pending_entries(found.wanted.pending),
+        foreign=foreign_entry(state.foreign),
+        reserved_slices=reserved_entries(state.held),
+        unconfirmed=status_report.trial_entry(found.unconfirmed),
+        pod=pod_document(detail) if detail else None,
+    )
 
 
 def _lines(

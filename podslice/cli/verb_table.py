@@ -37,6 +37,8 @@ _REPORTS = {
     "plan": "podslice.cli.views.changes:PlanReport",
     "readmit": "podslice.cli.verbs.readmit:Report",
     "render": "podslice.cli.verbs.render:Report",
+    "status": "podslice.cli.views.status_report:AnyStatusReport",
+    "tree": "podslice.cli.views.status_report:StatusReport",
     "version": "podslice.cli.verbs.version:Report",
 }
 

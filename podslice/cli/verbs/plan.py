@@ -16,7 +16,7 @@ from podslice.cli.extensions import extended, extensions
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems
 from podslice.cli.session import in_world_or_offline
-from podslice.cli.views import changes, status_view
+from podslice.cli.views import changes
 from podslice.cli.wanted import LoadPods, load_to_apply
 from podslice.plan import PodStep
 from podslice.reconcile.assess import Assessment, Request, assess
@@ -55,12 +55,7 @@ def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     made, steps = state.plan, [step for step in around if step.problem is None]
     emit(
         output,
-        document=lambda: changes.plan_document(
-            made,
-            steps,
-            **status_view.foreign_document(state.foreign),
-            **status_view.reserved_document(state.held),
-        ),
+        document=lambda: changes.plan_document(made, steps, foreign=state.foreign, held=state.held),
         lines=lambda display: changes.plan_lines(made, display, steps),
         names=lambda: [
             *(step.name for step in made.steps),

@@ -9,14 +9,16 @@ import typer
 
 from podslice.cli import overview
 from podslice.cli.arguments import DIFFERENCES, DONE, Names, OnlyNamespace, OnlyProblems, Output
-from podslice.cli.host import configuration_document, tolerate
+from podslice.cli.host import tolerate
 from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.overview import Overview, observe_pod
 from podslice.cli.pods import PodFilter, pod_filter
+from podslice.cli.report import configuration_entry, document
 from podslice.cli.session import in_world
-from podslice.cli.views import documents, status_view
+from podslice.cli.views import status_view
 from podslice.cli.views.pod_page import PodDetail
+from podslice.cli.views.status_report import LocatedReport, located_entries
 from podslice.errors import invalid
 from podslice.reconcile.assess import assess
 from podslice.reconcile.world import LiveWorld
@@ -91,8 +93,11 @@ def _show_located(planning: Planning, output: OutputFormat, pids: list[int]) -> 
     found = in_world(planning, work)
     emit(
         output,
-        document=lambda: documents.document(
-            **configuration_document(planning.origin), **status_view.located_document(found)
+        document=lambda: document(
+            LocatedReport(
+                configuration=configuration_entry(planning.origin),
+                processes=located_entries(found),
+            )
         ),
         lines=lambda display: status_view.located(found, display),
         names=lambda: [each.home.unit for each in found if each.home],

@@ -16,8 +16,8 @@ from podslice.cli.views.layout import fold, fold_with_head
 from podslice.cli.views.style import Display, Role
 from podslice.errors import Severity
 from podslice.model.config import Origin
-from podslice.model.desired import Refusal
-from podslice.model.node_state import StuckPod
+from podslice.model.desired import Refusal, ReservedValues
+from podslice.model.node_state import Foreign, StuckPod
 from podslice.model.unit import UnitName
 from podslice.plan import Action, Plan, PodStep, SetProperties, Skipped, Step, StopUnit
 from podslice.reconcile.report import (
@@ -98,6 +98,31 @@ class RefusalEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ForeignEntry:
+    """Why the root slice belongs to a kubelet, so that podslice changes nothing."""
+
+    reason: str
+    fix: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldEntry:
+    """A value that podslice has set outside its root, with the previous one."""
+
+    name: str
+    before: Setting | None
+    set: Setting | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReservedSliceEntry:
+    """The values that podslice has set of a slice outside its root."""
+
+    unit: UnitName
+    properties: tuple[HeldEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlanReport:
     """What apply would do: steps in their order. Features add lists of files and services."""
 
@@ -105,6 +130,8 @@ class PlanReport:
     steps: tuple[AnyStepEntry, ...]
     skipped: tuple[SkippedEntry, ...]
     refused: tuple[RefusalEntry, ...]
+    foreign: ForeignEntry | None = None
+    reserved_slices: tuple[ReservedSliceEntry, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +190,32 @@ def _left_out(
     )
 
 
-def plan_document(made: Plan, around: Sequence[PodStep] = (), **parts: object) -> Document:
+def foreign_entry(found: Foreign | None) -> ForeignEntry | None:
+    """Return why the root slice belongs to a kubelet; None if it does not."""
+    return None if found is None else ForeignEntry(reason=found.reason, fix=found.way_out)
+
+
+def reserved_entries(held: ReservedValues) -> tuple[ReservedSliceEntry, ...]:
+    """Return the values that podslice has set outside its root."""
+    return tuple(
+        ReservedSliceEntry(
+            unit=unit,
+            properties=tuple(
+                HeldEntry(name=name, before=each.before, set=each.ours[-1])
+                for name, each in sorted(values.items())
+            ),
+        )
+        for unit, values in sorted(held.units.items())
+    )
+
+
+def plan_document(
+    made: Plan,
+    around: Sequence[PodStep] = (),
+    *,
+    foreign: Foreign | None = None,
+    held: ReservedValues | None = None,
+) -> Document:
     """Return a plan, with the steps of features in lists by their kind."""
     skipped, refused = _left_out(made.skipped, made.refused)
     report = PlanReport(
@@ -171,10 +223,10 @@ def plan_document(made: Plan, around: Sequence[PodStep] = (), **parts: object) -
         steps=tuple(map(step_entry, made.steps)),
         skipped=skipped,
         refused=refused,
+        foreign=foreign_entry(foreign),
+        reserved_slices=reserved_entries(held) if held else (),
     )
-    return document(
-        report, **_sections((each.section, each.document()) for each in around), **parts
-    )
+    return document(report, **_sections((each.section, each.document()) for each in around))
 
 
 def changes_document(done: Report, origin: Origin | None) -> Document:

@@ -7,9 +7,11 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import NamedTuple
 
+from podslice.cli.report import part
 from podslice.cli.views import layout, status_view, tables
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten
+from podslice.cli.views.status_report import exit_entry
 from podslice.cli.views.status_view import OTHER, UnitRow, state
 from podslice.cli.views.style import MARKS, Cell, Display, Role, Styled, marks_of, use_bar, warned
 from podslice.cli.views.usage_table import UsageRow
@@ -187,7 +189,7 @@ def _container_document(detail: PodDetail, row: UnitRow) -> Document:
         "unit": unit.name,
         "state": unit.state,
         "restarts": unit.restarts,
-        "last_exit": unit.last_exit and status_view.exit_document(unit.last_exit),
+        "last_exit": unit.last_exit and part(exit_entry(unit.last_exit)),
         "processes": [{"pid": each.pid, "name": each.name} for each in row.processes],
         "usage": None if used is None else _row_document(used),
         "runtime": held and held.runtime,

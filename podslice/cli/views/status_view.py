@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-from podslice.cli.report import part
-from podslice.cli.views.changes import step_entry
-from podslice.cli.views.documents import Document, number
 from podslice.cli.views.layout import (
     Align,
     Column,
@@ -23,13 +20,13 @@ from podslice.cli.views.layout import (
     text_of,
 )
 from podslice.cli.views.style import Cell, Display, Role, Styled
-from podslice.errors import Problem, Severity, printable
+from podslice.errors import printable
 from podslice.kernel.cgroup import Usage
 from podslice.model.codec import BYTES
 from podslice.model.container_exit import SIGNAL, SUCCESS, UNKNOWN, ContainerExit
-from podslice.model.desired import PendingTrial, ReservedValues
+from podslice.model.desired import ReservedValues
 from podslice.model.naming import natural_key
-from podslice.model.node_state import Foreign, PendingPod
+from podslice.model.node_state import PendingPod
 from podslice.model.properties import (
     CPU_QUOTA,
     CPU_WEIGHT,
@@ -40,7 +37,6 @@ from podslice.model.properties import (
 )
 from podslice.model.quantity import format_bytes, human_bytes
 from podslice.model.unit import INFINITY, UnitKind, UnitName, Value
-from podslice.reconcile.assess import Assessment
 from podslice.usage.health import HealthProblem
 from podslice.usage.location import Located, Other, Placement, Running, Stray
 from podslice.usage.unit_status import (
@@ -52,229 +48,6 @@ from podslice.usage.unit_status import (
     PodFacts,
     UnitStatus,
 )
-
-
-def status_document(
-    state: Assessment,
-    units: Iterable[UnitStatus],
-    placement: Placement,
-    facts: Mapping[str, PodFacts],
-) -> Document:
-    """Return units with their values, usage and processes, differences and strays."""
-    agent = state.agent
-    return {
-        "in_sync": not state.plan and not state.broken_records,
-        "units": [_unit_document(unit, placement, facts) for unit in units],
-        "others": [
-            {
-                "unit": printable(other.unit),
-                "pod": other.pod,
-                "container": other.container,
-                "runtime": other.runtime,
-                "restarts": other.restarts,
-                "processes": _processes_document(other.processes),
-            }
-            for other in placement.others
-        ],
-        "strays": [
-            {
-                "pod": stray.pod,
-                "container": stray.container,
-                "what": printable(stray.what),
-                "found_by": stray.found_by,
-                "pid": process.pid if process else None,
-                "name": process.name if process else None,
-                "control_group": printable(stray.control_group),
-                "hint": stray.hint,
-            }
-            for stray in placement.strays
-            for process in stray.processes or (None,)
-        ],
-        "orphans": list(state.orphans),
-        "evicted": [asdict(mark) for mark in state.evicted],
-        "agent_pid": agent and agent.pid,
-        "conditions": [each.value for each in agent.conditions] if agent else [],
-        "terminating": list(map(printable, agent.terminating)) if agent else [],
-        "steps": [part(step_entry(taken)) for taken in state.plan.steps],
-    }
-
-
-def located_document(found: Iterable[Located]) -> Document:
-    """Return processes with their pods and units."""
-    return {
-        "processes": [
-            {
-                "pid": each.pid,
-                "name": each.name,
-                "pod": each.home and each.home.pod,
-                "container": each.home and each.home.container,
-                "unit": each.home and printable(each.home.unit),
-                "control_group": printable(each.control_group),
-                "hint": each.hint,
-            }
-            for each in found
-        ]
-    }
-
-
-def _processes_document(found: Iterable[Running]) -> list[Document]:
-    return [{"pid": process.pid, "name": process.name} for process in found]
-
-
-def _held_document(unit: UnitStatus, placement: Placement) -> Document:
-    """Return the processes of a container."""
-    if unit.kind not in HOLDS_PROCESSES:
-        return {}
-    return {
-        "container": unit.label,
-        "processes": _processes_document(placement.held.get(unit.name, ())),
-        "restarts": unit.restarts,
-        "last_exit": unit.last_exit and exit_document(unit.last_exit),
-    }
-
-
-def exit_document(last: ContainerExit) -> Document:
-    """Return the last exit of a container."""
-    return {
-        "result": last.result,
-        "exit_code": last.exit_code,
-        "signal": last.signal,
-        "oom_killed": last.is_oom,
-        "started_usec": last.started_usec or None,
-        "ended_usec": last.ended_usec,
-        "duration_usec": last.duration_usec,
-    }
-
-
-def _facts_document(unit: UnitStatus, facts: Mapping[str, PodFacts]) -> Document:
-    """Return what is counted of a pod, for its slice."""
-    found = facts.get(unit.pod or "") if unit.kind is UnitKind.SLICE else None
-    if found is None:
-        return {}
-    return {
-        "containers": found.containers,
-        "containers_ready": found.ready,
-        "restarts": found.restarts,
-        "started_usec": found.started_usec or None,
-    }
-
-
-def _unit_document(
-    unit: UnitStatus, placement: Placement, facts: Mapping[str, PodFacts]
-) -> Document:
-    return {
-        "name": unit.name,
-        "kind": unit.kind.value,
-        "pod": unit.pod,
-        "qos_class": unit.qos or None,
-        "state": unit.state,
-        "control_group": unit.control_group,
-        "differs": unit.differs,
-        **_held_document(unit, placement),
-        **_facts_document(unit, facts),
-        "properties": [
-            {
-                "name": each.name,
-                "desired": number(each.desired),
-                "systemd": number(each.systemd),
-                "kernel": each.kernel,
-            }
-            for each in unit.properties
-        ],
-        "usage": {name: value for name, value in asdict(unit.usage).items() if value is not None},
-    }
-
-
-def health_document(problems: Iterable[HealthProblem], of_manifests: Iterable[Problem]) -> Document:
-    """Return what is not as it should be, and the warnings of manifests."""
-    listed = [
-        {
-            "kind": each.kind.value,
-            "object": printable(each.object),
-            "message": each.message,
-            "hint": each.hint,
-        }
-        for each in problems
-    ]
-    warnings = [each for each in of_manifests if each.severity is Severity.WARNING]
-    return {
-        "healthy": not listed,
-        "problems": listed,
-        "warnings": [
-            {"where": each.where, "message": each.message, "hint": each.hint} for each in warnings
-        ],
-    }
-
-
-def pending_document(found: Iterable[PendingPod]) -> Document:
-    """Return the pods that are wanted and do not run as their manifests state."""
-    return {
-        "pending": [
-            {
-                "pod": each.pod,
-                "qos_class": each.qos or None,
-                "reason": each.reason,
-                "message": each.message,
-                "hint": each.hint,
-                "condition": each.condition and each.condition.value,
-                "manifest": each.source,
-                "is_applied": each.is_applied,
-            }
-            for each in found
-        ]
-    }
-
-
-def foreign_document(found: Foreign | None) -> Document:
-    """Return the reason if the root slice belongs to a kubelet, so that podslice changes nothing."""
-    if found is None:
-        return {}
-    return {"foreign": {"reason": found.reason, "fix": found.way_out}}
-
-
-def reserved_document(held: ReservedValues) -> Document:
-    """Return the values that podslice has set outside its root, with the previous ones, if any."""
-    if not held:
-        return {}
-    return {
-        "reserved_slices": [
-            {
-                "unit": unit,
-                "properties": [
-                    {"name": name, "before": number(each.before), "set": number(each.ours[-1])}
-                    for name, each in sorted(values.items())
-                ],
-            }
-            for unit, values in sorted(held.units.items())
-        ]
-    }
-
-
-def unconfirmed_document(pending: PendingTrial | None) -> Document:
-    """Return the unconfirmed values of reserved slices, if there are any."""
-    if pending is None:
-        return {}
-    return {
-        "unconfirmed": {
-            "state": pending.state.value,
-            "remaining_sec": pending.remaining_sec,
-            "units": [
-                {
-                    "unit": unit,
-                    "properties": [
-                        {
-                            "name": name,
-                            "old": number(old),
-                            "new": number(pending.values.new.get(unit, {}).get(name)),
-                        }
-                        for name, old in sorted(values.items())
-                    ],
-                }
-                for unit, values in sorted(pending.values.old.items())
-            ],
-        }
-    }
-
 
 SHOWN = 10
 """The number of processes of a unit that are listed."""

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from podslice.errors import HostError, InputError, Problem
+from podslice.cli.output import OutputFormat, emit
+from podslice.cli.report import document
+from podslice.errors import HostError, InputError, Problem, printable
 from podslice.kernel.files import read_present
 
 _BYTES_MAX = 2**20
 """The limit of a file that is read; generated ones are smaller."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEntry:
+    """A file that was written, or one that is only shown, with its mode and its text."""
+
+    path: str
+    mode: str = ""
+    text: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesReport:
+    """The files that were written, or that are only shown."""
+
+    files: tuple[FileEntry, ...]
+
+
+def emit_files(files: Iterable[FileEntry], output: OutputFormat) -> None:
+    """Print the files that were written."""
+    report = FilesReport(files=tuple(files))
+    paths = [printable(each.path) for each in report.files]
+    emit(output, document=lambda: document(report), lines=lambda _: paths, names=lambda: paths)
 
 
 def write_generated(files: Mapping[str, str], directory: Path, head: str) -> list[str]:

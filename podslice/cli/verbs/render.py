@@ -12,15 +12,15 @@ import typer
 from podslice.cli import interrupts
 from podslice.cli.arguments import Files, Namespace, Output, code_of
 from podslice.cli.extensions import cpu_stage, extended
-from podslice.cli.generated_files import write_generated
+from podslice.cli.generated_files import FileEntry, FilesReport, emit_files, write_generated
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import OutputFormat, emit, note, note_problems, write
+from podslice.cli.output import OutputFormat, emit, note, note_problems
 from podslice.cli.report import Setting, document, hugetlb_bytes
 from podslice.cli.views.layout import Column, Shorten, table
 from podslice.cli.views.style import Display
-from podslice.errors import invalid, printable
+from podslice.errors import InputError
 from podslice.model.desired import Desired
 from podslice.model.pod import InitProgress
 from podslice.model.properties import PROPERTIES, format_value
@@ -46,13 +46,16 @@ class UnitEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class UnitsReport:
     """The units that should exist."""
 
     units: tuple[UnitEntry, ...]
 
 
-def unit_report(desired: Desired) -> Report:
+Report = UnitsReport | FilesReport
+
+
+def unit_report(desired: Desired) -> UnitsReport:
     """Return the units that should exist."""
     units = (
         UnitEntry(
@@ -66,7 +69,7 @@ def unit_report(desired: Desired) -> Report:
         )
         for unit in desired.lasting
     )
-    return Report(units=tuple(units))
+    return UnitsReport(units=tuple(units))
 
 
 @planning_options
@@ -86,12 +89,12 @@ def render(
         podslice render -f web.yaml
         podslice render -f web.yaml --output-dir units/
     """
-    if output is not OutputFormat.TABLE and output_dir is not None:
-        raise invalid("is for units that are shown", "omit it", where="--output")
     config, loaded = load_all(planning, filename, namespace)
     node = load_node(config, manager=planning.manager)
     decisions = decide_all(loaded, node, config)
     problems = [*all_problems(loaded, decisions), *validate_node(node, config)]
+    if output_dir is not None and code_of(problems):
+        raise InputError(problems)
     valid = [each for each in decisions if each.is_valid]
     # the final values: a file cannot represent the progress of init containers
     over = {each.pod.uid: InitProgress(over=True) for each in valid}
@@ -106,10 +109,11 @@ def render(
     note_problems(problems)
     for refusal in desired.refused:
         note(describe_refusal(refusal))
-    if output_dir is not None and not code_of(problems):
+    if output_dir is not None:
         interrupts.begin(f"not all files are in {output_dir}")
-        write(map(printable, write_generated(unit_files(desired), output_dir, GENERATED)))
-    elif output_dir is None:
+        paths = write_generated(unit_files(desired), output_dir, GENERATED)
+        emit_files((FileEntry(path=each) for each in paths), output)
+    else:
         report = unit_report(desired)
         emit(
             output,
@@ -126,7 +130,7 @@ _COLUMNS = (
 )
 
 
-def lines(report: Report, display: Display) -> Iterator[str]:
+def lines(report: UnitsReport, display: Display) -> Iterator[str]:
     """Return a table of the units; of those other than slices only with `-o wide`."""
     rows = []
     for unit in report.units:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
-from itertools import chain
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ import typer
 
 from podslice.cli import interrupts, wanted
 from podslice.cli.arguments import DONE, FAILED, code_of
+from podslice.cli.generated_files import FileEntry, FilesReport, emit_files
 from podslice.cli.host import PROGRAM, load_node, own_program
 from podslice.cli.manifests import (
     all_problems,
@@ -24,7 +26,8 @@ from podslice.cli.manifests import (
     require_pods,
 )
 from podslice.cli.options import Planning, declared, parameter
-from podslice.cli.output import OutputFormat, note, note_problems, write
+from podslice.cli.output import OutputFormat, emit, note, note_problems
+from podslice.cli.report import document
 from podslice.cli.wanted import PodsToApply, is_enabled, sources_or_default
 from podslice.errors import HostError, InputError, Problem, invalid, printable
 from podslice.features.quadlet.files import Directories, installed, write_quadlets
@@ -32,6 +35,7 @@ from podslice.features.quadlet.generate import generate
 from podslice.features.quadlet.probes import program_problem
 from podslice.features.quadlet.result import (
     ARCHIVE_SUFFIX,
+    File,
     Options,
     Quadlets,
     is_data,
@@ -263,8 +267,6 @@ def with_quadlets(verb: Callable[..., int]) -> Callable[..., int]:
                 option = "--install" if install else "--ignore"
                 raise invalid("is for quadlets only", "add --format quadlet", where=option)
             return verb(planning, **given)
-        if given.pop("output") is not OutputFormat.TABLE:
-            raise invalid("is for units that are shown", "omit it", where="--output")
         directory = given.pop("output_dir")
         return render_quadlets(
             planning, ignored=frozenset(ignore or ()), install=install, directory=directory, **given
@@ -274,7 +276,7 @@ def with_quadlets(verb: Callable[..., int]) -> Callable[..., int]:
     return declared(rendering, verb, [*own[:-1], _FORMAT, own[-1], _INSTALL, _IGNORE])
 
 
-def render_quadlets(
+def render_quadlets(  # noqa: PLR0913 - as many arguments as options
     planning: Planning,
     filename: Sequence[str],
     namespace: str | None,
@@ -282,13 +284,14 @@ def render_quadlets(
     ignored: frozenset[str],
     directory: Path | None,
     install: bool,
+    output: OutputFormat,
 ) -> int:
     """Write the quadlets of pods, if there is no error and no field is refused.
 
     They are printed on standard output unless they are for a directory or installed.
 
     Raises:
-        InputError: the options contradict each other, or podman is too old.
+        InputError: the options contradict each other, podman is too old, or a manifest is invalid.
     """
     if directory is not None and install:
         raise invalid("contradicts --output-dir", "write one of the two", where="--install")
@@ -301,21 +304,26 @@ def render_quadlets(
         *validate_node(node, config),
         *further_problems(workloads.problems, loaded),
     ]
+    if code_of(problems):
+        raise InputError(problems)
     note_problems(problems)
-    if code := code_of(problems):
-        return code
     options = host_options(planning, is_for_host=install)
     made = make_quadlets(decisions, workloads, options)
     for text in chain.from_iterable(each.notes for each in made):
         note(text)
-    code = _write(made, planning.manager, directory, install=install)
+    code = _write(made, planning.manager, directory, output, install=install)
     if install:
         _note_start_at_boot(planning, filename)
     return code
 
 
 def _write(
-    made: tuple[Quadlets, ...], manager: Manager, directory: Path | None, *, install: bool
+    made: tuple[Quadlets, ...],
+    manager: Manager,
+    directory: Path | None,
+    output: OutputFormat,
+    *,
+    install: bool,
 ) -> int:
     top = manager.own_state_directory
     if install:
@@ -324,13 +332,13 @@ def _write(
         directories = Directories(generator=directory, units=directory)
         made = tuple(with_archive(each, top) for each in made)
     else:
-        write(chain.from_iterable(quadlet_lines(each, top) for each in made))
+        _show(made, top, output)
         return DONE
     interrupts.begin(f"not all files are in {directories.generator}")
     done = write_quadlets(made, directories)
     for path in done.removed:
         note(f"removed {printable(str(path))}, which the pod no longer has")
-    write(map(printable, done.written))
+    emit_files((FileEntry(path=each) for each in done.written), output)
     if directory is not None:
         _note_places(done.written, manager)
     note_problems(done.problems)
@@ -352,19 +360,36 @@ def _note_places(paths: Iterable[str], manager: Manager) -> None:
         )
 
 
-def quadlet_lines(quadlets: Quadlets, top: str) -> Iterator[str]:
-    """Yield the files of a pod, each below its name; contents of Secrets are not among them.
+def _show(made: Iterable[Quadlets], top: str, output: OutputFormat) -> None:
+    files = [(file, _entry(file, top)) for pod in made for file in pod.files]
+    report = FilesReport(files=tuple(entry for _, entry in files))
+    emit(
+        output,
+        document=lambda: document(report),
+        lines=lambda _: chain.from_iterable(starmap(_file_lines, files)),
+        names=lambda: [each.path for each in report.files],
+    )
+
+
+def _entry(file: File, top: str) -> FileEntry:
+    """Return a file with its text, unless it is of a Secret or no text.
 
     `top` is the directory of podslice's own files on the host.
     """
-    for file in quadlets.files:
-        path = f"{top}/{file.path}" if is_data(file.path) else file.path
-        yield f"### {printable(path)} (mode {file.mode:04o})"
-        if file.is_secret:
-            yield f"# {len(file.content)} bytes, which are written to a file only"
-        else:
-            try:
-                yield from file.text.removesuffix("\n").split("\n")
-            except UnicodeDecodeError:
-                yield f"# {len(file.content)} bytes, which are not text"
-        yield ""
+    path = f"{top}/{file.path}" if is_data(file.path) else file.path
+    text = None
+    if not file.is_secret:
+        with suppress(UnicodeDecodeError):
+            text = file.text
+    return FileEntry(path=printable(path), mode=f"{file.mode:04o}", text=text)
+
+
+def _file_lines(file: File, entry: FileEntry) -> Iterator[str]:
+    """Yield the text of a file below its name."""
+    yield f"### {entry.path} (mode {entry.mode})"
+    if entry.text is None:
+        why = "written to a file only" if file.is_secret else "not text"
+        yield f"# {len(file.content)} bytes, which are {why}"
+    else:
+        yield from entry.text.removesuffix("\n").split("\n")
+    yield ""

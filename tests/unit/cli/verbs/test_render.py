@@ -3,11 +3,12 @@
 import json
 import re
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from podslice.features.quadlet import verbs as quadlets
-from podslice.model.unit import Manager
+from podslice.model.unit import GENERATED, Manager
 from tests.unit.builders import manifest
 from tests.unit.cli.pods import FULL, of_present_verbs
 
@@ -318,13 +319,25 @@ def test_options_of_quadlets_need_the_format(podslice, files):
     assert "--install: contradicts --output-dir" in result.err
 
 
-@pytest.mark.parametrize("options", [("--format", "quadlet"), ("--output-dir", "made")])
-def test_files_have_no_other_format(podslice, files, tmp_path, options):
+def test_files_as_json(podslice, files):
     files({"web.yaml": CONTAINERS})
-    result = podslice("render", "-f", "web.yaml", *options, "-o", "json")
-    assert result.code == 2
-    assert result.err == "error: --output: is for units that are shown; omit it\n"
-    assert not (tmp_path / "made").exists()
+    written = podslice("render", "-f", "web.yaml", "--output-dir", "made", "-o", "json")
+    assert written.code == 0
+    paths = [each["path"] for each in json.loads(written.out)["files"]]
+    assert paths
+    assert all(Path(each).read_text().startswith(GENERATED) for each in paths)
+    quadlet = ("render", "-f", "web.yaml", "--format", "quadlet", "-o")
+    shown = json.loads(podslice(*quadlet, "json").out)["files"]
+    assert shown[0].keys() == {"path", "mode", "text"}
+    assert podslice(*quadlet, "name").out.splitlines() == [each["path"] for each in shown]
+
+
+def test_no_file_is_written_of_an_invalid_pod(podslice, files):
+    files({"web.yaml": manifest("web", {"cpu": 2}, {"cpu": 1})})
+    ended = podslice("render", "-f", "web.yaml", "--output-dir", "made", "-o", "json")
+    assert ended.code == 2
+    assert len(json.loads(ended.out)["problems"]) == 1
+    assert not Path("made").exists()
 
 
 def test_a_misspelled_field_of_a_container_is_reported_once(podslice, files):

@@ -33,11 +33,13 @@ _REPORTS = {
     "confirm": "podslice.cli.verbs.confirm:Report",
     "delete": "podslice.cli.views.changes:ChangesReport",
     "events": "podslice.cli.verbs.events:EventsReport",
+    "explain": "podslice.cli.verbs.explain:AnyReport",
     "node": "podslice.cli.verbs.node:Report",
     "plan": "podslice.cli.views.changes:PlanReport",
     "readmit": "podslice.cli.verbs.readmit:Report",
     "render": "podslice.cli.verbs.render:Report",
     "status": "podslice.cli.views.status_report:AnyStatusReport",
+    "top": "podslice.cli.views.usage_table:Report",
     "tree": "podslice.cli.views.status_report:StatusReport",
     "version": "podslice.cli.verbs.version:Report",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -15,17 +15,158 @@ from podslice.cli.manifests import all_problems, decide_all, load_all, named_pod
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, note_problems
 from podslice.cli.pods import pod_filter
-from podslice.cli.views import documents, tables
-from podslice.errors import Problem, bounded, invalid
+from podslice.cli.report import (
+    AmountsEntry,
+    Problems,
+    PropertyEntry,
+    amounts_entry,
+    document,
+    hugetlb_bytes,
+    property_entries,
+)
+from podslice.cli.views import tables
+from podslice.errors import Problem, invalid
 from podslice.inputs.manifest.load import LoadedPods
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.node import Node
+from podslice.model.pod import ContainerKind, Qos
+from podslice.model.unit import UnitName
 from podslice.policy.allocatable import allocate, validate_node
-from podslice.policy.decide import compare_rules, decide, unmounted
+from podslice.policy.decide import Difference, compare_rules, decide, unmounted
 from podslice.policy.desire import desire
 from podslice.policy.exclusive import without_own_cpus
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerEntry:
+    """The decision on one container of a pod."""
+
+    name: str
+    kind: ContainerKind
+    scope: UnitName
+    oom_score_adj: int
+    properties: tuple[PropertyEntry, ...]
+    hugetlb_bytes: dict[str, int] | None = None
+    """Limits of huge pages, by the size of a page in bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeEntry:
+    """The decision on one volume in memory."""
+
+    name: str
+    unit: UnitName
+    path: str
+    size_bytes: int | None
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodEntry:
+    """The decision about a pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    qos_class: Qos
+    requests: AmountsEntry
+    limits: AmountsEntry
+    grace_period_sec: int
+    slice: UnitName
+    control_group: str
+    properties: tuple[PropertyEntry, ...]
+    init_properties: tuple[PropertyEntry, ...] | None = None
+    """Those until the init containers have finished, if they differ."""
+    hugetlb_bytes: dict[str, int] | None = None
+    containers: tuple[ContainerEntry, ...]
+    volumes: tuple[VolumeEntry, ...]
+    notes: tuple[str, ...]
+    problems: Problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The decisions about pods, and the node that they are for."""
+
+    node: tables.NodeEntry
+    pods: tuple[PodEntry, ...]
+    problems: Problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class DifferenceEntry:
+    """One value on which the rule sets differ."""
+
+    what: str
+    proposal: str
+    kubernetes: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodDifferences:
+    """The differences of the rule sets for a pod."""
+
+    namespace: str
+    name: str
+    differences: tuple[DifferenceEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DifferencesReport:
+    """The differences of the rule sets."""
+
+    pods: tuple[PodDifferences, ...]
+
+
+AnyReport = Report | DifferencesReport
+
+
+def pod_entry(decision: PodDecision) -> PodEntry:
+    """Return the decision about a pod."""
+    in_init = decision.init_properties
+    containers = (
+        ContainerEntry(
+            name=each.name,
+            kind=each.kind,
+            scope=each.scope,
+            oom_score_adj=each.oom_score_adj,
+            properties=property_entries(each.properties),
+            hugetlb_bytes=hugetlb_bytes(each.hugepages),
+        )
+        for each in decision.scopes
+    )
+    return PodEntry(
+        namespace=decision.pod.namespace,
+        name=decision.pod.name,
+        uid=decision.pod.uid,
+        qos_class=decision.qos,
+        requests=amounts_entry(decision.requests),
+        limits=amounts_entry(decision.limits),
+        grace_period_sec=decision.pod.grace_period_sec,
+        slice=decision.slice,
+        control_group=decision.control_group,
+        properties=property_entries(decision.properties),
+        init_properties=None if in_init is None else property_entries(in_init),
+        hugetlb_bytes=hugetlb_bytes(decision.hugepages),
+        containers=tuple(containers),
+        volumes=tuple(VolumeEntry(**each._asdict()) for each in decision.volumes),
+        notes=tuple(decision.notes),
+        problems=tuple(decision.problems),
+    )
+
+
+def _differences_entry(decision: PodDecision, found: Iterable[Difference]) -> PodDifferences:
+    differences = (
+        DifferenceEntry(what=each.what, proposal=each.proposal, kubernetes=each.kubernetes)
+        for each in found
+    )
+    return PodDifferences(
+        namespace=decision.pod.namespace,
+        name=decision.pod.name,
+        differences=tuple(differences),
+    )
 
 
 @planning_options
@@ -76,10 +217,12 @@ def explain(
     _note_refused(desired, (each for each in decisions if each.pod.key not in listed))
     emit(
         output,
-        document=lambda: documents.document(
-            node=tables.node_document(allocate(node, config), desired.requested),
-            pods=documents.listed(shown, tables.pod_document),
-            problems=documents.listed(bounded((*of_node, *loaded.problems)), documents.problem),
+        document=lambda: document(
+            Report(
+                node=tables.node_entry(allocate(node, config), desired.requested),
+                pods=tuple(map(pod_entry, shown)),
+                problems=(*of_node, *loaded.problems),
+            )
         ),
         lines=lambda display: tables.separated(tables.explanation(each, display) for each in shown),
         names=lambda: [each.pod.key for each in shown],
@@ -143,8 +286,8 @@ def _emit_differences(
     found = [(each, compare_rules(each.pod, node, config)) for each in shown]
     emit(
         output,
-        document=lambda: documents.document(
-            pods=[tables.differences_document(each, differences) for each, differences in found]
+        document=lambda: document(
+            DifferencesReport(pods=tuple(_differences_entry(*each) for each in found))
         ),
         lines=lambda display: tables.separated(
             tables.differences_of_rules(each, differences, display) for each, differences in found

@@ -16,14 +16,15 @@ import typer
 from podslice.cli import interrupts, overview, terminal
 from podslice.cli.arguments import DONE, Names, OnlyNamespace, OnlyProblems, Output, Sort
 from podslice.cli.extensions import recorded_usage
-from podslice.cli.host import configuration_document, tolerate
+from podslice.cli.host import tolerate
 from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, display_on_terminal, emit
 from podslice.cli.overview import PodPage, read_page
 from podslice.cli.pods import PodFilter, pod_filter
+from podslice.cli.report import configuration_entry, document
 from podslice.cli.session import in_world
 from podslice.cli.terminal import Key
-from podslice.cli.views import documents, status_view, usage_table
+from podslice.cli.views import status_view, usage_table
 from podslice.cli.views.layout import fold
 from podslice.cli.views.pod_page import pod_page
 from podslice.cli.views.style import Display, Role
@@ -93,8 +94,8 @@ def _print_once(
 
     emit(
         output,
-        document=lambda: documents.document(
-            **configuration_document(planning.origin), **usage_table.document(shown, summary)
+        document=lambda: document(
+            usage_table.report(shown, summary, configuration_entry(planning.origin))
         ),
         lines=lines,
         names=lambda: [row.name for row in shown.pods],

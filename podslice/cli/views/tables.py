@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from podslice.cli.report import AmountsEntry, amounts_entry, part
-from podslice.cli.views.documents import Document, number, problem
+from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
@@ -175,28 +175,6 @@ def amounts_document(stated: Amounts) -> Document:
     return part(amounts_entry(stated))
 
 
-def _properties_document(properties: Iterable[PropertyValue]) -> list[Document]:
-    return [{"name": s.name, "value": number(s.value), "why": s.why} for s in properties]
-
-
-def _hugetlb_document(hugepages: Mapping[int, int]) -> Document:
-    """Return huge page limits by page size in bytes, if any."""
-    sizes = {str(size): limit for size, limit in hugepages.items()}
-    return {"hugetlb_bytes": sizes} if sizes else {}
-
-
-def differences_document(decision: PodDecision, found: Iterable[Difference]) -> Document:
-    """Return the differences of the rule sets for a pod."""
-    return {
-        "namespace": decision.pod.namespace,
-        "name": decision.pod.name,
-        "differences": [
-            {"what": each.what, "proposal": each.proposal, "kubernetes": each.kubernetes}
-            for each in found
-        ],
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReservedEntry:
     """What is not for pods, by the reason."""
@@ -256,11 +234,6 @@ def division_document(allocation: Allocation) -> Document:
     return part(division_entry(allocation))
 
 
-def node_document(allocation: Allocation, requested: Amounts) -> Document:
-    """Return the node's capacity, reservations, allocatable and requests."""
-    return part(node_entry(allocation, requested))
-
-
 def node_status(allocation: Allocation) -> Document:
     """Return capacity and allocatable as a Kubernetes Node object."""
 
@@ -274,46 +247,4 @@ def node_status(allocation: Allocation) -> Document:
             "capacity": quantities(allocation.capacity),
             "allocatable": quantities(allocation.allocatable),
         },
-    }
-
-
-def pod_document(decision: PodDecision) -> Document:
-    """Return the decision about a pod, with the properties during its init phase if they differ."""
-    in_init = decision.init_properties
-    return {
-        "namespace": decision.pod.namespace,
-        "name": decision.pod.name,
-        "uid": decision.pod.uid,
-        "qos_class": decision.qos.value,
-        "requests": amounts_document(decision.requests),
-        "limits": amounts_document(decision.limits),
-        "grace_period_sec": decision.pod.grace_period_sec,
-        "slice": decision.slice,
-        "control_group": decision.control_group,
-        "properties": _properties_document(decision.properties),
-        **({} if in_init is None else {"init_properties": _properties_document(in_init)}),
-        **_hugetlb_document(decision.hugepages),
-        "containers": [
-            {
-                "name": container.name,
-                "kind": container.kind.value,
-                "scope": container.scope,
-                "oom_score_adj": container.oom_score_adj,
-                "properties": _properties_document(container.properties),
-                **_hugetlb_document(container.hugepages),
-            }
-            for container in decision.scopes
-        ],
-        "volumes": [
-            {
-                "name": volume.name,
-                "unit": volume.unit,
-                "path": volume.path,
-                "size_bytes": volume.size_bytes,
-                "why": volume.why,
-            }
-            for volume in decision.volumes
-        ],
-        "notes": list(decision.notes),
-        "problems": [problem(found) for found in decision.problems],
     }

@@ -1,15 +1,15 @@
-"""The usage that `top` shows: rows, the head above them, and documents. Pure: two measurements in."""
+"""The usage that `top` shows: rows, the head above them, and the report. Pure: two measurements in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from podslice.cli.arguments import Sort
+from podslice.cli.report import ConfigurationEntry
 from podslice.cli.views import layout
-from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, fold, text_of
 from podslice.cli.views.style import Cell, Display, Role, Styled, bar, marks_of, use_bar, warned
 from podslice.cli.views.tables import list_first
@@ -339,44 +339,121 @@ def _pressure(sample: Sample) -> str:
     return " ".join(f"{name} {value}%" for name, value in highest if value) or "none"
 
 
-def document(usage: NodeUsage, summary: NodeSummary) -> Document:
-    """Return the JSON document."""
+@dataclass(frozen=True, kw_only=True)
+class UsageEntry:
+    """What is known of the usage of a unit or of the node."""
+
+    cpu_milli: int | None = None
+    cpu_limit_milli: int | None = None
+    memory_working_set_bytes: int | None = None
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    throttled_percent: int | None = None
+    tasks: int | None = None
+    oom_kills: int | None = None
+    io_read_bytes_per_sec: int | None = None
+    io_written_bytes_per_sec: int | None = None
+    allowed_cpus: str | None = None
+    cpu_pressure_percent: float | None = None
+    memory_pressure_percent: float | None = None
+    io_pressure_percent: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeUsageEntry(UsageEntry):
+    """The usage of the node, with its capacity."""
+
+    cpu_capacity_milli: int
+    memory_available_bytes: int
+    storage_available_bytes: int
+    storage_capacity_bytes: int
+    pids_max: int
+    conditions: tuple[str, ...]
+    evicted: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupUsageEntry(UsageEntry):
+    """The usage of a slice that is not a pod's."""
+
+    unit: UnitName
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerUsageEntry(UsageEntry):
+    """The usage of a container."""
+
+    name: str
+    unit: UnitName
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodUsageEntry(UsageEntry):
+    """The usage of a pod."""
+
+    pod: str
+    unit: UnitName
+    qos_class: str
+    containers: tuple[ContainerUsageEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The usage of the node, its slices and its pods."""
+
+    configuration: ConfigurationEntry | None = None
+    time_usec: int
+    interval_usec: int
+    node: NodeUsageEntry
+    groups: tuple[GroupUsageEntry, ...]
+    pods: tuple[PodUsageEntry, ...]
+
+
+def report(
+    usage: NodeUsage, summary: NodeSummary, configuration: ConfigurationEntry | None = None
+) -> Report:
+    """Return the usage for JSON."""
     stats = usage.stats
-    return {
-        "time_usec": stats.time_usec,
-        "interval_usec": usage.interval_usec,
-        "node": {
-            **_document(usage.node),
-            "cpu_capacity_milli": summary.cpus_milli,
-            "memory_available_bytes": stats.memory.available,
-            "storage_available_bytes": stats.file_system.available_bytes,
-            "storage_capacity_bytes": stats.file_system.capacity_bytes,
-            "pids_max": stats.pids_max,
-            "conditions": list(summary.conditions),
-            "evicted": list(summary.evicted),
-            "problems": list(summary.problems),
-        },
-        "groups": [{"unit": row.unit, **_document(row)} for row in usage.groups],
-        "pods": [
-            {
-                "pod": row.name,
-                "unit": row.unit,
-                "qos_class": row.qos,
-                **_document(row),
-                "containers": [
-                    {"name": each.name, "unit": each.unit, **_document(each)}
-                    for each in row.containers
-                ],
-            }
-            for row in usage.pods
-        ],
-    }
+    node = NodeUsageEntry(
+        **_values(usage.node),
+        cpu_capacity_milli=summary.cpus_milli,
+        memory_available_bytes=stats.memory.available,
+        storage_available_bytes=stats.file_system.available_bytes,
+        storage_capacity_bytes=stats.file_system.capacity_bytes,
+        pids_max=stats.pids_max,
+        conditions=tuple(summary.conditions),
+        evicted=tuple(summary.evicted),
+        problems=tuple(summary.problems),
+    )
+    return Report(
+        configuration=configuration,
+        time_usec=stats.time_usec,
+        interval_usec=usage.interval_usec,
+        node=node,
+        groups=tuple(GroupUsageEntry(unit=row.unit, **_values(row)) for row in usage.groups),
+        pods=tuple(map(_pod_entry, usage.pods)),
+    )
 
 
-def _document(row: UsageRow) -> Document:
-    """Return the values of a row, without unknown ones."""
+def _pod_entry(row: UsageRow) -> PodUsageEntry:
+    containers = (
+        ContainerUsageEntry(name=each.name, unit=each.unit, **_values(each))
+        for each in row.containers
+    )
+    return PodUsageEntry(
+        pod=row.name,
+        unit=row.unit,
+        qos_class=row.qos,
+        containers=tuple(containers),
+        **_values(row),
+    )
+
+
+def _values(row: UsageRow) -> dict[str, Any]:
+    """Return the fields of `UsageEntry`."""
     sample = row.sample
-    found = {
+    return {
         "cpu_milli": row.cpu_milli,
         "cpu_limit_milli": row.cpu_limit_milli,
         "memory_working_set_bytes": sample.working_set_bytes,
@@ -388,12 +465,11 @@ def _document(row: UsageRow) -> Document:
         "io_read_bytes_per_sec": row.read_per_sec,
         "io_written_bytes_per_sec": row.written_per_sec,
         "allowed_cpus": row.allowed_cpus or None,
+        **{
+            f"{name}_pressure_percent": each.some.avg10_milli / 1000
+            for name, each in sample.pressure.items()
+        },
     }
-    pressure = {
-        f"{name}_pressure_percent": each.some.avg10_milli / 1000
-        for name, each in sample.pressure.items()
-    }
-    return {**{name: value for name, value in found.items() if value is not None}, **pressure}
 
 
 _EVICTED_NAMED = 5

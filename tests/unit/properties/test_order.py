@@ -12,7 +12,8 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.cli.report import document
+from podslice.cli.report import document, part
+from podslice.cli.verbs.explain import pod_entry
 from podslice.cli.verbs.render import unit_report
 from podslice.cli.views import changes, tables
 from podslice.model.pod import ContainerKind
@@ -37,8 +38,8 @@ NOTHING = Observed(caps=Caps(systemd_version=257))
 def all_bytes(desired, observed):
     """Everything that is printed of a decision and of its plan."""
     printed = {
-        "pods": [tables.pod_document(each) for each in desired.pods],
-        "node": tables.node_document(desired.allocation, desired.requested),
+        "pods": [part(pod_entry(each)) for each in desired.pods],
+        "node": part(tables.node_entry(desired.allocation, desired.requested)),
         "units": document(unit_report(desired)),
         "plan": changes.plan_document(make_plan(desired, observed)),
     }

@@ -8,6 +8,7 @@ import pytest
 
 from podslice.cli.arguments import Sort
 from podslice.cli.pods import PodFilter
+from podslice.cli.report import part
 from podslice.cli.terminal import is_interactive
 from podslice.cli.verbs import top
 from podslice.cli.views import usage_table
@@ -156,7 +157,7 @@ def test_cpus_are_listed_where_units_are_limited_to_some():
     usage = measure(NOW, BEFORE, LIMITS, cpu_limits=CPU_LIMITS, allowed_cpus=allowed)
     assert text(usage_table.table(usage, Display(wide=True))) == CPUS
     assert text(usage_table.table(usage, Display())) == TABLE
-    a, b = usage_table.document(usage, ABOUT)["pods"]
+    a, b = part(usage_table.report(usage, ABOUT))["pods"]
     assert (a["allowed_cpus"], a["containers"][0]["allowed_cpus"]) == ("2-4", "2")
     assert "allowed_cpus" not in b
 
@@ -301,7 +302,7 @@ def test_hostile_names_reach_no_terminal():
 
 
 def test_everything_as_a_document():
-    document = usage_table.document(USAGE, ABOUT)
+    document = part(usage_table.report(USAGE, ABOUT))
     assert document["interval_usec"] == 2_000_000
     assert document["node"]["cpu_milli"] == 1500
     assert document["node"]["memory_limit_bytes"] == 1024 * MI

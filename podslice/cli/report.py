@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import PlainSerializer, TypeAdapter
+from pydantic import Field, PlainSerializer, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from podslice.errors import Problem, Severity, bounded
@@ -51,6 +51,13 @@ def _setting(value: Value) -> int | str | bool | list[Any]:
 
 Setting = Annotated[Value, PlainSerializer(_setting)]
 """The value of a property of a unit, which can be infinite."""
+OptionalSetting = Annotated[
+    Value | None, PlainSerializer(lambda value: None if value is None else _setting(value))
+]
+"""The same; None if it is not set."""
+
+From = Annotated[str, Field(serialization_alias="from")]
+"""A text with the key `from`, which is a keyword in Python."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +158,9 @@ def document(report: object, **parts: object) -> Document:
 
 def part(entry: object) -> Document:
     """Return a part of a report for JSON."""
-    made: Document = TypeAdapter(type(entry)).dump_python(entry, mode="json", exclude_defaults=True)
+    made: Document = TypeAdapter(type(entry)).dump_python(
+        entry, mode="json", by_alias=True, exclude_defaults=True
+    )
     return made
 
 

@@ -251,35 +251,6 @@ def _oci(parent: Parent) -> Iterator[str]:
     yield json.dumps(config, indent=2)
 
 
-def _json(parent: Parent) -> Iterator[str]:
-    container = parent.container
-    document = {
-        "version": 1,
-        "pod": parent.pod.pod.key,
-        "uid": parent.pod.pod.uid,
-        "slice": parent.pod.slice,
-        "control_group": parent.pod.control_group,
-        "exists": parent.exists,
-        "labels": parent.labels,
-        "container": container
-        and {
-            "name": container.name,
-            "scope": container.scope,
-            "oom_score_adj": container.oom_score_adj,
-            "properties": parent.properties,
-        },
-        "podman_options": podman_options(parent),
-        "podman_pod_options": podman_pod_options(parent),
-        "docker_options": docker_options(parent),
-        "lines": {
-            form.value: "\n".join(make(parent))
-            for form, make in FORMATTERS.items()
-            if form is not Form.JSON and (container or form is not Form.OCI)
-        },
-    }
-    yield json.dumps(document, indent=2)
-
-
 FORMATTERS: Mapping[Form, Callable[[Parent], Iterable[str]]] = {
     Form.NAME: lambda parent: [parent.pod.slice],
     Form.PODMAN: lambda parent: [shlex.join(podman_options(parent))],
@@ -289,6 +260,5 @@ FORMATTERS: Mapping[Form, Callable[[Parent], Iterable[str]]] = {
     Form.SYSTEMD: _systemd,
     Form.QUADLET: _quadlet,
     Form.OCI: _oci,
-    Form.JSON: _json,
 }
-"""Yield the lines for each form."""
+"""Yield the lines for each form but JSON."""

@@ -11,6 +11,7 @@ FEATURE = Feature(
             rank=20,
             function="podslice.features.doctor.verb:doctor",
             summary="Check whether this host meets the requirements.",
+            report="podslice.features.doctor.verb:DoctorReport",
         ),
     },
 )

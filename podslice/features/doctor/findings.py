@@ -31,12 +31,12 @@ class Finding:
     check: str
     state: FindingState
     what: str
-    effect: str = ""
-    fix: str = ""
+    effect: str
+    fix: str
 
 
 def _ok(check: str, what: str) -> Finding:
-    return Finding(check=check, state=FindingState.OK, what=what)
+    return Finding(check=check, state=FindingState.OK, what=what, effect="", fix="")
 
 
 def _info(check: str, what: str, *, effect: str, fix: str) -> Finding:

@@ -6,15 +6,15 @@ import asyncio
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 
 from podslice.cli import coroutines
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
-from podslice.cli.host import configuration_document, load_node, open_store, tolerate
+from podslice.cli.host import load_node, open_store, tolerate
 from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.views import documents
+from podslice.cli.report import ConfigurationEntry, configuration_entry, document
 from podslice.cli.views.layout import Column, Shorten, blocks, fold
 from podslice.cli.views.style import Display, Role, Styled
 from podslice.errors import HostError, SystemdError
@@ -33,6 +33,16 @@ ANSWER_SEC = 10.0
 """The time that the service manager has to answer."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DoctorReport:
+    """The findings about the host."""
+
+    configuration: ConfigurationEntry | None = None
+    passed: bool
+    """Whether no finding needs attention."""
+    findings: tuple[Finding, ...]
+
+
 @configured
 def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     """Run `podslice doctor`.
@@ -49,14 +59,13 @@ def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     facts = read_facts(coroutines.run(_ask(planning)), subject, HOST_ROOT)
     found = (*_configuration(planning.origin), *check_host(facts))
     grave = [finding for finding in found if finding.state is FindingState.ATTENTION]
+    report = DoctorReport(
+        configuration=configuration_entry(planning.origin), passed=not grave, findings=found
+    )
     emit(
         output,
-        document=lambda: documents.document(
-            **configuration_document(planning.origin),
-            passed=not grave,
-            findings=[{**asdict(each), "state": each.state.value} for each in found],
-        ),
-        lines=lambda display: _lines(found, display),
+        document=lambda: document(report),
+        lines=lambda display: _lines(report.findings, display),
         names=lambda: [finding.check for finding in grave],
     )
     return DIFFERENCES if grave else DONE

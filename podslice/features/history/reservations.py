@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from podslice.cli import host
 from podslice.cli.arguments import DONE, FAILED, Output
 from podslice.cli.host import tolerate
 from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.views import documents, tables
-from podslice.cli.views.documents import Document
+from podslice.cli.report import AmountsEntry, amounts_entry, document
 from podslice.cli.views.layout import Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
@@ -61,7 +61,7 @@ def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     )
     emit(
         output,
-        document=lambda: documents.document(**_parts(usage, rows, providers)),
+        document=lambda: document(_report(usage, rows, providers)),
         lines=lambda display: _lines(usage, rows, providers, display),
         names=lambda: [each.unit for each in usage],
     )
@@ -126,32 +126,58 @@ def _lines(
     yield from fold(_WHY, display)
 
 
-def _parts(
+@dataclass(frozen=True, kw_only=True)
+class SliceEntry:
+    """What a slice has used."""
+
+    unit: str
+    history_sec: int
+    samples: int
+    cpu_p99_milli: int | None
+    cpu_peak_milli: int | None
+    memory_p99_bytes: int | None
+    memory_peak_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReservationEntry:
+    """The present amounts of a reservation, and the recommended ones."""
+
+    current: AmountsEntry
+    recommended: Reservation | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReservationsReport:
+    """The recommended reservations."""
+
+    slices: tuple[SliceEntry, ...]
+    reservations: dict[str, ReservationEntry]
+    providers: dict[str, Reservation]
+
+
+def _report(
     usage: Sequence[SliceUsage], reservations: _Rows, providers: Mapping[str, Reservation]
-) -> Document:
-    """Return what slices have used, and the reservations."""
-    return {
-        "slices": [
-            {
-                "unit": each.unit,
-                "history_sec": each.age_sec,
-                "samples": each.samples,
-                "cpu_p99_milli": each.used.cpu_milli,
-                "cpu_peak_milli": each.used.cpu_peak_milli,
-                "memory_p99_bytes": each.used.memory_bytes,
-                "memory_peak_bytes": each.used.memory_peak_bytes,
-            }
+) -> ReservationsReport:
+    return ReservationsReport(
+        slices=tuple(
+            SliceEntry(
+                unit=each.unit,
+                history_sec=each.age_sec,
+                samples=each.samples,
+                cpu_p99_milli=each.used.cpu_milli,
+                cpu_peak_milli=each.used.cpu_peak_milli,
+                memory_p99_bytes=each.used.memory_bytes,
+                memory_peak_bytes=each.used.memory_peak_bytes,
+            )
             for each in usage
-        ],
-        "reservations": {
-            name: {
-                "current": tables.amounts_document(current),
-                "recommended": None if recommended is None else _document(recommended),
-            }
+        ),
+        reservations={
+            name: ReservationEntry(current=amounts_entry(current), recommended=recommended)
             for name, current, recommended in reservations
         },
-        "providers": {name: _document(each) for name, each in providers.items()},
-    }
+        providers=dict(providers),
+    )
 
 
 def _used(usage: SliceUsage) -> tuple[str, ...]:
@@ -180,7 +206,3 @@ def _reservation(found: Reservation | None) -> tuple[str, str]:
     if found is None:
         return "-", "-"
     return format_milli(found.cpu_milli), human_bytes(found.memory_bytes)
-
-
-def _document(found: Reservation) -> Document:
-    return {"cpu_milli": found.cpu_milli, "memory_bytes": found.memory_bytes}

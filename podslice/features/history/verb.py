@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import starmap
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -17,8 +18,7 @@ from podslice.cli.host import tolerate
 from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit, note, write
 from podslice.cli.pods import PodFilter, nearest_pod, pod_filter
-from podslice.cli.views import documents, tables
-from podslice.cli.views.documents import Document
+from podslice.cli.report import AmountsEntry, amounts_entry, document
 from podslice.cli.views.layout import Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Cell, Display, Role, Styled
@@ -124,7 +124,7 @@ def recommend(
     else:
         emit(
             OutputFormat(output.value),
-            document=lambda: documents.document(pods=documents.listed(found, document)),
+            document=lambda: document(RecommendReport(pods=tuple(map(_entry, found)))),
             lines=lambda display: lines(found, display) if found else (),
             names=lambda: [each.key for each in found],
         )
@@ -380,19 +380,115 @@ def notes_of(pod: PodRecommendation) -> Iterator[str]:
         )
 
 
-def document(pod: PodRecommendation) -> Document:
-    """Return the recommended amounts of a pod."""
+@dataclass(frozen=True, kw_only=True)
+class CpuAdvice:
+    """A recommended amount of CPU."""
+
+    current_milli: int | None
+    recommended_milli: int
+    computed_milli: int
+    """What the history alone results in: less after a veto."""
+    lower_milli: int
+    upper_milli: int | None
+    veto: Veto | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryAdvice:
+    """A recommended amount of memory."""
+
+    current_bytes: int | None
+    recommended_bytes: int
+    computed_bytes: int
+    lower_bytes: int
+    upper_bytes: int | None
+    veto: Veto | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerEntry:
+    """The recommended amounts of a container."""
+
+    name: str
+    history_sec: int
+    samples: int
+    confidence_days: float
+    """How many days of one sample a minute the history is worth."""
+    oom_kills: int
+    cpu_wait_percent: float
+    memory_wait_percent: float
+    cpu_request: CpuAdvice | None
+    memory_request: MemoryAdvice | None
+    memory_limit: MemoryAdvice | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodEntry(ContainerEntry):
+    """The recommended amounts of a pod."""
+
+    namespace: str
+    containers: tuple[ContainerEntry, ...]
+    sum_of_requests: AmountsEntry
+    saving: AmountsEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecommendReport:
+    """The recommended amounts of pods."""
+
+    pods: tuple[PodEntry, ...]
+
+
+def _entry(pod: PodRecommendation) -> PodEntry:
     namespace, _, name = pod.key.partition("/")
-    return {
-        "namespace": namespace,
-        "name": name,
-        **_amounts_document(pod.amounts),
-        "containers": [
-            {"name": name, **_amounts_document(each)} for name, each in pod.containers.items()
-        ],
-        "sum_of_requests": tables.amounts_document(pod.sum_of_requests),
-        "saving": tables.amounts_document(pod.saving),
-    }
+    return PodEntry(
+        **vars(_container_entry(name, pod.amounts)),
+        namespace=namespace,
+        containers=tuple(starmap(_container_entry, pod.containers.items())),
+        sum_of_requests=amounts_entry(pod.sum_of_requests),
+        saving=amounts_entry(pod.saving),
+    )
+
+
+def _container_entry(name: str, amounts: Recommendation) -> ContainerEntry:
+    return ContainerEntry(
+        name=name,
+        history_sec=amounts.age_sec,
+        samples=amounts.samples,
+        confidence_days=round(amounts.confidence_days, 3),
+        oom_kills=amounts.oom_kills,
+        cpu_wait_percent=round(amounts.cpu_wait_share * 100, 3),
+        memory_wait_percent=round(amounts.memory_wait_share * 100, 3),
+        cpu_request=_cpu_advice(amounts.cpu_request),
+        memory_request=_memory_advice(amounts.memory_request),
+        memory_limit=_memory_advice(amounts.memory_limit),
+    )
+
+
+def _cpu_advice(advice: Advice | None) -> CpuAdvice | None:
+    if advice is None:
+        return None
+    return CpuAdvice(
+        current_milli=advice.current,
+        recommended_milli=advice.recommended,
+        computed_milli=advice.computed,
+        lower_milli=advice.lower,
+        upper_milli=advice.upper,
+        veto=advice.veto,
+    )
+
+
+def _memory_advice(advice: Advice | None) -> MemoryAdvice | None:
+    if advice is None:
+        return None
+    return MemoryAdvice(
+        current_bytes=None if advice.current is None else _bytes(advice.current),
+        recommended_bytes=_bytes(advice.recommended),
+        computed_bytes=_bytes(advice.computed),
+        lower_bytes=_bytes(advice.lower),
+        upper_bytes=None if advice.upper is None else _bytes(advice.upper),
+        veto=advice.veto,
+    )
 
 
 def reason_of(what: str, advice: Advice, amounts: Recommendation) -> str:
@@ -446,35 +542,5 @@ def _why(veto: Veto, amounts: Recommendation) -> str:
     return f"its tasks waited {cpu} of the time for a CPU and {memory} for memory"
 
 
-def _amounts_document(amounts: Recommendation) -> Document:
-    return {
-        "history_sec": amounts.age_sec,
-        "samples": amounts.samples,
-        "confidence_days": round(amounts.confidence_days, 3),
-        "oom_kills": amounts.oom_kills,
-        "cpu_wait_percent": round(amounts.cpu_wait_share * 100, 3),
-        "memory_wait_percent": round(amounts.memory_wait_share * 100, 3),
-        "cpu_request": _advice_document(CPU, amounts.cpu_request),
-        "memory_request": _advice_document(MEMORY, amounts.memory_request),
-        "memory_limit": _advice_document(MEMORY, amounts.memory_limit),
-    }
-
-
-def _advice_document(resource: str, advice: Advice | None) -> Document | None:
-    if advice is None:
-        return None
-    amounts = {
-        "current": advice.current,
-        "recommended": advice.recommended,
-        "computed": advice.computed,
-        "lower": advice.lower,
-        "upper": advice.upper,
-    }
-    unit, divisor = ("milli", 1) if resource == CPU else ("bytes", 1000)
-    return {
-        **{
-            f"{name}_{unit}": None if milli is None else -(-milli // divisor)
-            for name, milli in amounts.items()
-        },
-        "veto": None if advice.veto is None else advice.veto.value,
-    }
+def _bytes(milli: int) -> int:
+    return -(-milli // 1000)

@@ -17,6 +17,7 @@ FEATURE = Feature(
             rank=20,
             function="podslice.features.importing.verb:import_",
             summary="Write the manifest of units or containers that exist.",
+            report="podslice.features.importing.verb:ImportReport",
         ),
     },
 )

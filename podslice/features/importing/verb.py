@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Annotated, NamedTuple
 
 import typer
@@ -14,9 +15,8 @@ from podslice.cli.arguments import DONE, Namespace, TextOrJson, code_of
 from podslice.cli.host import tolerate
 from podslice.cli.options import Planning, configured
 from podslice.cli.output import ReportFormat, note_problems, write, write_json
+from podslice.cli.report import From, document
 from podslice.cli.session import in_world
-from podslice.cli.views import documents
-from podslice.cli.views.documents import Document
 from podslice.cli.views.runtime_options import (
     FORMATTERS,
     Form,
@@ -113,7 +113,7 @@ def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         for draft, decision in zip(drafts, decisions, strict=True)
     ]
     if output is ReportFormat.JSON:
-        write_json(documents.document(pods=[_document(*each) for each in parts]))
+        write_json(document(ImportReport(pods=tuple(starmap(_entry, parts)))))
     else:
         write(separated((_lines(draft, placements) for draft, _, placements in parts), "---"))
     return DONE
@@ -218,24 +218,53 @@ def _lines(draft: ImportDraft, placements: _Placements) -> Iterator[str]:
         yield from (f"#   {line}".rstrip() for line in lines)
 
 
-def _document(draft: ImportDraft, decision: PodDecision, placements: _Placements) -> Document:
-    """Return an imported pod for programs."""
-    return {
-        "pod": decision.pod.key,
-        "slice": decision.slice,
-        "manifest": make_document(draft.pod),
-        "not_imported": list(draft.further_of_slice),
-        "containers": [
-            {
-                "name": container,
-                "from": source.what,
-                "mover": source.mover.value,
-                "lines": list(placements[container][1]),
-                "not_imported": list(draft.further[container]),
-            }
+@dataclass(frozen=True, kw_only=True)
+class ContainerEntry:
+    """An imported container, and how its processes get into the pod."""
+
+    name: str
+    source: From
+    """The unit, or the container of podman."""
+    mover: Mover
+    lines: tuple[str, ...]
+    not_imported: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodEntry:
+    """An imported pod."""
+
+    pod: str
+    slice: str
+    manifest: dict[str, object]
+    not_imported: tuple[str, ...]
+    containers: tuple[ContainerEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportReport:
+    """Imported pods."""
+
+    pods: tuple[PodEntry, ...]
+
+
+def _entry(draft: ImportDraft, decision: PodDecision, placements: _Placements) -> PodEntry:
+    return PodEntry(
+        pod=decision.pod.key,
+        slice=decision.slice,
+        manifest=make_document(draft.pod),
+        not_imported=draft.further_of_slice,
+        containers=tuple(
+            ContainerEntry(
+                name=container,
+                source=source.what,
+                mover=source.mover,
+                lines=tuple(placements[container][1]),
+                not_imported=draft.further[container],
+            )
             for container, source in draft.sources.items()
-        ],
-    }
+        ),
+    )
 
 
 def _placements(draft: ImportDraft, pod: PodDecision, manager: Manager) -> _Placements:

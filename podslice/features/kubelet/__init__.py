@@ -11,6 +11,7 @@ FEATURE = Feature(
             rank=10,
             function="podslice.features.kubelet.audit:audit",
             summary="Compare a kubelet's units with what its pods request.",
+            report="podslice.features.kubelet.audit:AuditReport",
         ),
     },
     extends={"agent": "podslice.features.kubelet.agent:with_kubelet"},

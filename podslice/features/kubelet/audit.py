@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -13,8 +14,7 @@ from podslice.cli import coroutines
 from podslice.cli.arguments import DIFFERENCES, DONE, files_option
 from podslice.cli.host import level_directory, load_node
 from podslice.cli.output import OutputFormat, emit, write
-from podslice.cli.views import documents
-from podslice.cli.views.documents import Document, listed, number
+from podslice.cli.report import OptionalSetting, document
 from podslice.cli.views.layout import Column, Shorten, remedy_section, table
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.features.kubelet.levels import LevelRecord
@@ -79,7 +79,7 @@ def audit(
     else:
         emit(
             OutputFormat(output),
-            document=lambda: documents.document(**document(found)),
+            document=lambda: document(audit_report(found)),
             lines=lambda display: lines(found, display),
             names=lambda: dict.fromkeys(each.object for each in found.problems),
         )
@@ -180,44 +180,89 @@ def _listed(title: str, found: Sequence[AuditFinding], display: Display) -> Iter
     return remedy_section(title, sentences, display, "more; to see all: podslice audit -o json")
 
 
-def document(found: NodeAudit) -> Document:
-    """Return the units with their values, and the findings."""
-    return {
-        "units": [
-            {
-                "unit": each.expected.name,
-                "control_group": each.expected.control_group,
-                "pod": each.expected.pod.pod.key if each.expected.pod else None,
-                "container": each.expected.container,
-                "exists": each.exists,
-                "properties": listed(each.values, _value_document),
-            }
+@dataclass(frozen=True, kw_only=True)
+class ValueEntry:
+    """A property or a file of a unit."""
+
+    name: str
+    expected: OptionalSetting
+    systemd: OptionalSetting
+    kernel: str | None
+    finding: FindingKind | None
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitEntry:
+    """A unit with its values."""
+
+    unit: str
+    control_group: str
+    pod: str | None
+    container: str | None
+    exists: bool
+    properties: tuple[ValueEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingEntry:
+    """A problem, or known behaviour of a kubelet."""
+
+    kind: FindingKind
+    known: bool
+    object: str
+    pod: str | None
+    property: str | None
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """The units with their values, and the findings."""
+
+    units: tuple[UnitEntry, ...]
+    findings: tuple[FindingEntry, ...]
+
+
+def audit_report(found: NodeAudit) -> AuditReport:
+    """Return the report for programs."""
+    return AuditReport(
+        units=tuple(
+            UnitEntry(
+                unit=each.expected.name,
+                control_group=each.expected.control_group,
+                pod=each.expected.pod.pod.key if each.expected.pod else None,
+                container=each.expected.container,
+                exists=each.exists,
+                properties=tuple(map(_value_entry, each.values)),
+            )
             for each in found.units
-        ],
-        "findings": [
-            {
-                "kind": each.kind.value,
-                "known": each.kind.is_known,
-                "object": each.object,
-                "pod": each.pod,
-                "property": each.property,
-                "message": each.message,
-                "hint": each.hint,
-            }
+        ),
+        findings=tuple(
+            FindingEntry(
+                kind=each.kind,
+                known=each.kind.is_known,
+                object=each.object,
+                pod=each.pod,
+                property=each.property,
+                message=each.message,
+                hint=each.hint,
+            )
             for each in found.findings
-        ],
-    }
+        ),
+    )
 
 
-def _value_document(found: AuditedValue) -> Document:
-    return {
-        "name": found.expected.name,
-        "expected": number(found.expected.value),
-        "systemd": number(found.systemd),
-        "kernel": found.kernel,
-        "finding": found.kind.value if found.kind else None,
-        "why": found.expected.why,
-    }
+def _value_entry(found: AuditedValue) -> ValueEntry:
+    return ValueEntry(
+        name=found.expected.name,
+        expected=found.expected.value,
+        systemd=found.systemd,
+        kernel=found.kernel,
+        finding=found.kind,
+        why=found.expected.why,
+    )
 
 
 def metrics(found: NodeAudit) -> Iterator[str]:

@@ -6,6 +6,7 @@ They are a starting point: measure the usage of your daemons, and adjust them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from podslice.model.node import Node
@@ -34,7 +35,8 @@ _AKS_CPU = ((1, 60), (2, 100), (4, 140), (8, 180), (16, 260), (32, 420), (64, 74
 """CPUs of the node → thousandths reserved. Source: AKS, "Resource reservations", CPU."""
 
 
-class Reservation(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
     """CPU in thousandths, memory in bytes."""
 
     cpu_milli: int
@@ -112,7 +114,7 @@ def by_provider(capacity: Amounts, pods: int) -> dict[str, Reservation]:
     cpus, memory = capacity[CPU] // 1000, memory_bytes(capacity) or 0
     kept = {name: each.formula(cpus, memory, pods) for name, each in PROVIDERS.items()}
     return {
-        name: each._replace(memory_bytes=-(-each.memory_bytes // MI) * MI)
+        name: replace(each, memory_bytes=-(-each.memory_bytes // MI) * MI)
         for name, each in kept.items()
     }
 

@@ -11,24 +11,28 @@ FEATURE = Feature(
             rank=10,
             function="podslice.features.run.run:run",
             summary="Run a command in a pod.",
+            report="podslice.features.run.run:RunReport",
         ),
         "adopt": VerbRow(
             group=VerbGroup.PROCESSES,
             rank=20,
             function="podslice.features.run.adopt:adopt",
             summary="Put running processes, or services for good, into a pod.",
+            report="podslice.features.run.adopt:AdoptReport",
         ),
         "release": VerbRow(
             group=VerbGroup.PROCESSES,
             rank=30,
             function="podslice.features.run.adopt:release",
             summary="Remove adopted services from their pods.",
+            report="podslice.features.run.adopt:ServicesReport",
         ),
         "cgroup-parent": VerbRow(
             group=VerbGroup.PROCESSES,
             rank=40,
             function="podslice.features.run.cgroup_parent:cgroup_parent",
             summary="Print a pod's slice, or a runtime's options for it.",
+            report="podslice.features.run.cgroup_parent:ParentReport",
         ),
         "phase": VerbRow(
             group=VerbGroup.PROCESSES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +16,8 @@ from podslice.cli.host import applied_pod, tolerate
 from podslice.cli.manual_log import ManualLog, manual_log
 from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit, note
+from podslice.cli.report import document
 from podslice.cli.session import in_world, locked
-from podslice.cli.views import documents
 from podslice.cli.views.changes import rest_lines
 from podslice.cli.views.layout import fold
 from podslice.cli.views.style import Display
@@ -24,7 +25,7 @@ from podslice.cli.views.tables import columns, list_first
 from podslice.errors import InputError, Problem, invalid
 from podslice.features.run import adoption, drop_ins
 from podslice.features.run.adoption import Adopted
-from podslice.features.run.drop_ins import DropIn
+from podslice.features.run.drop_ins import DropIn, ServiceResult
 from podslice.features.run.service_adoption import adopt_services, release_services
 from podslice.model.config import Config
 from podslice.model.event import Kind
@@ -37,6 +38,16 @@ _PID_MAX = 2**22
 """Source: proc_sys_kernel(5), pid_max."""
 _HANGING = "    "
 _AGENT = "podslice-agent.service"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServicesReport:
+    """Services that were adopted or released."""
+
+    services: tuple[ServiceResult, ...]
+
+
+AdoptReport = Adopted | ServicesReport
 
 
 @configured
@@ -165,14 +176,7 @@ def _adopt_processes(
     adopted = in_world(planning, work)
     emit(
         output,
-        document=lambda: documents.document(
-            unit=adopted.unit,
-            control_group=adopted.control_group,
-            processes=[
-                {"pid": each.pid, "name": each.name, "outcome": each.outcome.value, "why": each.why}
-                for each in adopted.processes
-            ],
-        ),
+        document=lambda: document(adopted),
         lines=lambda _: _lines(adopted),
         names=lambda: [adopted.unit],
     )
@@ -233,11 +237,10 @@ async def _restarted(
 
 def _emit(services: Sequence[_Placed], output: OutputFormat, *, with_text: bool = False) -> int:
     """Print services, `with_text` with their drop-ins, and return the exit code."""
+    report = ServicesReport(services=tuple(step.result(error) for step, error in services))
     emit(
         output,
-        document=lambda: documents.document(
-            services=[step.result_document("", error) for step, error in services]
-        ),
+        document=lambda: document(report),
         lines=lambda display: _service_lines(services, display, with_text=with_text),
         names=lambda: [step.name for step, _ in services],
     )

@@ -7,6 +7,7 @@ import resource
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -51,16 +52,18 @@ class AdoptionOutcome(StrEnum):
     NOT_MOVED = "not moved"
 
 
-class Adoption(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Adoption:
     """A process and its outcome."""
 
     pid: int
     name: str
     outcome: AdoptionOutcome
-    why: str = ""
+    why: str
 
 
-class Adopted(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
     """The outcomes of all processes."""
 
     unit: UnitName
@@ -160,7 +163,7 @@ class _Gate:
         handles.callback(handle.close)
         process = read_process(pid, self._root)
         if process is None:
-            return Adoption(pid, "?", AdoptionOutcome.ENDED)
+            return Adoption(pid, "?", AdoptionOutcome.ENDED, "")
         why = self._immovable(process) or self._in_pod(process)
         if why:
             return Adoption(pid, process.name, AdoptionOutcome.REFUSED, why)
@@ -272,10 +275,10 @@ def _verify(candidate: _Candidate, group: str, errors: dict[int, str], root: Pat
     # in this order: a process that has not exited afterwards is the one that was read
     now = read_process(before.pid, root)
     if candidate.handle.has_ended or now is None:
-        return Adoption(before.pid, before.name, AdoptionOutcome.ENDED)
+        return Adoption(before.pid, before.name, AdoptionOutcome.ENDED, "")
     if is_inside(now.control_group, group):
         if candidate.is_there:
-            return Adoption(now.pid, now.name, AdoptionOutcome.THERE)
+            return Adoption(now.pid, now.name, AdoptionOutcome.THERE, "")
         why = f"from {printable(before.control_group)}"
         return Adoption(now.pid, now.name, AdoptionOutcome.ADOPTED, why)
     still = f"it is still in {printable(now.control_group)}"

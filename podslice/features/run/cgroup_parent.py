@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -11,9 +12,17 @@ from podslice.cli.arguments import DONE, Namespace, PodName, container_option, f
 from podslice.cli.host import applied_pod, applied_pods, load_node, tolerate
 from podslice.cli.manifests import all_problems, decide_all, load_manifests, named_pods
 from podslice.cli.options import Planning, configured
-from podslice.cli.output import note, write
+from podslice.cli.output import note, write, write_json
 from podslice.cli.pods import only_pod_named
-from podslice.cli.views.runtime_options import FORMATTERS, Form, Parent
+from podslice.cli.report import document
+from podslice.cli.views.runtime_options import (
+    FORMATTERS,
+    Form,
+    Parent,
+    docker_options,
+    podman_options,
+    podman_pod_options,
+)
 from podslice.errors import HostError, InputError, Severity
 from podslice.features.run.target import find_container
 from podslice.kernel.cgroup import CgroupFs
@@ -35,6 +44,62 @@ OutputForm = Annotated[
     Form,
     typer.Option("--output", "-o", metavar="FORM", help="One of the forms above."),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerEntry:
+    """The container of a pod, whose limits the options have."""
+
+    name: str
+    scope: str
+    oom_score_adj: int
+    properties: dict[str, int | str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParentReport:
+    """A pod's slice, and the options of each runtime."""
+
+    pod: str
+    uid: str
+    slice: str
+    control_group: str
+    exists: bool
+    labels: dict[str, str]
+    container: ContainerEntry | None
+    podman_options: list[str]
+    podman_pod_options: list[str]
+    docker_options: list[str]
+    lines: dict[Form, str]
+    """The text of every other form; `oci` only with a container."""
+
+
+def _report(parent: Parent) -> ParentReport:
+    container = parent.container
+    return ParentReport(
+        pod=parent.pod.pod.key,
+        uid=parent.pod.pod.uid,
+        slice=parent.pod.slice,
+        control_group=parent.pod.control_group,
+        exists=parent.exists,
+        labels=dict(parent.labels),
+        container=None
+        if container is None
+        else ContainerEntry(
+            name=container.name,
+            scope=container.scope,
+            oom_score_adj=container.oom_score_adj,
+            properties=dict(parent.properties),
+        ),
+        podman_options=podman_options(parent),
+        podman_pod_options=podman_pod_options(parent),
+        docker_options=docker_options(parent),
+        lines={
+            form: "\n".join(make(parent))
+            for form, make in FORMATTERS.items()
+            if container or form is not Form.OCI
+        },
+    )
 
 
 @configured
@@ -68,7 +133,10 @@ def cgroup_parent(
     parent = Parent(
         pod=found, container=limits_of, manager=planning.manager, exists=_exists(planning, found)
     )
-    write(FORMATTERS[output](parent))
+    if output is Form.JSON:
+        write_json(document(_report(parent)))
+    else:
+        write(FORMATTERS[output](parent))
     if not parent.exists:
         note(
             f"{found.slice} does not exist: units in it start without limits, or fail; apply"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from podslice.cli.report import part
 from podslice.cli.views.runtime_options import Parent, drop_in
 from podslice.errors import HostError, Severity, SystemdError
 from podslice.model.desired import PodDecision
@@ -33,7 +34,34 @@ from podslice.store.adopted_services import (
 )
 from podslice.usage.health import HealthKind, pod_problem
 
-_ACTIONS = {Action.WRITE: "written", Action.REMOVE: "removed"}
+_Done = Literal["written", "removed", "none"]
+_ACTIONS: dict[Action, _Done] = {Action.WRITE: "written", Action.REMOVE: "removed"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceEntry:
+    """The drop-in of a service, which a step would write or remove."""
+
+    unit: str
+    pod: str
+    container: str
+    drop_in: str
+    """Its path."""
+    text: str | None
+    action: _Done
+    slice: str
+    """The slice that the next start uses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceResult(ServiceEntry):
+    """The same after the step, with the service."""
+
+    control_group: str | None
+    """The control group of its processes; None if it does not run."""
+    restart_due: bool
+    restarted: bool
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,28 +130,36 @@ class DropIn(PodStep):
             return f"{self.name} runs in {where} until it is restarted: {again}", Severity.WARNING
         return (f"restarted {self.name}" if self.is_restarted else ""), None
 
+    @property
+    def entry(self) -> ServiceEntry:
+        """The change of the drop-in."""
+        return ServiceEntry(
+            unit=self.name,
+            pod=self.pod,
+            container=self.service.container,
+            drop_in=self.path,
+            text=None if self.action is Action.REMOVE else self.service.text,
+            action=_ACTIONS[self.action] if self.is_changed else "none",
+            slice=self.slice or self.service.slice,
+        )
+
+    def result(self, error: str) -> ServiceResult:
+        """Return the service after the step."""
+        return ServiceResult(
+            **{**vars(self.entry), "text": self.service.text},
+            control_group=self.runs_in or None,
+            restart_due=self.is_due,
+            restarted=self.is_restarted,
+            error=error or None,
+        )
+
     def document(self) -> dict[str, object]:
         """Return the change of the drop-in for programs."""
-        return {
-            "unit": self.name,
-            "pod": self.pod,
-            "container": self.service.container,
-            "drop_in": self.path,
-            "text": None if self.action is Action.REMOVE else self.service.text,
-            "action": _ACTIONS[self.action] if self.is_changed else "none",
-            "slice": self.slice or self.service.slice,
-        }
+        return part(self.entry)
 
     def result_document(self, outcome: str, error: str) -> dict[str, object]:
         """Return the service for programs."""
-        return {
-            **self.document(),
-            "text": self.service.text,
-            "control_group": self.runs_in or None,
-            "restart_due": self.is_due,
-            "restarted": self.is_restarted,
-            "error": error or None,
-        }
+        return part(self.result(error))
 
 
 def make_step(action: Action, service: AdoptedService, manager: Manager) -> DropIn:

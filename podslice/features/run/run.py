@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -16,8 +17,8 @@ from podslice.cli.host import applied_pod
 from podslice.cli.manual_log import ManualLog, manual_log
 from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit, note
+from podslice.cli.report import document
 from podslice.cli.session import in_world, locked
-from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, PodsliceError, Problem
 from podslice.features.run.foreground import (
@@ -50,6 +51,15 @@ from podslice.model.pod import ContainerKind
 from podslice.model.unit import UnitName
 from podslice.reconcile.world import LiveWorld
 from podslice.store.histories import save_end
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport:
+    """A command that systemd runs, with `--detach`."""
+
+    pod: str
+    container: str
+    unit: UnitName
 
 
 @configured
@@ -204,14 +214,13 @@ def _detach(
         return place
 
     place = in_world(planning, work)
-    logs = f"podslice logs{planning.manager.flag} {key} -c {place.container.name}"
+    report = RunReport(pod=key, container=place.container.name, unit=place.service)
+    logs = f"podslice logs{planning.manager.flag} {key} -c {report.container}"
     emit(
         output,
-        document=lambda: documents.document(
-            pod=key, container=place.container.name, unit=place.service
-        ),
-        lines=lambda _: [f"started {place.service}; for its output: {logs}"],
-        names=lambda: [place.service],
+        document=lambda: document(report),
+        lines=lambda _: [f"started {report.unit}; for its output: {logs}"],
+        names=lambda: [report.unit],
     )
     return DONE
 

@@ -11,6 +11,7 @@ FEATURE = Feature(
             rank=50,
             function="podslice.features.simulate.verb:simulate",
             summary="Show what each pod gets when all are busy.",
+            report="podslice.features.simulate.view:SimulationReport",
         ),
     },
 )

@@ -22,12 +22,12 @@ from podslice.cli.manifests import choose_candidates, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.pods import key_of, nearest_pod
-from podslice.cli.views import documents
+from podslice.cli.report import document
 from podslice.errors import InputError, Problem
 from podslice.features.simulate.sharing import Assumptions, CpuGroup, simulate_units
 from podslice.features.simulate.view import (
-    simulation_document,
     simulation_lines,
+    simulation_report,
     writer_of,
 )
 from podslice.kernel.cgroup import CgroupFs
@@ -120,7 +120,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
         draw(found)
     emit(
         output,
-        document=lambda: documents.document(**simulation_document(found)),
+        document=lambda: document(simulation_report(found)),
         lines=lambda display: simulation_lines(found, display),
         names=lambda: [unit.pod.pod.key for unit in found.units if unit.pod],
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
 from podslice.cli.views.style import Cell, Display, Role, Styled, bar
 from podslice.cli.views.tables import list_first
 from podslice.errors import HostError, invalid
 from podslice.features.simulate.sharing import MemorySharing, SimulatedUnit, Simulation
+from podslice.model.pod import Qos
 from podslice.model.quantity import format_bytes, format_milli, human_bytes
 from podslice.model.resources import memory_bytes
 
@@ -60,48 +61,100 @@ def _cells(unit: SimulatedUnit, found: Simulation, display: Display) -> Sequence
     ]
 
 
-def simulation_document(found: Simulation) -> Document:
-    """Return the parts of the document."""
+@dataclass(frozen=True, kw_only=True)
+class MemoryEntry:
+    """The memory of all pods together."""
+
+    available_bytes: int
+    limit_bytes: int
+    overcommitted_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitEntry:
+    """A unit with its CPUs."""
+
+    name: str
+    parent: str | None
+    weight: int
+    quota_cpu_milli: int | None
+    threads: int | None
+    """None for one on each CPU, and with units below it."""
+    allowed_cpus: tuple[int, ...] | None
+    cpu_milli: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodEntry:
+    """A pod with its CPUs and its memory."""
+
+    namespace: str
+    name: str
+    qos: Qos
+    requested_cpu_milli: int | None
+    limit_cpu_milli: int | None
+    cpu_milli: int
+    requested_memory_bytes: int | None
+    limit_memory_bytes: int | None
+    protected_memory_bytes: int
+    reclaimable_memory_bytes: int
+    oom_score: int
+    eviction_rank: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationReport:
+    """What each unit and each pod gets."""
+
+    cpus: int
+    memory: MemoryEntry
+    units: tuple[UnitEntry, ...]
+    pods: tuple[PodEntry, ...]
+    """In the order of the units."""
+
+
+def simulation_report(found: Simulation) -> SimulationReport:
+    """Return the report for programs."""
     memory = {each.pod.pod.key: each for each in found.memory.pods}
-    return {
-        "cpus": found.cpu_count,
-        "memory": {
-            "available_bytes": found.memory.available_bytes,
-            "limit_bytes": found.memory.limit_bytes,
-            "overcommitted_bytes": found.memory.overcommitted_bytes,
-        },
-        "units": [
-            {
-                "name": group.name,
-                "parent": unit.parent or None,
-                "weight": group.weight,
-                "quota_cpu_milli": group.quota_milli,
-                "threads": None if group.children else group.threads,
-                "allowed_cpus": None if group.cpus is None else sorted(group.cpus),
-                "cpu_milli": unit.cpu_milli,
-            }
+    return SimulationReport(
+        cpus=found.cpu_count,
+        memory=MemoryEntry(
+            available_bytes=found.memory.available_bytes,
+            limit_bytes=found.memory.limit_bytes,
+            overcommitted_bytes=found.memory.overcommitted_bytes,
+        ),
+        units=tuple(
+            UnitEntry(
+                name=group.name,
+                parent=unit.parent or None,
+                weight=group.weight,
+                quota_cpu_milli=group.quota_milli,
+                threads=None if group.children else group.threads,
+                allowed_cpus=None if group.cpus is None else tuple(sorted(group.cpus)),
+                cpu_milli=unit.cpu_milli,
+            )
             for unit in found.units
             for group in [unit.group]
-        ],
-        "pods": [
-            {
-                "namespace": pod.pod.namespace,
-                "name": pod.pod.name,
-                "qos": pod.qos.value,
-                "requested_cpu_milli": unit.requested_milli,
-                "limit_cpu_milli": unit.group.quota_milli,
-                "cpu_milli": unit.cpu_milli,
-                "requested_memory_bytes": memory_bytes(pod.requests),
-                "limit_memory_bytes": of_pod.limit_bytes if of_pod.is_limited else None,
-                "protected_memory_bytes": of_pod.protected_bytes,
-                "reclaimable_memory_bytes": of_pod.reclaimable_bytes,
-                "oom_score": of_pod.oom_score,
-                "eviction_rank": of_pod.eviction_rank,
-            }
+        ),
+        pods=tuple(
+            PodEntry(
+                namespace=pod.pod.namespace,
+                name=pod.pod.name,
+                qos=pod.qos,
+                requested_cpu_milli=unit.requested_milli,
+                limit_cpu_milli=unit.group.quota_milli,
+                cpu_milli=unit.cpu_milli,
+                requested_memory_bytes=memory_bytes(pod.requests),
+                limit_memory_bytes=of_pod.limit_bytes if of_pod.is_limited else None,
+                protected_memory_bytes=of_pod.protected_bytes,
+                reclaimable_memory_bytes=of_pod.reclaimable_bytes,
+                oom_score=of_pod.oom_score,
+                eviction_rank=of_pod.eviction_rank,
+            )
             for unit in found.units
             if (pod := unit.pod) and (of_pod := memory[pod.pod.key])
-        ],
-    }
+        ),
+    )
 
 
 _MEMORY_COLUMNS = (

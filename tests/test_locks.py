@@ -115,9 +115,7 @@ def test_the_wheels_of_the_generic_package_are_for_each_python_and_architecture(
         pin.requirement.name: len(pin.hashes) for pin in read(GENERIC) if len(pin.hashes) > 1
     }
     assert several == dict.fromkeys(["pydantic-core", "pyyaml"], 2 * len(PYTHONS))
-    # what is left out is what typer can do without
-    left_out = versions(VENDORED, environment("3.11")).keys() - versions(GENERIC, where).keys()
-    assert left_out == {"markdown-it-py", "mdurl", "pygments", "rich"}
+    assert versions(VENDORED, environment("3.11")).keys() == versions(GENERIC, where).keys()
 
 
 @pytest.mark.parametrize("lock", [VENDORED, GENERIC])

@@ -35,12 +35,13 @@ NEEDED = {
     "python3-prometheus-client": "Apache-2.0 AND BSD-2-Clause",
     "python3-pydantic": "MIT",
     "python3-pyyaml": "MIT",
+    "python3-rich": "MIT",
     "python3-typer": "MIT",
     "python3-yaml": "MIT",
     "systemd": "LGPL-2.1-or-later",
 }
 """The licence of each dependency that a distribution provides."""
-LIBRARIES = ("dbus-next", "h11", "prometheus-client", "pydantic", "typer")
+LIBRARIES = ("dbus-next", "h11", "prometheus-client", "pydantic", "rich", "typer")
 NEEDS = {
     "trixie": (
         *("init-system-helpers", "python3", "systemd", "python3-yaml"),

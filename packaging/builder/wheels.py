@@ -22,15 +22,13 @@ LOCK_HEAD = """\
 GENERIC_LOCK = ROOT / "packaging/deb/generic/requirements.txt"
 GENERIC_HEAD = """\
 # What the package for other releases of Debian and Ubuntu brings along: a wheel for each supported
-# Python and architecture, or one wheel for all. Written by `make lock`, without what podslice never
-# imports; packaging/deb/bookworm/copyright has their licences.
+# Python and architecture, or one wheel for all. Written by `make lock`;
+# packaging/deb/bookworm/copyright has their licences.
 """
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """The Pythons that the generic package supports, as its control file and its launcher say."""
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 """The architectures of the generic package, with their names in the tags of wheels."""
-NEVER_IMPORTED = frozenset({"markdown-it-py", "mdurl", "pygments", "rich"})
-"""typer's optional output with colors, which podslice does not use."""
 
 
 def ensure_wheels(kind: str) -> Path:
@@ -97,7 +95,6 @@ def generic_requirements(constraints: Path) -> str:
     lines = [
         " ".join([pin, *(f"--hash=sha256:{each}" for each in sorted(found))])
         for pin, found in sorted(hashes.items())
-        if pin.partition("==")[0] not in NEVER_IMPORTED
     ]
     return GENERIC_HEAD + "\n".join(lines) + "\n"
 

@@ -40,12 +40,19 @@ class Command:
 
     arguments: tuple[str, ...]
     codes: tuple[int, ...] = (0,)
+    variables: tuple[str, ...] = ()
+    """Of its environment, such as those of the shell's completion."""
 
     @property
     def argv(self) -> tuple[str, ...]:
         """The arguments of a new interpreter, as a package starts it."""
         start = "from podslice.__main__ import main; main()"
-        return ("python3", "-c", start, *self.arguments)
+        return (*self.environment, "python3", "-c", start, *self.arguments)
+
+    @property
+    def environment(self) -> tuple[str, ...]:
+        """The command before it that sets its variables."""
+        return ("env", *self.variables) if self.variables else ()
 
 
 def command(*arguments: str, codes: tuple[int, ...] = (0,)) -> Command:
@@ -56,7 +63,14 @@ def command(*arguments: str, codes: tuple[int, ...] = (0,)) -> Command:
 COMMANDS = {
     tables.VERSION: command("--version"),
     tables.HELP: command("--help"),
-    tables.COMPLETION: command("__complete", "pods"),
+    tables.COMPLETION: Command(
+        arguments=(),
+        variables=(
+            "_PODSLICE_COMPLETE=complete_bash",
+            "COMP_WORDS=podslice delete ",
+            "COMP_CWORD=2",
+        ),
+    ),
     "new": command("new", "web"),
     "check": command("check", FILE),
     "explain": command("explain", FILE),
@@ -105,7 +119,8 @@ def _measure(machine: Namespace, pods: int, rounds: range) -> list[dict[str, obj
     work = {tables.BARE: BARE}
     for name, each in commands.items():
         path = f"{DIR}/start-{name.strip('-')}.modules"
-        listing = ("python3", f"{DIR}/modules.py", "list", path, *each.arguments)
+        listing = (*each.environment, "python3", f"{DIR}/modules.py", "list", path)
+        listing = (*listing, *each.arguments)
         inside.measure(machine, listing, codes=each.codes)
         work[name] = each.argv
         if machine.run("cat", f"{path}.packages").stdout:

@@ -16,7 +16,8 @@ from podslice.cli.pods import PodFilter
 from podslice.cli.report import configuration_entry, document
 from podslice.cli.views import status_report, status_view, usage_table
 from podslice.cli.views.changes import foreign_entry, reserved_entries
-from podslice.cli.views.pod_page import ContainerDetail, PodDetail, pod_document, pod_page
+from podslice.cli.views.pod_page import ContainerDetail, PodDetail, pod_page
+from podslice.cli.views.pod_report import pod_report
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.status_report import StatusReport
 from podslice.cli.views.status_view import UnitRow
@@ -248,7 +249,7 @@ def _report(planning: Planning, found: Overview, detail: PodDetail | None) -> St
         foreign=foreign_entry(state.foreign),
         reserved_slices=reserved_entries(state.held),
         unconfirmed=status_report.trial_entry(found.unconfirmed),
-        pod=pod_document(detail) if detail else None,
+        pod=pod_report(detail) if detail else None,
     )
 
 

@@ -1,22 +1,18 @@
-"""Everything about one pod: the page of `status POD`, and its JSON. Pure: values in, lines out."""
+"""Everything about one pod: the page of `status POD`. Pure: values in, lines out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import NamedTuple
 
-from podslice.cli.report import part
-from podslice.cli.views import layout, status_view, tables
-from podslice.cli.views.documents import Document
+from podslice.cli.views import layout, status_view
 from podslice.cli.views.layout import Align, Column, Shorten
-from podslice.cli.views.status_report import exit_entry
 from podslice.cli.views.status_view import OTHER, UnitRow, state
 from podslice.cli.views.style import MARKS, Cell, Display, Role, Styled, marks_of, use_bar, warned
 from podslice.cli.views.usage_table import UsageRow
 from podslice.errors import printable
-from podslice.kernel.cgroup import Sample, Waited
+from podslice.kernel.cgroup import Sample
 from podslice.model.desired import PodDecision
 from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, TASKS_MAX
 from podslice.model.quantity import human_bytes
@@ -86,119 +82,10 @@ class PodDetail(NamedTuple):
         return next((each for each in containers if each.unit == unit), None)
 
 
-def pod_document(detail: PodDetail) -> Document:
-    """Return the JSON document of a pod; the properties are those of its units in the status."""
-    decision, stats, recorded = detail.decision, detail.stats, detail.recorded
-    pod, quota = decision.pod, detail.limit(CPU_QUOTA)
-    return {
-        "namespace": pod.namespace,
-        "name": pod.name,
-        "uid": pod.uid,
-        "qos_class": decision.qos.value,
-        "phase": detail.phase,
-        "init_containers": [{"name": name, "done": done} for name, done in detail.init_containers],
-        "node_conditions": list(detail.node_conditions),
-        "manifest": None if detail.source is None else printable(detail.source),
-        "slice": decision.slice,
-        "started_usec": (stats.started_usec or None) if stats else None,
-        "grace_period_sec": pod.grace_period_sec,
-        "requests": tables.amounts_document(decision.requests),
-        "limits": tables.amounts_document(decision.limits),
-        "usage": {
-            "cpu_limit_milli": None if quota is None else quota // 1000,
-            "memory_limit_bytes": detail.limit(MEMORY_MAX),
-            "tasks_limit": detail.limit(TASKS_MAX),
-            **({} if detail.usage is None else _row_document(detail.usage)),
-        },
-        "usage_p90": recorded
-        and {"cpu_milli": recorded.cpu_milli, "memory_working_set_bytes": recorded.memory_bytes},
-        "containers": [
-            _container_document(detail, row)
-            for row in detail.units
-            if row.unit.kind in HOLDS_PROCESSES
-        ],
-        "volumes": [
-            {
-                "name": each.name,
-                "unit": each.unit,
-                "path": each.path,
-                "size_bytes": each.size_bytes,
-                "used_bytes": used_bytes(detail, each.name),
-            }
-            for each in decision.volumes
-        ],
-        "events": [asdict(each) for each in detail.events],
-        "events_problem": detail.events_problem or None,
-        "log_problem": detail.log_problem or None,
-    }
-
-
 def used_bytes(detail: PodDetail, volume: str) -> int | None:
     """Return the used bytes of a mounted volume."""
     found = detail.stats.volumes.get(volume) if detail.stats else None
     return found.used_bytes if found else None
-
-
-def _row_document(row: UsageRow) -> Document:
-    sample = row.sample
-    return {
-        "cpu_milli": row.cpu_milli,
-        "cpu_usec": sample.cpu_usec,
-        "memory_working_set_bytes": sample.working_set_bytes,
-        "memory_bytes": sample.memory_bytes,
-        "tasks": sample.tasks,
-        "oom_kills": sample.oom_kills,
-        **_io_document(sample),
-        "periods": sample.periods,
-        "throttled_periods": sample.throttled_periods,
-        "throttled_usec": sample.throttled_usec,
-        "pressure": {
-            name: {"some": _waited(each.some), "full": _waited(each.full)}
-            for name, each in sample.pressure.items()
-        },
-    }
-
-
-def _io_document(sample: Sample | None) -> Document:
-    """Return the bytes that were read and written, of all devices; null without any."""
-    read, written = (sample.read_bytes, sample.written_bytes) if sample else ({}, {})
-    return {
-        "io_read_bytes": sum(read.values()) if read else None,
-        "io_written_bytes": sum(written.values()) if written else None,
-    }
-
-
-def _waited(waited: Waited) -> Document:
-    return {
-        "avg10_percent": waited.avg10_milli / 1000,
-        "avg60_percent": waited.avg60_milli / 1000,
-        "avg300_percent": waited.avg300_milli / 1000,
-        "total_usec": waited.usec,
-    }
-
-
-def _container_document(detail: PodDetail, row: UnitRow) -> Document:
-    unit = row.unit
-    used = detail.usage_of(unit.name)
-    more = detail.containers.get(unit.name, ContainerDetail())
-    held = more.runtime
-    kinds = {each.name: each.kind.value for each in detail.decision.scopes}
-    return {
-        "name": unit.label,
-        "kind": kinds.get(unit.label),
-        "unit": unit.name,
-        "state": unit.state,
-        "restarts": unit.restarts,
-        "last_exit": unit.last_exit and part(exit_entry(unit.last_exit)),
-        "processes": [{"pid": each.pid, "name": each.name} for each in row.processes],
-        "usage": None if used is None else _row_document(used),
-        "runtime": held and held.runtime,
-        "runtime_name": held and held.name,
-        "image": held.image or None if held else None,
-        "ports": [asdict(each) for each in held.ports] if held else [],
-        **_io_document(more.sample),
-        "log": [{"time_usec": each.time_usec, "message": each.message} for each in more.log],
-    }
 
 
 _BAR, _BAR_MIN, _TEXT = 20, 5, 45

@@ -13,24 +13,22 @@ from podslice.cli.views.changes import (
     ReservedSliceEntry,
     step_entry,
 )
+from podslice.cli.views.pod_report import (
+    ExitEntry,
+    PodReport,
+    ProcessEntry,
+    exit_entry,
+    process_entries,
+)
 from podslice.errors import Problem, Severity, printable
 from podslice.kernel.cgroup import Usage
-from podslice.model.container_exit import ContainerExit
 from podslice.model.desired import PendingTrial, TrialState
 from podslice.model.node_state import Condition, Eviction, PendingPod
 from podslice.model.unit import UnitKind, UnitName
 from podslice.reconcile.assess import Assessment
 from podslice.usage.health import HealthKind, HealthProblem
-from podslice.usage.location import Located, Placement, Running
+from podslice.usage.location import Located, Placement
 from podslice.usage.unit_status import HOLDS_PROCESSES, PodFacts, UnitStatus
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessEntry:
-    """A process."""
-
-    pid: int
-    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +39,6 @@ class PropertyStateEntry:
     desired: Setting | None
     systemd: Setting | None
     kernel: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExitEntry:
-    """How a container ended."""
-
-    result: str
-    exit_code: int | None
-    signal: str | None
-    oom_killed: bool
-    started_usec: int | None
-    ended_usec: int | None
-    duration_usec: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +183,7 @@ class StatusReport:
     foreign: ForeignEntry | None = None
     reserved_slices: tuple[ReservedSliceEntry, ...] = ()
     unconfirmed: TrialEntry | None = None
-    pod: dict[str, Any] | None = None
+    pod: PodReport | None = None
     """The page of a pod, if exactly one is shown."""
 
 
@@ -270,28 +255,6 @@ def _unit_entry(
         containers_ready=found.ready,
         restarts=found.restarts,
         started_usec=found.started_usec or None,
-    )
-
-
-def process_entries(found: Iterable[Running]) -> tuple[ProcessEntry, ...]:
-    """Return processes."""
-    return tuple(ProcessEntry(pid=each.pid, name=each.name) for each in found)
-
-
-def exit_entry(last: ContainerExit | None) -> ExitEntry | None:
-    """Return the last exit of a container, if there is one."""
-    return (
-        None
-        if last is None
-        else ExitEntry(
-            result=last.result,
-            exit_code=last.exit_code,
-            signal=last.signal,
-            oom_killed=last.is_oom,
-            started_usec=last.started_usec or None,
-            ended_usec=last.ended_usec,
-            duration_usec=last.duration_usec,
-        )
     )
 
 

@@ -10,6 +10,7 @@ FEATURE = Feature(
             group=VerbGroup.WRITE,
             rank=30,
             function="podslice.features.compose.verb:compose",
+            report="podslice.features.compose.verb:Report",
             summary="Write the pod of a compose project, and its override.",
         ),
     },

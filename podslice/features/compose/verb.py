@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import DONE, Namespace, code_of, files_option
+from podslice.cli.arguments import DONE, Namespace, TextOrJson, code_of, files_option
 from podslice.cli.generated_files import write_generated
 from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all, read_stdin
 from podslice.cli.options import Planning, configured
-from podslice.cli.output import note, note_problems, write
+from podslice.cli.output import ReportFormat, note, note_problems, write, write_json
+from podslice.cli.report import document
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.tables import list_first
 from podslice.errors import InputError, excerpt, invalid, printable, warning
@@ -29,6 +31,7 @@ from podslice.inputs.budget import Budget
 from podslice.inputs.manifest.load import read_manifest
 from podslice.inputs.source import read_sources
 from podslice.model.desired import PodDecision
+from podslice.model.pod import Qos
 from podslice.model.resources import format_amounts
 
 HOST_ROOT = Path("/")
@@ -89,6 +92,20 @@ Directory = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The files of a project's pod, and the commands that start it."""
+
+    pod: str
+    """`namespace/name`."""
+    qos_class: Qos
+    slice: str
+    manifest: str
+    override: str
+    apply: tuple[str, ...]
+    up: tuple[str, ...]
+
+
 @configured
 def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
@@ -104,6 +121,7 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     resolved: Resolved = None,
     write_override: WriteOverride = False,  # noqa: FBT002
     output_dir: Directory = None,
+    output: TextOrJson = ReportFormat.TEXT,
 ) -> int:
     """Run `podslice compose`.
 
@@ -133,13 +151,24 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     texts = {MANIFEST: draft.lines(), override.name: format_yaml(keys)}
     content = {name: "\n".join([HEAD, *lines, ""]) for name, lines in texts.items()}
     written = write_generated(content, override.parent, HEAD)
-    write(map(printable, _report(planning, project, pod, written)))
     if write_override:
         up, later = up_command(tool, files._replace(files=()), (), pod.slice), []
     else:
         up = up_command(tool, files, written[1:], pod.slice)
         later = [*_later_starts(tool, files, written[1])]
-    write(map(printable, [f"  {shlex.join(up)}", *later]))
+    report = Report(
+        pod=pod.pod.key,
+        qos_class=pod.qos,
+        slice=pod.slice,
+        manifest=written[0],
+        override=written[1],
+        apply=("podslice", "apply", *planning.manager.flag.split(), "-f", written[0]),
+        up=tuple(up),
+    )
+    if output is ReportFormat.JSON:
+        write_json(document(report))
+    else:
+        write(map(printable, [*_lines(report, project, pod), *later]))
     for runtime in installed_runtimes(planning.manager, HOST_ROOT):
         if runtime.name == tool.runtime and runtime.driver not in ("", SYSTEMD):
             message = f"its cgroup driver is {runtime.driver}: containers would be outside the pod"
@@ -241,17 +270,14 @@ def _decide(planning: Planning, draft: PodDraft) -> PodDecision:
     return decisions[0]
 
 
-def _report(
-    planning: Planning, project: Project, pod: PodDecision, written: list[str]
-) -> Iterator[str]:
+def _lines(report: Report, project: Project, pod: PodDecision) -> Iterator[str]:
     """Yield what was written, and what to run next."""
-    manifest, override = written
     count = len(pod.containers)
     limits = format_amounts(pod.pod.resources.limits)
     budget = f"budget {limits}" if limits else "no budget"
     containers = "1 container" if count == 1 else f"{count} containers"
-    yield f"wrote {manifest}: pod {pod.pod.key}, {pod.qos}, {containers}, {budget}"
-    yield f"wrote {override}: {pod.slice} for every service"
+    yield f"wrote {report.manifest}: pod {report.pod}, {report.qos_class}, {containers}, {budget}"
+    yield f"wrote {report.override}: {report.slice} for every service"
     others, built = (
         list_first([*map(printable, names)], _NAMES_MAX)
         for names in (project.others, project.built)
@@ -262,7 +288,8 @@ def _report(
     if built:
         yield f"  images are built outside the pod: {built}"
     yield "to start the project in its pod:"
-    yield f"  podslice apply{planning.manager.flag} -f {shlex.quote(manifest)}"
+    yield f"  {shlex.join(report.apply)}"
+    yield f"  {shlex.join(report.up)}"
 
 
 def _later_starts(tool: ComposeTool, files: ProjectFiles, override: str) -> Iterator[str]:

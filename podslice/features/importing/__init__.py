@@ -10,6 +10,7 @@ FEATURE = Feature(
             group=VerbGroup.WRITE,
             rank=10,
             function="podslice.features.importing.new:new",
+            report="podslice.features.importing.new:Report",
             summary="Write the manifest of a new pod, with comments.",
         ),
         "import": VerbRow(

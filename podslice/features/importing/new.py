@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import DONE, Namespace, code_of
+from podslice.cli.arguments import DONE, Namespace, TextOrJson, code_of
 from podslice.cli.host import tolerate
 from podslice.cli.options import Planning
-from podslice.cli.output import note_problems, write
+from podslice.cli.output import ReportFormat, note_problems, write, write_json
+from podslice.cli.report import document
 from podslice.cli.session import in_world
 from podslice.errors import HostError, InputError, Problem, invalid, printable, quote
 from podslice.features.importing.manifest import (
@@ -22,6 +23,7 @@ from podslice.features.importing.manifest import (
     NewPod,
     decide_draft,
     format_lines,
+    make_document,
     with_proposals,
     with_requests,
 )
@@ -81,6 +83,14 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file i
 User = Annotated[bool, typer.Option("--user", help="With --like: a unit of the user manager.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The manifest of the pod, and the file that it was written to."""
+
+    manifest: dict[str, Any]
+    file: str | None
+
+
 def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the pod.")],
     cpu: CpuRequest = None,
@@ -94,6 +104,7 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     output_file: OutputFile = None,
     overwrite: Overwrite = False,  # noqa: FBT002
     user: User = False,  # noqa: FBT002
+    output: TextOrJson = ReportFormat.TEXT,
 ) -> int:
     """Run `podslice new`.
 
@@ -129,10 +140,15 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     note_problems(problems)
     origin = f"Proposed from the present use of {describe_use(use)}." if use else ""
     lines = list(format_lines(pod, origin))
-    if output_file is None:
-        write(lines)
-    else:
+    if output_file is not None:
         _write_file(output_file, lines, overwrite=overwrite)
+        shown = printable(str(output_file))
+        lines = [f"wrote {shown}; show what its values become: podslice explain -f {shown}"]
+    if output is ReportFormat.JSON:
+        file = None if output_file is None else str(output_file)
+        write_json(document(Report(manifest=make_document(pod), file=file)))
+    else:
+        write(lines)
     return DONE
 
 
@@ -211,5 +227,3 @@ def _write_file(path: Path, lines: Iterable[str], *, overwrite: bool) -> None:
         ) from None
     except OSError as error:
         raise HostError(f"{path}: {error.strerror}") from error
-    shown = printable(str(path))
-    write([f"wrote {shown}; show what its values become: podslice explain -f {shown}"])

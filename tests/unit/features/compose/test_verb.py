@@ -106,6 +106,25 @@ def test_both_files_and_the_next_commands(podslice, files, install, tmp_path):
     assert slice_ == f"{SLICE}\n"
 
 
+def test_the_files_and_the_next_commands_as_json(podslice, files, install):
+    install("docker")
+    files({"compose.yaml": ""})
+    ended = podslice("compose", "-o", "json")
+    assert json.loads(ended.out) == {
+        "version": 1,
+        "pod": "default/shop",
+        "qos_class": "Burstable",
+        "slice": SLICE,
+        "manifest": "pod.podslice.yaml",
+        "override": "compose.podslice.yaml",
+        "apply": ["podslice", "apply", "-f", "pod.podslice.yaml"],
+        "up": [
+            *("docker", "compose", "-f", "compose.yaml", "-f", "compose.podslice.yaml"),
+            *("up", "-d"),
+        ],
+    }
+
+
 def test_the_keys_of_a_service_are_those_of_cgroup_parent(podslice, files, install, tmp_path):
     """`cgroup-parent` adds the limits, which the service has already."""
     files({"compose.yaml": ""})

@@ -1,5 +1,7 @@
 """`new`: a manifest whose values are those that were requested."""
 
+import json
+
 import pytest
 import yaml
 
@@ -102,6 +104,16 @@ def test_all_options_are_validated_at_once(podslice):
         "error: --memory: 2Gi is more than the limit of 1Gi; a request is at most its limit\n"
         in (ended.err)
     )
+
+
+def test_the_manifest_as_json(podslice, tmp_path):
+    command = ("new", "web", "--cpu-limit", "2", "-o", "json")
+    made = json.loads(podslice(*command).out)
+    assert (made["manifest"]["metadata"], made["file"]) == ({"name": "web"}, None)
+    path = tmp_path / "web.yaml"
+    made = json.loads(podslice(*command, "--output-file", str(path)).out)
+    assert made["manifest"].keys() == yaml.safe_load(path.read_text()).keys()
+    assert made["file"] == str(path)
 
 
 def test_an_invalid_namespace(podslice):

@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from podslice.model.unit import INFINITY
-
 if TYPE_CHECKING:
     from podslice.errors import Problem
-    from podslice.model.unit import Value
 
 Document = dict[str, Any]
 DOCUMENT_VERSION = 1
@@ -22,13 +19,6 @@ DOCUMENT_VERSION = 1
 def document(**parts: object) -> Document:
     """Return a document with its version."""
     return {"version": DOCUMENT_VERSION, **parts}
-
-
-def number(value: Value | None) -> object:
-    """Return a value for JSON, which has no number for infinity."""
-    if value == INFINITY and not isinstance(value, bool):
-        return "infinity"
-    return list(value) if isinstance(value, tuple) else value
 
 
 def problem(found: Problem) -> Document:

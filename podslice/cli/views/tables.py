@@ -170,11 +170,6 @@ def _amount(resource: str, milli: int | None, display: Display) -> str:
     return format_amount(resource, milli) if is_exact else human_bytes(milli // 1000)
 
 
-def amounts_document(stated: Amounts) -> Document:
-    """Return amounts by resource, without those that are not stated."""
-    return part(amounts_entry(stated))
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReservedEntry:
     """What is not for pods, by the reason."""

@@ -7,7 +7,8 @@ import pytest
 
 from podslice import __version__
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.views import documents, status_view, tables
+from podslice.cli.report import PropertyEntry, amounts_entry, part
+from podslice.cli.views import status_view, tables
 from podslice.cli.views.problem_lines import count_problems, problem_line
 from podslice.errors import Problem, Severity
 from podslice.kernel.cgroup import Usage
@@ -40,16 +41,15 @@ def test_counts_agree_with_their_nouns():
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(INFINITY, "infinity"), (5, 5), (None, None), (("a", "b"), ["a", "b"]), (True, True)],
+    [(INFINITY, "infinity"), (5, 5), (("a", "b"), ["a", "b"]), (True, True)],
 )
-def test_numbers_in_documents(value, shown):
-    assert documents.number(value) == shown
+def test_values_of_properties_in_documents(value, shown):
+    assert part(PropertyEntry(name="a", value=value, why=""))["value"] == shown
 
 
 def test_amounts_in_documents():
-    assert tables.amounts_document(
-        amounts("cpu=500m,memory=1Ki,ephemeral-storage=1k,pid=7,hugepages-2Mi=4Mi,x.io/gpu=1")
-    ) == {
+    stated = amounts("cpu=500m,memory=1Ki,ephemeral-storage=1k,pid=7,hugepages-2Mi=4Mi,x.io/gpu=1")
+    assert part(amounts_entry(stated)) == {
         "cpu_milli": 500,
         "memory_bytes": 1024,
         "ephemeral_storage_bytes": 1000,
@@ -59,8 +59,8 @@ def test_amounts_in_documents():
 
 
 def test_amounts_that_are_not_stated_are_absent():
-    assert tables.amounts_document({}) == {}
-    assert tables.amounts_document({"cpu": 0}) == {"cpu_milli": 0}
+    assert part(amounts_entry({})) == {}
+    assert part(amounts_entry({"cpu": 0})) == {"cpu_milli": 0}
 
 
 def test_yaml_keeps_the_order_and_the_letters(capsys):

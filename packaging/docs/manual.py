@@ -21,6 +21,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, StrEnum
@@ -47,6 +48,7 @@ _BY_KEY = {row.key: row for row in OPTIONS}
 _DEFAULTS = Config()
 _PODS = "NAME or NAMESPACE/NAME"
 """In the help of arguments that podslice(1) describes for all verbs."""
+_EXAMPLE_WIDTH = 66
 _HEADINGS = ("Source:", "Raises:", "Args:", "Returns:")
 
 
@@ -142,7 +144,13 @@ def _verb(*path: str) -> Iterator[str]:
     yield from _option_list(own)
     if command.epilog:
         lines = command.epilog.split("\n\n")[1:]
-        yield from ("```", *lines, "```", "")
+        yield from ("```", *(part for line in lines for part in _continued(line)), "```", "")
+
+
+def _continued(command: str) -> list[str]:
+    """Return an example in lines that fit 80 columns."""
+    parts = textwrap.wrap(command, _EXAMPLE_WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+    return [*(f"{part} \\" for part in parts[:-1]), parts[-1]]
 
 
 def _options_of(command: Any) -> list[Any]:

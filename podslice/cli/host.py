@@ -11,7 +11,6 @@ from pathlib import Path
 from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.cli.pods import only_pod_named
-from podslice.cli.report import Document, configuration_entry, part
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, Problem, Severity
 from podslice.inputs.options.config_files import make_config, restore
@@ -234,9 +233,3 @@ def _substitute(planning: Planning, error: InputError) -> tuple[Config, Origin]:
                 )
                 return config, Origin(source=source, problems=error.problems)
     raise error
-
-
-def configuration_document(origin: Origin) -> Document:
-    """Return the configuration in use instead of invalid files, and their problems."""
-    entry = configuration_entry(origin)
-    return {} if entry is None else {"configuration": part(entry)}

@@ -40,6 +40,7 @@ FEATURE = Feature(
             is_hidden=True,
             function="podslice.features.run.phase:phase",
             summary="Show or set the init phase of a pod.",
+            report="podslice.features.run.phase:AnyReport",
         ),
         "__init_done": VerbRow(
             group=VerbGroup.INTERNAL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
@@ -11,13 +12,15 @@ import typer
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, Namespace, Output, PodName
-from podslice.cli.host import applied_pod, configuration_document, tolerate
+from podslice.cli.host import applied_pod, tolerate
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.progress import emit_report
+from podslice.cli.report import ConfigurationEntry, configuration_entry, document
 from podslice.cli.session import in_world, locked
-from podslice.cli.views import documents, tables
+from podslice.cli.views import tables
+from podslice.cli.views.changes import ChangesReport
 from podslice.errors import HostError, InputError, Problem
 from podslice.features.run.target import find_pod
 from podslice.model.config import Rules
@@ -45,6 +48,27 @@ class PhaseName(StrEnum):
     RUNNING = "running"
 
 
+@dataclass(frozen=True, kw_only=True)
+class InitContainerEntry:
+    """An init container, and whether it has finished."""
+
+    name: str
+    done: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseReport:
+    """The phase of a pod."""
+
+    configuration: ConfigurationEntry | None = None
+    pod: str
+    phase: PhaseName
+    init_containers: tuple[InitContainerEntry, ...]
+
+
+AnyReport = PhaseReport | ChangesReport
+
+
 @configured
 def phase(
     planning: Planning,
@@ -69,16 +93,17 @@ def phase(
     key = applied_pod(planning, pod, namespace)
     if wanted is None:
         found = in_world(planning, lambda world: read_phase(world, key))
+        report = PhaseReport(
+            configuration=configuration_entry(planning.origin),
+            pod=found.pod.pod.key,
+            phase=_name(found),
+            init_containers=tuple(
+                InitContainerEntry(name=name, done=done) for name, done in found.init_containers
+            ),
+        )
         emit(
             output,
-            document=lambda: documents.document(
-                **configuration_document(planning.origin),
-                pod=found.pod.pod.key,
-                phase=_name(found).value,
-                init_containers=[
-                    {"name": name, "done": done} for name, done in found.init_containers
-                ],
-            ),
+            document=lambda: document(report),
             lines=lambda _: _lines(found, planning.config.rules),
             names=lambda: [_name(found)],
         )

@@ -48,7 +48,7 @@ def test_a_slice_is_not_limited_to_less_than_it_uses(runtime):
     result = apply(runtime, "-f", SEED, *BIG, *small, check=False)
     assert result.exit_code == 1
     assert f"skipped MemoryMax of {SLICE}: " in result.stdout
-    assert "more than 32Mi" in result.stdout
+    assert "more than 32 MiB" in result.stdout
     assert show(runtime, SLICE, "MemoryMax") == {"MemoryMax": "infinity"}
     active = runtime.run("systemctl", "is-active", "podlab-daemon.service").stdout
     assert active == "active\n"

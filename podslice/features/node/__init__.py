@@ -11,12 +11,14 @@ FEATURE = Feature(
             rank=11,
             function="podslice.features.node.verb:init",
             summary="Write the configuration of this node.",
+            report="podslice.features.node.verb:InitReport",
         ),
         "node reset": VerbRow(
             group=VerbGroup.HOST,
             rank=13,
             function="podslice.features.node.verb:reset",
             summary="Remove what node init has written.",
+            report="podslice.features.node.verb:FilesReport",
         ),
     },
 )

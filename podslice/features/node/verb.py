@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED, TextOrJson
 from podslice.cli.output import ReportFormat, note, write, write_json
-from podslice.cli.views import documents
-from podslice.cli.views.documents import Document
-from podslice.cli.views.tables import columns, division_document
+from podslice.cli.report import AmountsEntry, Problems, document
+from podslice.cli.views.tables import DivisionEntry, ReservedEntry, columns, division_entry
 from podslice.errors import InputError, Problem, printable
 from podslice.features.node import providers
 from podslice.features.node.files import FileChange, FileTree, body, leaving, mark
@@ -136,8 +136,8 @@ def init(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     if output is ReportFormat.JSON:
         if foreign:
             changes = [each._replace(wanted=each.before) for each in changes]
-        shown = _execute(changes, foreign, node, root, dry_run=dry_run)
-        write_json({**shown, "proposals": proposals_document(proposal)})
+        files = _execute(changes, foreign, node, root, dry_run=dry_run)
+        write_json(document(InitReport(**vars(files), proposals=proposal_entries(proposal))))
         return (FAILED if dry_run else BAD_INPUT) if foreign else DONE
     write(table(proposal))
     write(("", *explain(proposal), "", *_explain_services(tree), ""))
@@ -184,7 +184,7 @@ def reset(
     changes = [each for each in found if each.is_marked]
     modified = _not_ours(changes, "was modified and is kept", "remove it manually")
     if output is ReportFormat.JSON:
-        write_json(_execute(changes, modified, read_node(), root, dry_run=dry_run))
+        write_json(document(_execute(changes, modified, read_node(), root, dry_run=dry_run)))
         return FAILED if modified else DONE
     for problem in modified:
         note(printable(f"{problem.where} {problem.message}; {problem.hint}"))
@@ -211,6 +211,58 @@ def _not_ours(changes: Sequence[FileChange], message: str, hint: str) -> list[Pr
     return [Problem(where=path, message=message, hint=hint) for path in paths]
 
 
+@dataclass(frozen=True, kw_only=True)
+class FileEntry:
+    """A file of the configuration, or a unit file."""
+
+    path: str
+    changed: bool
+    before: str | None
+    """Its text; None where there is no file."""
+    after: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesReport:
+    """The files that are written or removed, and the node with them."""
+
+    changed: bool
+    """Whether a file is written or removed, or would be."""
+    dry_run: bool
+    capacity: AmountsEntry | None
+    """None, as what follows, if the configuration is invalid."""
+    reserved: ReservedEntry | None
+    allocatable: AmountsEntry | None
+    effective: dict[str, Any] | None
+    """The options that are set, by their keys."""
+    configuration_problems: Problems
+    files: tuple[FileEntry, ...]
+    services: tuple[str, ...]
+    """The services with a drop-in."""
+    needs_daemon_reload: bool
+    needs_restart: tuple[str, ...]
+    needs_reload: tuple[str, ...]
+    problems: Problems
+    """Files that were written by others, or modified."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProposalEntry:
+    """A proposed reservation."""
+
+    cpu_milli: int
+    memory_bytes: int
+    formula: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitReport(FilesReport):
+    """The same with the proposed reservations."""
+
+    proposals: dict[str, ProposalEntry]
+    """By provider, and for the system."""
+
+
 def _execute(
     changes: Sequence[FileChange],
     problems: Sequence[Problem],
@@ -218,8 +270,8 @@ def _execute(
     root: Path,
     *,
     dry_run: bool,
-) -> Document:
-    """Change the files, and return the document of `init` and `reset`."""
+) -> FilesReport:
+    """Change the files, and return the report of `init` and `reset`."""
     if not dry_run:
         for each in changes:
             if each.is_change:
@@ -228,24 +280,26 @@ def _execute(
     config = root / CONFIG
     changed = {each.path for each in changes if each.is_change}
     present = {each.path for each in changes if each.after is not None}
-    return documents.document(
+    division, effective, found = _read_allocation(node, changes, root)
+    return FilesReport(
         changed=bool(changed),
         dry_run=dry_run,
-        **_read_allocation(node, changes, root),
-        files=[
-            {
-                "path": str(each.path),
-                "changed": each.is_change,
-                "before": each.before,
-                "after": each.after,
-            }
+        capacity=division.capacity if division else None,
+        reserved=division.reserved if division else None,
+        allocatable=division.allocatable if division else None,
+        effective=effective,
+        configuration_problems=tuple(found),
+        files=tuple(
+            FileEntry(
+                path=str(each.path), changed=each.is_change, before=each.before, after=each.after
+            )
             for each in changes
-        ],
-        services=[service for path, service in placed.items() if path in present],
+        ),
+        services=tuple(service for path, service in placed.items() if path in present),
         needs_daemon_reload=bool(changed - {config}),
-        needs_restart=[service for path, service in placed.items() if path in changed],
-        needs_reload=[_AGENT] if config in changed else [],
-        problems=documents.listed(problems, documents.problem),
+        needs_restart=tuple(service for path, service in placed.items() if path in changed),
+        needs_reload=(_AGENT,) if config in changed else (),
+        problems=tuple(problems),
     )
 
 
@@ -334,10 +388,12 @@ def used_by_system() -> int | None:
 _AGENT = "podslice-agent.service"
 
 
-def _read_allocation(node: Node, changes: Sequence[FileChange], root: Path) -> Document:
-    """Return the division of the node after the changes, with all configuration files.
+def _read_allocation(
+    node: Node, changes: Sequence[FileChange], root: Path
+) -> tuple[DivisionEntry | None, dict[str, Any] | None, Sequence[Problem]]:
+    """Return the division of the node after the changes, the options, and their problems.
 
-    With a configuration that is invalid the division is not known, and its problems are listed.
+    With a configuration that is invalid the division and the options are not known.
     """
     texts = {each.path: None if each.after is None else each.after.encode() for each in changes}
     try:
@@ -345,14 +401,8 @@ def _read_allocation(node: Node, changes: Sequence[FileChange], root: Path) -> D
         config = make_config(files, {})
         problems = validate_node(node, config)
     except InputError as error:
-        found = documents.listed(error.problems, documents.problem)
-        unknown = dict.fromkeys(("capacity", "reserved", "allocatable", "effective"))
-        return {**unknown, "configuration_problems": found}
-    return {
-        **division_document(allocate(node, config)),
-        "effective": dict(sorted(files.options.items())),
-        "configuration_problems": documents.listed(problems, documents.problem),
-    }
+        return None, None, error.problems
+    return division_entry(allocate(node, config)), dict(sorted(files.options.items())), problems
 
 
 class Proposal(NamedTuple):
@@ -460,14 +510,14 @@ def explain(proposal: Proposal) -> Iterator[str]:
     yield f"{SYSTEM} {system}: for system daemons{why_system}"
 
 
-def proposals_document(proposal: Proposal) -> Document:
+def proposal_entries(proposal: Proposal) -> dict[str, ProposalEntry]:
     """Return the reservation that each provider proposes, and the one for the system."""
     reservations = {**proposal.by_provider, "system": proposal.system}
     return {
-        name: {
-            "cpu_milli": each.cpu_milli,
-            "memory_bytes": each.memory_bytes,
-            "formula": proposal.formulas[name],
-        }
+        name: ProposalEntry(
+            cpu_milli=each.cpu_milli,
+            memory_bytes=each.memory_bytes,
+            formula=proposal.formulas[name],
+        )
         for name, each in reservations.items()
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from podslice.cli.report import AmountsEntry, amounts_entry, part
+from podslice.cli.report import AmountsEntry, amounts_entry
 from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
@@ -222,11 +222,6 @@ def node_entry(allocation: Allocation, requested: Amounts) -> NodeEntry:
         free=amounts_entry({name: max(milli, 0) for name, milli in free.items()}),
         memory_hugetlb_accounting=allocation.counts_hugepages,
     )
-
-
-def division_document(allocation: Allocation) -> Document:
-    """Return the node's capacity, reservations and allocatable."""
-    return part(division_entry(allocation))
 
 
 def node_status(allocation: Allocation) -> Document:

@@ -132,6 +132,7 @@ HELD = [
 # (file, words): why these words stay
 QUOTED = {
     ("podslice/cli/suggestions.py", "uncordon"): "the verb of kubectl",
+    ("tests/unit/cli/mistakes.toml", "uncordon"): "the verb of kubectl",
     ("tests/cases/config.toml", "has to be set to"): "the words of the proposal",
     ("tests/host/test_placement.py", "--uid=nobody"): "the user",
     ("tests/test_static.py", ""): "the table itself",

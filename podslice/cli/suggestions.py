@@ -133,7 +133,7 @@ def suggest_verb(given: str, verbs: Collection[str], program: str = "podslice") 
     """
     if program == "podslice" and given in EQUIVALENTS:
         return EQUIVALENTS[given]
-    # a word that a verb begins with is closer to it than the ratio of letters tells
+    # a word that a verb begins with is closer to it than the ratio of letters shows
     starts = [verb for verb in verbs if len(given) > 2 and verb.startswith(given)]
     near = starts[0] if len(starts) == 1 else closest(given, verbs)
     return f"did you mean: {program} {near}? see: {program} --help" if near else ""

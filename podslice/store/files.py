@@ -1,6 +1,6 @@
 """Files that exist whole or not at all, values in them as JSON, and the lock of their writers.
 
-What reads or writes raises OSError if the file system refuses, unless its docstring states something else.
+What reads or writes raises OSError if the file system refuses, unless it states otherwise.
 """
 
 from __future__ import annotations

@@ -121,6 +121,7 @@ def test_the_document_of_an_error_is_a_failure_with_each_problem_once():
         podslice.read("node", "init", accept=(0, 1, 2))
     assert caught.value.message == "podslice node failed: --set: wrong; remove it"
     assert caught.value.facts["problems"] == [problem]
+    assert calls.parse_document(text) is None
 
 
 def test_a_connection_without_a_login_gets_the_session(monkeypatch):

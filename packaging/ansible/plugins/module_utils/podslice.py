@@ -115,8 +115,7 @@ class Podslice:
         """
         ended = self.call(*words, "--output=json", text=text)
         found = parse_document(ended.out)
-        is_failed = found is None or (ended.code == BAD_INPUT and found.keys() <= ERROR_KEYS)
-        if ended.code not in accept or is_failed:
+        if ended.code not in accept or found is None:
             raise failure_of(words, ended)
         version = found.get("version")
         if version != DOCUMENT_VERSION:
@@ -221,6 +220,12 @@ def environment_of(scope: str, environment: dict[str, str], uid: int) -> dict[st
 
 
 def parse_document(text: str) -> Document | None:
+    """Return the result of a verb; None if it has none, but only problems."""
+    found = _parse(text)
+    return None if found is None or found.keys() == ERROR_KEYS else found
+
+
+def _parse(text: str) -> Document | None:
     """Return the JSON object in a text; None if it is none, or nested deeper than podslice's."""
     try:
         found = json.loads(text)
@@ -249,7 +254,7 @@ _SEVERITIES = ("error", "warning")
 
 def problems_of(ended: Ended) -> list[Document]:
     """Return all problems that a call reported, in its document or on standard error."""
-    found = parse_document(ended.out) or {}
+    found = _parse(ended.out) or {}
     pods = found.get("pods") or []
     listed = [*(found.get("problems") or [])]
     for pod in pods:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from podslice.cli.views.documents import Document
 from podslice.cli.views.style import Display
 from podslice.features import FEATURES
 from podslice.model.config import Config, CpuManagerPolicy
@@ -19,6 +18,9 @@ from podslice.policy.exclusive import CpuStage
 from podslice.reconcile.assess import Assessment
 from podslice.reconcile.extension import Extension, PodRequest
 from podslice.reconcile.world import LiveWorld, World
+
+if TYPE_CHECKING:
+    from podslice.cli.report import Document
 
 
 def extended(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:

@@ -15,7 +15,7 @@ from podslice.cli.views.problem_lines import problem_lines
 from podslice.cli.views.style import ColorMode, Display, is_colored
 
 if TYPE_CHECKING:
-    from podslice.cli.views.documents import Document
+    from podslice.cli.report import Document
     from podslice.errors import Problem
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from podslice.cli.report import AmountsEntry, amounts_entry
-from podslice.cli.views.documents import Document
+from podslice.cli.report import AmountsEntry, Document, amounts_entry
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from podslice.cli.extensions import NodeSection
 from podslice.cli.host import read_cpus
-from podslice.cli.views.documents import Document
+from podslice.cli.report import Document
 from podslice.cli.views.layout import Column, table
 from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import folded

@@ -62,7 +62,8 @@ def test_adopt(podslice, memory, web, journal, monkeypatch):
             unit="podslice-app.scope",
             control_group="/",
             processes=tuple(
-                Adoption(pid=pid, name="sleep", outcome=each) for pid, each in enumerate(outcomes)
+                Adoption(pid=pid, name="sleep", outcome=each, why="")
+                for pid, each in enumerate(outcomes)
             ),
         )
 

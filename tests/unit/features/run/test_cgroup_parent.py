@@ -1,10 +1,12 @@
 """`cgroup-parent`: the pod, the output and the notes."""
 
 import json
+import shlex
 import sys
 
 import pytest
 
+from podslice.cli.views.runtime_options import Form
 from tests.unit.builders import make_files, manifest
 
 SLICE = "kubepods-burstable-podweb.slice"
@@ -54,6 +56,39 @@ def test_a_missing_slice_of_an_applied_pod_is_noted(podslice, applied, here):
     (here / "cgroup" / GROUP).rmdir()
     assert podslice("cgroup-parent", "shop/web") == (0, f"{SLICE}\n", NOT_THERE)
     assert not json.loads(podslice("cgroup-parent", "shop/web", "-o", "json").out)["exists"]
+
+
+def test_the_document_has_options_one_by_one(podslice, files, no_systemd):
+    files({"web.json": web(memory="64Mi")})
+
+    def output(form, *more):
+        return podslice("cgroup-parent", "shop/web", "-f", "web.json", "-o", form, *more).out
+
+    document = json.loads(output("json", "-c", "main"))
+    for runtime in ("podman", "podman-pod", "docker"):
+        options = document.pop(f"{runtime.replace('-', '_')}_options")
+        assert shlex.join(options) == output(runtime, "-c", "main").rstrip("\n")
+    lines = document.pop("lines")
+    assert set(lines) == {form.value for form in Form} - {"json"}
+    assert all(f"{text}\n" == output(form, "-c", "main") for form, text in lines.items())
+    assert document == {
+        "version": 1,
+        "pod": "shop/web",
+        "uid": "web",
+        "slice": SLICE,
+        "control_group": f"/{GROUP}",
+        "exists": False,
+        "labels": {"io.podslice.pod": "shop/web", "io.podslice.container": "main"},
+        "container": {
+            "name": "main",
+            "scope": "podslice-podweb-main.scope",
+            "oom_score_adj": 999,
+            "properties": {"CPUWeight": 9, "MemoryLow": 64 * 2**20, "MemoryMax": 64 * 2**20},
+        },
+    }
+    of_pod = json.loads(output("json"))
+    assert of_pod["container"] is None
+    assert set(of_pod["lines"]) == set(lines) - {"oci"}
 
 
 def test_a_file_in_another_namespace(podslice, files, no_systemd):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, cast
@@ -84,6 +83,18 @@ class LazyGroup(TyperGroup):
         raise InputError(Problem(message=f"no such command '{name}'", hint=hint))
 
 
+class Verb(TyperCommand):
+    """A verb, which reports an argument too many with what it may have been meant to be."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - the context of typer
+        if ctx.args:
+            flags = [flag for each in self.params for flag in each.opts]
+            message = f"{ctx.command_path} does not take the argument {ctx.args[0]!r}"
+            hint = suggest_argument(ctx.args[0], flags, ctx.command_path)
+            raise InputError(Problem(message=message, hint=hint))
+        return super().invoke(ctx)
+
+
 def command_of(*path: str) -> TyperCommand:
     """Return a verb, which is imported, with the options that all verbs have."""
     row = VERBS[" ".join(path)]
@@ -96,7 +107,8 @@ def command_of(*path: str) -> TyperCommand:
         group = type("Group", (LazyGroup,), {"above": path})
         app.callback(cls=group, invoke_without_command=True, **given)(verb)
     else:
-        app.command(path[-1], **given)(verb)
+        kept = {**_STYLE["context_settings"], "allow_extra_args": True}
+        app.command(path[-1], cls=Verb, context_settings=kept, **given)(verb)
     command: Any = get_command(app)
     command.name = path[-1]
     for each in command.params:
@@ -246,7 +258,9 @@ def _value_of(flag: str, given: Sequence[str]) -> str:
 
 def _usage_problem(error: Any, given: Sequence[str]) -> Problem:  # noqa: ANN401 - an error of typer
     """Return the problem of a wrong command line."""
-    command = error.ctx.command_path if error.ctx else "podslice"
+    # an option without its value is found before its context is known
+    given_verb = next((f" {each}" for each in given if each in VERBS), "")
+    command = error.ctx.command_path if error.ctx else f"podslice{given_verb}"
     verb = command.partition(" ")[2]
     flags = [flag for each in error.ctx.command.params for flag in each.opts] if error.ctx else []
     # an unknown option has names that are similar; another error of an option has none
@@ -255,13 +269,8 @@ def _usage_problem(error: Any, given: Sequence[str]) -> Problem:  # noqa: ANN401
     # some versions of typer prefix the messages of choices, and all end with a full stop
     message = message.replace("Value error, ", "").rstrip(".")
     hint = suggest_option(verb, option, flags, command) if option else f"see: {command} --help"
-    if extra := re.match(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", message):
-        words = extra[1]
-        message = f"{command} does not take the argument {words.partition(' ')[0]!r}"
-        hint = suggest_argument(words.partition(" ")[0], flags, command)
-    elif wrong := re.match(r"Invalid value for '([^']*)': .*\bvalid integer", message):
-        flag = wrong[1].rpartition(" ")[2]
-        message = f"{flag}: {_value_of(flag, given)!r} is not a number"
-    if verb == "run" and (option or "CMD" in message):
+    if verb == "run" and (
+        option or getattr(getattr(error, "param", None), "name", "") == "command"
+    ):
         hint = f"put the command after --; see: {command} --help"
     return Problem(where="", message=message[:1].lower() + message[1:], hint=hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Annotated
 
@@ -100,6 +100,24 @@ Force = Annotated[bool, typer.Option("--force", help="Also set limits below the 
 RestartService = Annotated[bool, typer.Option("--restart", help="Restart services that move.")]
 
 
+def number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return the parser of an option whose value is a number in this range.
+
+    typer has one, too, but its message differs between its versions.
+    """
+
+    def parse(text: str) -> int:
+        if not text.removeprefix("-").isdecimal():
+            raise typer.BadParameter(f"{text!r} is not a number")
+        if int(text) < least:
+            raise typer.BadParameter(f"the minimum is {least}")
+        if most is not None and int(text) > most:
+            raise typer.BadParameter(f"the maximum is {most}")
+        return int(text)
+
+    return parse
+
+
 def since_option(what: str) -> object:
     """Return `--since TIME`, for what is shown."""
     text = f"Only later {what}: 2h, '2026-01-31 12:00'."
@@ -109,7 +127,7 @@ def since_option(what: str) -> object:
 def lines_option(what: str) -> object:
     """Return `--lines NUMBER`, for what is shown."""
     return typer.Option(
-        "--lines", "--tail", metavar="NUMBER", min=0, help=f"At most this many {what}."
+        "--lines", "--tail", metavar="NUMBER", parser=number(0), help=f"At most this many {what}."
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import FilesOrDefault, Force, Namespace, Output, Prune
+from podslice.cli.arguments import FilesOrDefault, Force, Namespace, Output, Prune, number
 from podslice.cli.extensions import extended, extensions
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, configured
@@ -42,8 +42,7 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         typer.Option(
             "--confirm",
             metavar="SECONDS",
-            min=1,
-            max=CONFIRM_MAX_SEC,
+            parser=number(1, CONFIRM_MAX_SEC),
             help="Restore reserved slices unless confirmed.",
         ),
     ] = None,

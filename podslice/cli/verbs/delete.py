@@ -17,6 +17,7 @@ from podslice.cli.arguments import (
     Output,
     code_of,
     files_option,
+    number,
 )
 from podslice.cli.extensions import extensions
 from podslice.cli.host import recorded_keys, tolerate
@@ -49,8 +50,7 @@ GracePeriod = Annotated[
     typer.Option(
         "--grace-period",
         metavar="SECONDS",
-        min=0,
-        max=GRACE_MAX_SEC,
+        parser=number(0, GRACE_MAX_SEC),
         help="Kill what still runs after this time.",
     ),
 ]

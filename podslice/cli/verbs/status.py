@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from podslice.cli import overview
-from podslice.cli.arguments import DIFFERENCES, DONE, Names, OnlyNamespace, OnlyProblems, Output
+from podslice.cli.arguments import (
+    DIFFERENCES,
+    DONE,
+    Names,
+    OnlyNamespace,
+    OnlyProblems,
+    Output,
+    number,
+)
 from podslice.cli.host import tolerate
 from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit
@@ -37,7 +45,7 @@ def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         typer.Option(
             "--pid",
             metavar="PID",
-            min=1,
+            parser=number(1),
             help="Show only the pod and unit of this process; may be repeated. Exit with 3 if one is not in a pod.",
         ),
     ] = None,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from podslice.cli.arguments import BAD_INPUT, DONE, FAILED, TextOrJson
+from podslice.cli.arguments import BAD_INPUT, DONE, FAILED, TextOrJson, number
 from podslice.cli.output import ReportFormat, note, write, write_json
 from podslice.cli.report import AmountsEntry, Problems, document
 from podslice.cli.views.tables import DivisionEntry, ReservedEntry, columns, division_entry
@@ -76,7 +76,9 @@ Like = Annotated[
     str | None,
     typer.Option("--like", metavar="gke|eks|aks", help="Reservations of this provider."),
 ]
-Pods = Annotated[int, typer.Option("--pods", metavar="COUNT", help="Pods to reserve for.", min=1)]
+Pods = Annotated[
+    int, typer.Option("--pods", metavar="COUNT", help="Pods to reserve for.", parser=number(1))
+]
 _AMOUNTS = "AMOUNTS"
 KubeReserved = Annotated[
     str | None,

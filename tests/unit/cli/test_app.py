@@ -43,7 +43,7 @@ def test_every_verb_is_known():
         (["--bogus"], "error: no such option: --bogus; see: podslice --help"),
         (["xyzzy"], "error: no such command 'xyzzy'; see: podslice --help"),
         (["node", "--xyzzy"], "error: no such option: --xyzzy; see: podslice node --help"),
-        (["check", "-f"], "error: option '-f' requires an argument; see: podslice --help"),
+        (["check", "-f"], "error: option '-f' requires an argument; see: podslice check --help"),
         (["version", "\x1b[31m"], "error: podslice version does not take the argument"),
         (["--\x1b[31m"], "error: no such option: --\\x1b[31m; see: podslice --help"),
         (["\x1b[31m"], "error: no such command '\\x1b[31m'; see: podslice --help"),

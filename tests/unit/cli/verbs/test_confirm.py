@@ -127,8 +127,7 @@ def test_a_user_manager_has_nothing_to_confirm(podslice, memory):
 def test_the_time_to_confirm_in_is_checked(podslice, seconds):
     ended = podslice(*APPLY, f"--confirm={seconds}")
     assert (ended.code, ended.out) == (2, "")
-    expected = ("invalid value for '--confirm': ", "--confirm: 'soon' is not a number")
-    assert ended.err.startswith(tuple(f"error: {each}" for each in expected))
+    assert ended.err.startswith("error: invalid value for '--confirm': ")
 
 
 def test_values_outside_the_root_are_in_plan_and_status_until_they_have_returned(podslice, memory):

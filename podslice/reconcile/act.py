@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import NamedTuple, TypeVar, assert_never
 
 from podslice.errors import HostError, SystemdError, UnitExists
+from podslice.model.naming import SCOPE_PREFIX
 from podslice.model.properties import MEMORY_HIGH
 from podslice.model.resources import MEMORY, human_amounts
 from podslice.model.unit import INFINITY, ObservedUnit, TransientUnit, UnitName, parent_slice
@@ -329,9 +330,16 @@ async def _stop(step: StopUnit, client: Client) -> None:
         await run_concurrently([*signalled, *stopped])
         await client.stop(step.name)
     else:
-        await _stop_in_time(step.name, client, grace_sec)
+        # a service that was released belongs to another slice, but runs in this one until it restarts
+        services = [unit for unit in step.occupants.units if _is_service_of_others(unit)]
+        units = (step.name, *services)
+        await run_concurrently(_stop_in_time(name, client, grace_sec) for name in units)
     # killed units have failed, and would keep the slice loaded
     await run_concurrently(client.reset_failed(unit) for unit in step.occupants.units)
+
+
+def _is_service_of_others(unit: UnitName) -> bool:
+    return unit.endswith(".service") and not unit.startswith(f"{SCOPE_PREFIX}-")
 
 
 async def _stop_in_time(name: UnitName, client: Client, grace_sec: float) -> None:

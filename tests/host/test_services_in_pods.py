@@ -68,6 +68,12 @@ def test_a_service_is_adopted_and_released(host):
     host.run("systemctl", "restart", "lg.service")
     assert place(host) == "/system.slice/lg.service"
 
+    # a released service that still runs in the pod is stopped with it
+    host.podslice("adopt", "lg", "lg", "--restart", *BIG)
+    host.podslice("release", "lg", *BIG)
+    host.podslice("delete", "lg", "--grace-period=1", *BIG)
+    assert show(host, "lg.service", "ActiveState") == {"ActiveState": "inactive"}
+
 
 def test_a_drop_in_that_has_no_effect_is_refused(host):
     later = f"{DIRECTORY}/lg.service.d/90-own.conf"

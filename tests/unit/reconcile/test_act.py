@@ -432,6 +432,15 @@ async def test_killed_units_of_a_pod_are_reset():
     assert memory.calls["reset_failed"] == 2
 
 
+async def test_a_service_that_belongs_to_another_slice_now_is_stopped():
+    """It was released, and runs in the pod's slice until it restarts."""
+    memory = await running()
+    web = UnitName("web.service")
+    memory.provide(web)
+    assert await is_stopped(memory, stop(grace_sec=30, occupants=Occupants(units=(SCOPE, web))))
+    assert memory.calls["stop"] == 2
+
+
 async def test_a_slice_that_is_signalled_stands_until_its_processes_are_gone():
     memory = await running()
     assert await is_stopped(memory, stop(grace_sec=30, signals=(POD,)))

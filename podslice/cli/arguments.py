@@ -100,13 +100,14 @@ Force = Annotated[bool, typer.Option("--force", help="Also set limits below the 
 RestartService = Annotated[bool, typer.Option("--restart", help="Restart services that move.")]
 
 
-def number(least: int, most: int | None = None) -> Callable[[str], int]:
+def number(least: int, most: int | None = None) -> Callable[[str | int], int]:
     """Return the parser of an option whose value is a number in this range.
 
     typer has one, too, but its message differs between its versions.
     """
 
-    def parse(text: str) -> int:
+    def parse(given: str | int) -> int:  # some versions of typer pass the default as it is
+        text = str(given)
         if not text.removeprefix("-").isdecimal():
             raise typer.BadParameter(f"{text!r} is not a number")
         if int(text) < least:

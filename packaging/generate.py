@@ -27,6 +27,7 @@ from typer.completion import get_completion_script  # noqa: E402 - after the pat
 from docs import manual  # noqa: E402 - as above
 from podslice.cli.report import schemas  # noqa: E402 - as above
 from podslice.cli.verb_table import VERBS  # noqa: E402 - as above
+from podslice.features import FEATURES  # noqa: E402 - as above
 
 ZSH_DIRECTORY = "share/zsh/site-functions"
 _ZSH_FIRST = '[[ ${zsh_eval_context[-1]} = loadautofunc ]] && _podslice_completion "$@"\n'
@@ -46,7 +47,8 @@ def files(zsh_directory: str = ZSH_DIRECTORY) -> dict[str, str]:
 def schema_files() -> dict[str, str]:
     """Return the schema of each verb's JSON document by the name of its file."""
     return {
-        f"{name}.json": json.dumps(made, indent=2) + "\n" for name, made in schemas(VERBS).items()
+        f"{name}.json": json.dumps(made, indent=2) + "\n"
+        for name, made in schemas(VERBS, FEATURES).items()
     }
 
 

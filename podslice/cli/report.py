@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, TypeAdapter
@@ -16,7 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from podslice.errors import Problem, Severity, bounded
 from podslice.model.config import Origin, Source
-from podslice.model.feature import VerbRow, load
+from podslice.model.feature import Feature, VerbRow, load
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import (
     CPU,
@@ -171,23 +172,37 @@ class _Schema(GenerateJsonSchema):
         return False
 
 
-def schema(report: Any, title: str) -> Document:  # noqa: ANN401 - a type, or a union of types
-    """Return the JSON Schema of a report's document."""
-    made = TypeAdapter(report).json_schema(mode="serialization", schema_generator=_Schema)
+def _schema_of(report: Any) -> Document:  # noqa: ANN401 - a type, or a union of types
+    return TypeAdapter(report).json_schema(mode="serialization", schema_generator=_Schema)
+
+
+def schema(report: Any, title: str, further: Mapping[str, Any] | None = None) -> Document:  # noqa: ANN401 - as above
+    """Return the JSON Schema of a report's document: `further` are the types of keys of features."""
+    made = _schema_of(report)
+    added = {key: _schema_of(each) for key, each in (further or {}).items()}
+    definitions = [each.pop("$defs", {}) for each in (made, *added.values())]
+    if any(definitions):
+        made = {"$defs": dict(sorted(chain.from_iterable(map(dict.items, definitions)))), **made}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         **made,
         "title": title,
-        "properties": {"version": {"const": VERSION}, **made.get("properties", {})},
+        "properties": {"version": {"const": VERSION}, **made.get("properties", {}), **added},
         "required": ["version", *made.get("required", ())],
     }
 
 
-def schemas(verbs: Mapping[str, VerbRow]) -> dict[str, Document]:
+def schemas(verbs: Mapping[str, VerbRow], features: Sequence[Feature]) -> dict[str, Document]:
     """Return the schema of each verb's document, and of that of errors, by their names."""
     made = {"problems": schema(ProblemsReport, "Problems of a verb that fails")}
     for name, row in verbs.items():
         if row.report:
-            made[name.replace(" ", "-")] = schema(load(row.report), f"podslice {name} -o json")
+            further = {
+                key: load(reference)
+                for each in features
+                for key, reference in each.keys.get(name, {}).items()
+            }
+            title = f"podslice {name} -o json"
+            made[name.replace(" ", "-")] = schema(load(row.report), title, further)
     return made

@@ -73,5 +73,7 @@ class Feature(NamedTuple):
     """The function that assigns exclusive CPUs, `policy.exclusive.CpuStage`."""
     node_section: Reference = ""
     """A function that returns a part of the output of `node`, `cli.extensions.MakeSection`."""
+    keys: Mapping[str, Mapping[str, Reference]] = {}
+    """The keys that it adds to the JSON documents of verbs, with the types of their values."""
     programs: Mapping[str, Reference] = {}
     """Internal verbs that run as long as a container, without the command line's modules."""

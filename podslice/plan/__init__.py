@@ -136,6 +136,18 @@ class StopUnit:
 Step = StartUnit | SetProperties | SetHugepages | StopUnit
 
 
+@dataclass(frozen=True, kw_only=True)
+class PodStepEntry:
+    """A step on a file, a service or a volume of a pod in a document."""
+
+    action: Action
+    pod: str
+    name: str
+    why: str
+    outcome: str | None = None
+    error: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodStep:
     """A step on a file, a service or a volume of a pod, before or after the steps on slices.
@@ -185,18 +197,22 @@ class PodStep:
         """
         return "", None
 
-    def document(self) -> dict[str, object]:
-        """Return it for programs, before it is taken."""
-        return {
-            "action": self.action.value,
-            "pod": self.pod,
-            "name": self.path or self.name,
-            "why": self.why,
-        }
+    def entry(self) -> object:
+        """Return the step for a document, before it is taken: a frozen dataclass."""
+        return PodStepEntry(
+            action=self.action, pod=self.pod, name=self.path or self.name, why=self.why
+        )
 
-    def result_document(self, outcome: str, error: str) -> dict[str, object]:
-        """Return it for programs, with its outcome."""
-        return {**self.document(), "outcome": outcome, "error": error}
+    def result(self, outcome: str, error: str) -> object:
+        """Return the step for a document, with its outcome: a frozen dataclass."""
+        return PodStepEntry(
+            action=self.action,
+            pod=self.pod,
+            name=self.path or self.name,
+            why=self.why,
+            outcome=outcome,
+            error=error,
+        )
 
 
 class PodSteps(NamedTuple):

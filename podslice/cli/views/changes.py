@@ -11,6 +11,7 @@ from podslice.cli.report import (
     Setting,
     configuration_entry,
     document,
+    part,
 )
 from podslice.cli.views.layout import fold, fold_with_head
 from podslice.cli.views.style import Display, Role
@@ -226,7 +227,7 @@ def plan_document(
         foreign=foreign_entry(foreign),
         reserved_slices=reserved_entries(held) if held else (),
     )
-    return document(report, **_sections((each.section, each.document()) for each in around))
+    return document(report, **_sections((each.section, each.entry()) for each in around))
 
 
 def changes_document(done: Report, origin: Origin | None) -> Document:
@@ -242,17 +243,17 @@ def changes_document(done: Report, origin: Origin | None) -> Document:
         stuck=done.stuck,
     )
     around = (
-        (each.step.section, each.step.result_document(each.outcome, each.error))
+        (each.step.section, each.step.result(each.outcome, each.error))
         for each in (*done.before, *done.after)
     )
     return document(report, **_sections(around))
 
 
-def _sections(found: Iterable[tuple[str, Document]]) -> Document:
-    """Return lists of documents by their keys."""
+def _sections(found: Iterable[tuple[str, object]]) -> Document:
+    """Return lists of entries by their keys."""
     sections: dict[str, list[Document]] = {}
-    for key, made in found:
-        sections.setdefault(key, []).append(made)
+    for key, entry in found:
+        sections.setdefault(key, []).append(part(entry))
     return dict(sorted(sections.items()))
 
 

@@ -7,4 +7,5 @@ from podslice.model.feature import Feature
 FEATURE = Feature(
     cpu_stage="podslice.features.cpus.manager:assign",
     node_section="podslice.features.cpus.view:node_section",
+    keys={"node": {"cpus": "podslice.features.cpus.view:CpusEntry"}},
 )

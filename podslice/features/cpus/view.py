@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from podslice.cli.extensions import NodeSection
 from podslice.cli.host import read_cpus
-from podslice.cli.report import Document
+from podslice.cli.report import part
 from podslice.cli.views.layout import Column, table
 from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import folded
@@ -69,18 +70,37 @@ def _host_slices(cpus: NodeCpus) -> tuple[str, ...]:
     return HOST_SLICES if cpus.for_host else ()
 
 
-def cpu_document(cpus: NodeCpus) -> Document:
+@dataclass(frozen=True, kw_only=True)
+class PodCpusEntry:
+    """The CPUs that a pod has for itself, as a list of the kernel."""
+
+    namespace: str
+    name: str
+    cpus: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpusEntry:
+    """The CPUs of a node, as lists of the kernel."""
+
+    exclusive_for: ExclusiveFor
+    reserved: str
+    shared: str
+    pods: tuple[PodCpusEntry, ...]
+
+
+def cpus_entry(cpus: NodeCpus) -> CpusEntry:
     """Return the CPUs as lists."""
-    return {
-        "exclusive_for": str(ExclusiveFor.HOST if cpus.for_host else ExclusiveFor.PODS),
-        "reserved": format_cpus(cpus.reserved),
-        "shared": format_cpus(cpus.shared),
-        "pods": [
-            {"namespace": namespace, "name": name, "cpus": format_cpus(own)}
+    return CpusEntry(
+        exclusive_for=ExclusiveFor.HOST if cpus.for_host else ExclusiveFor.PODS,
+        reserved=format_cpus(cpus.reserved),
+        shared=format_cpus(cpus.shared),
+        pods=tuple(
+            PodCpusEntry(namespace=namespace, name=name, cpus=format_cpus(own))
             for key, own in sorted(cpus.own.items())
             for namespace, _, name in [key.partition("/")]
-        ],
-    }
+        ),
+    )
 
 
 def node_section(
@@ -104,4 +124,4 @@ def node_section(
         shared=found.topology.all.difference(*own.values(), kept),
         for_host=found.for_host,
     )
-    return NodeSection("cpus", cpu_document(cpus), lambda display: cpu_map(cpus, display))
+    return NodeSection("cpus", part(cpus_entry(cpus)), lambda display: cpu_map(cpus, display))

@@ -18,6 +18,10 @@ FEATURE = Feature(
         "render": "podslice.features.quadlet.verbs:with_quadlets",
     },
     changes="podslice.features.quadlet.services:QuadletChanges",
+    keys={
+        verb: {"quadlets": "podslice.features.quadlet.transition:QuadletEntries"}
+        for verb in ("plan", "apply", "delete")
+    },
     run_pods="podslice.features.quadlet.files:pods_with_quadlets",
     health="podslice.features.quadlet.keeper:find_health",
     programs={

@@ -49,5 +49,10 @@ FEATURE = Feature(
         ),
     },
     changes="podslice.features.run.drop_ins:ServiceChanges",
+    keys={
+        "plan": {"services": "podslice.features.run.drop_ins:ServiceEntries"},
+        "apply": {"services": "podslice.features.run.drop_ins:ServiceResults"},
+        "delete": {"services": "podslice.features.run.drop_ins:ServiceResults"},
+    },
     health="podslice.features.run.drop_ins:find_health",
 )

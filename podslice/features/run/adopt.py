@@ -237,7 +237,7 @@ async def _restarted(
 
 def _emit(services: Sequence[_Placed], output: OutputFormat, *, with_text: bool = False) -> int:
     """Print services, `with_text` with their drop-ins, and return the exit code."""
-    report = ServicesReport(services=tuple(step.result(error) for step, error in services))
+    report = ServicesReport(services=tuple(step.result("", error) for step, error in services))
     emit(
         output,
         document=lambda: document(report),

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import ClassVar, Literal
 
-from podslice.cli.report import part
 from podslice.cli.views.runtime_options import Parent, drop_in
 from podslice.errors import HostError, Severity, SystemdError
 from podslice.model.desired import PodDecision
@@ -62,6 +61,10 @@ class ServiceResult(ServiceEntry):
     restart_due: bool
     restarted: bool
     error: str | None
+
+
+ServiceEntries, ServiceResults = tuple[ServiceEntry, ...], tuple[ServiceResult, ...]
+"""The changes of drop-ins in a document."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +133,8 @@ class DropIn(PodStep):
             return f"{self.name} runs in {where} until it is restarted: {again}", Severity.WARNING
         return (f"restarted {self.name}" if self.is_restarted else ""), None
 
-    @property
     def entry(self) -> ServiceEntry:
-        """The change of the drop-in."""
+        """Return the change of the drop-in."""
         return ServiceEntry(
             unit=self.name,
             pod=self.pod,
@@ -143,23 +145,15 @@ class DropIn(PodStep):
             slice=self.slice or self.service.slice,
         )
 
-    def result(self, error: str) -> ServiceResult:
+    def result(self, outcome: str, error: str) -> ServiceResult:
         """Return the service after the step."""
         return ServiceResult(
-            **{**vars(self.entry), "text": self.service.text},
+            **{**vars(self.entry()), "text": self.service.text},
             control_group=self.runs_in or None,
             restart_due=self.is_due,
             restarted=self.is_restarted,
             error=error or None,
         )
-
-    def document(self) -> dict[str, object]:
-        """Return the change of the drop-in for programs."""
-        return part(self.entry)
-
-    def result_document(self, outcome: str, error: str) -> dict[str, object]:
-        """Return the service for programs."""
-        return part(self.result(error))
 
 
 def make_step(action: Action, service: AdoptedService, manager: Manager) -> DropIn:

@@ -20,6 +20,7 @@ from podslice.cli.app import run
 from podslice.cli.report import schemas
 from podslice.cli.verb_table import VERBS
 from podslice.errors import BusUnavailable
+from podslice.features import FEATURES
 from podslice.features.quadlet import containers
 from podslice.features.quadlet import services as quadlet_services
 from podslice.features.quadlet import verbs as quadlets
@@ -162,11 +163,21 @@ class Absent:
 
 @cache
 def _validator(name):
-    return fastjsonschema.compile(schemas(VERBS)[name])
+    """Return the validator of a verb's documents, and the keys that the schema has."""
+    schema = schemas(VERBS, FEATURES)[name]
+    reports = [
+        schema,
+        *(schema["$defs"][each["$ref"].rpartition("/")[2]] for each in schema.get("anyOf", ())),
+    ]
+    keys = {key for each in reports for key in each.get("properties", ())}
+    return fastjsonschema.compile(schema), keys
 
 
 def _validate(arguments, out):
-    """Validate the JSON documents of a verb against the schema of its report, or that of errors."""
+    """Validate the JSON documents of a verb against the schema of its report, or that of errors.
+
+    The schema permits further keys, since later versions add some; here each one is in it.
+    """
     verb = next((each for each in arguments if each in VERBS), "")
     below = " ".join([verb, *arguments[arguments.index(verb) + 1 :][:1]]) if verb else ""
     name = below if below in VERBS else verb
@@ -175,9 +186,11 @@ def _validate(arguments, out):
         found, end = decoder.raw_decode(rest)
         rest = rest[end:].strip()
         if found.keys() == {"version", "problems"}:
-            _validator("problems")(found)
-        elif VERBS[name].report:
-            _validator(name.replace(" ", "-"))(found)
+            name = "problems"
+        if name == "problems" or VERBS[name].report:
+            validate, keys = _validator(name.replace(" ", "-"))
+            validate(found)
+            assert found.keys() <= keys
 
 
 def _is_json(arguments):

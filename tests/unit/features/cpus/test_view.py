@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from podslice.cli.report import part
 from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import width_of
-from podslice.features.cpus.view import NodeCpus, cpu_document, cpu_map
+from podslice.features.cpus.view import NodeCpus, cpu_map, cpus_entry
 from podslice.model.node import regular_topology
 from tests.unit.builders import make_files
 
@@ -44,7 +45,7 @@ def test_the_slices_of_the_host_are_beside_the_other_pods():
     assert "░  3,5,7  all other pods, system.slice, user.slice" in lines
     lines = list(cpu_map(cpus(for_host=True, is_strict=True), Display()))
     assert "▓  0,4    system.slice, user.slice: reserved" in lines
-    assert cpu_document(cpus(for_host=True))["exclusive_for"] == "host"
+    assert cpus_entry(cpus(for_host=True)).exclusive_for == "host"
 
 
 def test_pods_beyond_the_alphabet_share_a_character():
@@ -65,7 +66,7 @@ def test_a_large_machine_has_several_lines(width):
 
 
 def test_the_document():
-    assert cpu_document(cpus()) == {
+    assert part(cpus_entry(cpus())) == {
         "exclusive_for": "pods",
         "reserved": "0,4",
         "shared": "0,3-5,7",

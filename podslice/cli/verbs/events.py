@@ -31,7 +31,9 @@ from podslice.systemd.journal import Entry, Query
 _FOLLOWED = 10
 """The number of past events before new ones, as with journalctl and tail."""
 _SHOWN = 50
-"""The number of events without an option."""
+"""The number of lines without an option."""
+_READ = 2000
+"""The number of events that are read for so many lines: one that repeats is a single line."""
 _NONE = "no events; podslice-agent.service logs them, and verbs that change something"
 _COLUMNS = {
     False: (
@@ -118,22 +120,24 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     is_limited = lines is None and since is None and not every
     if is_limited:
         lines = _FOLLOWED if follow else _SHOWN
+    most = lines if follow or lines is None else max(lines, _READ)
     entries = journal.read_events(
-        Query(pods=keys, since=since, lines=lines, follow=follow, manager=manager),
+        Query(pods=keys, since=since, lines=most, follow=follow, manager=manager),
         reader=_stdout() if follow else None,
     )
     if follow:
         return _follow(entries, output)
     read = tuple(entries)
     _check_names(keys, {*known, *(each.pod for each in read if each.pod)})
-    report = EventsReport(events=aggregate(read))
+    found = aggregate(read)
+    report = EventsReport(events=found if lines is None else found[len(found) - lines :])
     emit(
         output,
         document=lambda: document(report),
         lines=lambda display: _lines(report.events, display) if read else [_NONE],
         names=lambda: _names(report.events),
     )
-    if is_limited and len(read) == _SHOWN and output.has_lines:
+    if is_limited and (len(found) > _SHOWN or len(read) == _READ) and output.has_lines:
         note(f"these are the latest {_SHOWN} events; to show all: podslice events --all")
     return DONE
 

@@ -138,13 +138,21 @@ def test_the_same_event_is_one_line(podslice, journalctl):
 
 
 def test_the_latest_fifty_are_shown(podslice, journalctl):
-    asked = journalctl(*(applied(minute) for minute in range(50)))
+    pods = [f"default/web-{n}" for n in range(60)]
+    events = [applied(n, PODSLICE_POD=pod) for n, pod in enumerate(pods)]
+    asked = journalctl(*events, *(applied(60 + n, PODSLICE_POD=pods[-1]) for n in range(60)))
     note = "these are the latest 50 events; to show all: podslice events --all\n"
+    assert podslice("events", "-o", "name").out.splitlines() == pods[10:]
     assert podslice("events").err == note
-    assert "--lines=50" in asked.read_text()
-    for options in (["--all"], ["--since", "1h"], ["--tail", "7"]):
-        assert podslice("events", *options).err == ""
-        assert "--lines=50" not in asked.read_text()
+    assert "--lines=2000" in asked.read_text()
+    assert podslice("events", "--tail", "7", "-o", "name").out.splitlines() == pods[-7:]
+    assert podslice("events", "--tail", "0", "-o", "name").out == ""
+    for options in (["--all"], ["--since", "1h"]):
+        ended = podslice("events", *options)
+        assert (len(ended.out.splitlines()), ended.err) == (61, "")
+        assert "--lines" not in asked.read_text()
+    journalctl(*events[:50])
+    assert podslice("events").err == ""
 
 
 def test_a_misspelled_pod_is_an_error_with_the_nearest_name(podslice, journalctl, web, memory):

@@ -20,7 +20,7 @@ import struct
 import sys
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -190,7 +190,7 @@ class Entry:
     pod: str | None
     unit: str | None
     message: str
-    fields: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, str]
     """All other fields, by their names in lower case without `PODSLICE_`."""
 
 

@@ -288,7 +288,9 @@ def _docker_message(line: str) -> Entry:
         usec = round(datetime.fromisoformat(time).timestamp() * 1e6)
     except ValueError as error:
         raise NoAnswerError("its messages have an unknown format") from error
-    return Entry(time_usec=usec, kind="", level="info", pod=None, unit=None, message=text)
+    return Entry(
+        time_usec=usec, kind="", level="info", pod=None, unit=None, message=text, fields={}
+    )
 
 
 def parse_podman(

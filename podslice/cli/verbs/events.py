@@ -67,17 +67,9 @@ User = Annotated[bool, typer.Option("--user", help="The events of the user manag
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventEntry:
-    """An event, and how often it happened to the same object."""
+class EventEntry(Entry):
+    """An event, the last one if it happened to the same object several times."""
 
-    time_usec: int
-    """The time of the last one since the Unix epoch."""
-    kind: str
-    level: str
-    pod: str | None
-    unit: str | None
-    message: str
-    fields: dict[str, str]
     count: int = 1
     first_time_usec: int | None = None
     """The time of the first one, where there are several."""

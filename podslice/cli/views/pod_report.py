@@ -16,6 +16,7 @@ from podslice.model.container_exit import ContainerExit
 from podslice.model.pod import ContainerKind, Qos
 from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, TASKS_MAX
 from podslice.model.unit import UnitName
+from podslice.systemd.journal import Entry
 from podslice.usage.location import Running
 from podslice.usage.unit_status import HOLDS_PROCESSES
 
@@ -159,19 +160,6 @@ class PodVolumeEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PodEventEntry:
-    """An event of a pod."""
-
-    time_usec: int
-    kind: str
-    level: str
-    pod: str | None
-    unit: str | None
-    message: str
-    fields: dict[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
 class PodReport:
     """Everything about one pod; its properties are those of its units in the status."""
 
@@ -192,7 +180,7 @@ class PodReport:
     usage_p90: RecordedEntry | None
     containers: tuple[PodContainerEntry, ...]
     volumes: tuple[PodVolumeEntry, ...]
-    events: tuple[PodEventEntry, ...]
+    events: tuple[Entry, ...]
     events_problem: str | None
     log_problem: str | None
 
@@ -245,7 +233,7 @@ def pod_report(detail: PodDetail) -> PodReport:
             if row.unit.kind in HOLDS_PROCESSES
         ),
         volumes=tuple(volumes),
-        events=tuple(PodEventEntry(**asdict(each)) for each in detail.events),
+        events=detail.events,
         events_problem=detail.events_problem or None,
         log_problem=detail.log_problem or None,
     )

@@ -22,7 +22,15 @@ FULL = "error: standard output: no space left on device\n"
 CLOSED = "error: standard output: it is closed\n"
 NO_STDIN = "error: stdin: cannot be read: bad file descriptor\n"
 ROOT = Path(__file__).resolve().parents[3]
-ENTRY = Entry(time_usec=0, kind="pod-applied", level="info", pod="a/b", unit=None, message="done")
+ENTRY = Entry(
+    time_usec=0,
+    kind="pod-applied",
+    level="info",
+    pod="a/b",
+    unit=None,
+    message="done",
+    fields={},
+)
 
 # each has something to print on a machine where web.json is applied
 PRINTING = of_present_verbs(

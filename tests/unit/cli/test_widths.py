@@ -89,6 +89,7 @@ def crowd(request, podslice, files, memory, monkeypatch):
             pod=f"default/frontend-web-server-{n:02}-of-the-shop",
             unit=None,
             message="OutOfmemory: requested 100Gi, capacity 32Gi, allocatable 31.9Gi, in use 12Gi",
+            fields={},
         )
         for n in range(request.param)
     ]
@@ -129,7 +130,7 @@ def test_no_table_is_wider_than_its_terminal(at_terminal, podslice, crowd):
     [
         (["status"], "NAME"),
         (["tree"], "NAME"),
-        (["events"], "POD"),
+        (["events", "--all"], "POD"),
     ],
 )
 def test_no_two_pods_look_the_same(at_terminal, crowd, arguments, title):

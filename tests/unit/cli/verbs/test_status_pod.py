@@ -47,6 +47,7 @@ EVENT = Entry(
     pod="default/shop",
     unit=SLICE,
     message="the kernel OOM-killed a process of pod default/shop",
+    fields={},
 )
 COUNTERS = {
     "cpu.stat": ("usage_usec 1000000\nnr_periods 200\nnr_throttled 50\nthrottled_usec 61000000\n"),

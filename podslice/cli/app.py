@@ -156,7 +156,7 @@ def root(
     for name in given:
         if name not in known:
             raise InputError(
-                Problem(where=f"--{name}", message=f"podslice {verb} does not have it")
+                Problem(where=f"--{name}", message=f"podslice {verb} does not have this option")
             )
     context.default_map = {verb: given}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -20,6 +20,18 @@ def key_of(name: str, namespace: str | None) -> str:
     prefix = next((each for each in _PREFIXES if name.startswith(each)), "")
     name = name.removeprefix(prefix)
     return name if "/" in name else f"{namespace or 'default'}/{name}"
+
+
+def without_kind(
+    names: Sequence[str], namespace: str | None, known: Collection[str]
+) -> Sequence[str]:
+    """Return names without a leading `pod`, as in kubectl's `delete pod web`.
+
+    A pod of that name is a name.
+    """
+    if len(names) > 1 and f"{names[0]}/" in _PREFIXES and key_of(names[0], namespace) not in known:
+        return names[1:]
+    return names
 
 
 class PodFilter(NamedTuple):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from podslice.errors import Refused
-from tests.unit.builders import make_files
+from tests.unit.builders import make_files, manifest
 from tests.unit.cli.pods import POD, lines
 
 
@@ -45,6 +45,14 @@ def test_delete_of_what_is_not_applied(podslice, web, memory):
             "error: pod default/nope is not applied; see: podslice status\n"
         ),
     )
+
+
+def test_the_form_of_kubectl(podslice, web, memory, files):
+    podslice("apply", "-f", web)
+    assert podslice("delete", "pod", "web", "-n", "shop") == (0, stopped_everything(), "")
+    files({"pod.json": manifest("pod")})
+    podslice("apply", "-f", web, "-f", "pod.json")
+    assert "pod default/pod is removed" in podslice("delete", "pod", "shop/web").out
 
 
 def stopped_everything():

@@ -64,7 +64,7 @@ def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 ) -> int:
     """Run `podslice top`.
 
-    Elsewhere the usage is printed once. Rates are averages between two measurements.
+    Without a terminal the usage is printed once. Rates are averages between two measurements.
 
     Examples:
         podslice top

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from podslice.cli.report import ProblemsReport, schema
 from tests.unit.builders import manifest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -16,6 +17,8 @@ DIRECTORY = ROOT / "docs/json"
 
 
 def test_the_schemas_are_those_of_the_reports(update_cases):
+    if "description" not in schema(ProblemsReport, ""):
+        pytest.skip("this version of pydantic writes no descriptions")
     made = generate.schema_files()
     if update_cases:
         for name, text in made.items():

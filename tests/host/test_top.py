@@ -190,7 +190,7 @@ def test_keys_scroll_filter_and_open_pods(namespace):
     listed = next(frame for frame in drawn if frame[-1].startswith("1-18 of 68 rows"))
     assert len(listed) == 24
     assert max(map(len, listed)) <= 80
-    pods = [line.split()[0] for line in listed if line.startswith("prod")]
+    pods = [line.split()[0] for line in listed if "-shop " in line]
     assert len(set(pods)) == len(pods) == 13
 
 

@@ -109,12 +109,17 @@ def command_of(*path: str) -> TyperCommand:
     else:
         kept = {**_STYLE["context_settings"], "allow_extra_args": True}
         app.command(path[-1], cls=Verb, context_settings=kept, **given)(verb)
-    command: Any = get_command(app)
+    command = _made(app)
     command.name = path[-1]
+    return cast("TyperCommand", command)
+
+
+def _made(app: typer.Typer) -> Any:  # noqa: ANN401 - typer has no public name for it
+    command: Any = get_command(app)
     for each in command.params:
         if each.default is None:  # which some versions of typer show
             each.show_default = False
-    return cast("TyperCommand", command)
+    return command
 
 
 def _describe(verb: Callable[..., int]) -> tuple[list[str], list[str]]:
@@ -187,7 +192,7 @@ def make_app() -> Any:  # noqa: ANN401 - typer has no public name for it
     """Return the program as typer's command."""
     app = typer.Typer(name="podslice", **_STYLE)
     app.callback(invoke_without_command=True, cls=LazyGroup, help=_ABOUT)(root)
-    return get_command(app)
+    return _made(app)
 
 
 def run(arguments: list[str] | None = None) -> int:

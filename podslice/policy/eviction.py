@@ -334,7 +334,7 @@ def candidates(
         pod = candidate.decision
         is_requested = is_memory and pod.qos is Qos.GUARANTEED
         used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
-        if used > (pod.requests[MEMORY] if is_requested else 0):
+        if used > (_request(MEMORY, pod) if is_requested else 0):
             yield candidate
 
 

@@ -168,17 +168,18 @@ def test_the_first_pod_with_usage_is_evicted(data, world, node, config, signal):
         used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
         is_safe = SIGNALS[signal].resource == "memory" and pod.qos == "Guaranteed"
         is_of_tier = SIGNALS[signal].tier in (None, pod.qos)
-        if is_of_tier and used > (pod.requests["memory"] if is_safe else 0):
+        if is_of_tier and used > (_request(pod) if is_safe else 0):
             assert chosen == candidate
             return
     assert chosen is None
 
 
-def _place(decision, usage):
-    """Above its request, the lower priority, the larger excess.
+def _request(decision):
+    """The use includes huge pages where the kernel counts them as memory, and so does the request."""
+    return decision.requests.get("memory", 0) + decision.hugepages_in_memory_bytes * 1000
 
-    The use includes huge pages where the kernel counts them as memory, and so does the request.
-    """
-    request = decision.requests.get("memory", 0) + decision.hugepages_in_memory_bytes * 1000
-    excess = (usage.memory if usage else 0) - request
+
+def _place(decision, usage):
+    """Above its request, the lower priority, the larger excess."""
+    excess = (usage.memory if usage else 0) - _request(decision)
     return excess <= 0, decision.pod.priority, -excess

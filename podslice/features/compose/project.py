@@ -367,7 +367,7 @@ class _ServiceReader:
             self._error("", f"a service must be a mapping, not {describe(self._raw)}")
             return None
         if "extends" in self._fields:
-            self.problems.append(_unresolved(self._at("extends")))
+            self._report_extends(self._fields["extends"])
         if "provider" in self._fields:
             self._warn("provider", "has no containers: it is not part of the pod")
             return None
@@ -391,6 +391,17 @@ class _ServiceReader:
                 path for path in (*self._fields, *_STATED) if self._find(path) is not None
             ),
         )
+
+    def _report_extends(self, value: object) -> None:
+        """Report what podman-compose leaves unresolved; docker compose resolves it, or refuses it.
+
+        Source: compose-spec, 05-services.md, "extends"; podman-compose 1.6.0, resolve_extends.
+        """
+        if value.get("service") if isinstance(value, dict) else value:
+            self.problems.append(_unresolved(self._at("extends")))
+        else:
+            hint = "write extends: {service: NAME}, or remove it"
+            self._error("extends", "does not name a service", hint)
 
     def _count_replicas(self) -> int:
         """Return the number of its containers.

@@ -7,6 +7,7 @@ tool that starts the project knows what it will start.
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -100,9 +101,19 @@ _OVERRIDES = (
     "docker-compose.override.yaml",
 )
 _ENV_BYTES_MAX = 2**20
+_DOTENV_FILE = re.compile(rb"^[ \t]*COMPOSE_FILE=", re.MULTILINE)
+_DOTENV_PROFILES = re.compile(
+    rb"""^[ \t]*(?:export[ \t]+)?COMPOSE_PROFILES[ \t]*=[ \t]*["']?([\w.,* -]*)""", re.MULTILINE
+)
 WAIT_SEC = 60
 """Time for a tool to resolve a project."""
-_HINTS = {"invalid choice: 'config'": "podman-compose can resolve projects since 1.0.6"}
+_HINTS = {
+    "invalid choice: 'config'": "podman-compose can resolve projects since 1.0.6",
+    # Source: podman-compose 1.6.0, _parse_compose_file; 1.3.0, flat_deps
+    "'NoneType' object has no attribute 'get'": (
+        "a service, or its extends, is empty in a compose file: remove it, or complete it"
+    ),
+}
 """Part of a line that a failing tool prints → a hint."""
 _BEFORE_THE_ERROR = ("Traceback ", "usage: ")
 _ADVICE = ("Run '", "See '", "Usage: ")
@@ -122,15 +133,38 @@ def find_files(directory: Path, environment: Mapping[str, str]) -> tuple[str, ..
     if stated:
         parts = stated.split(environment.get("COMPOSE_PATH_SEPARATOR") or ":")
         return tuple(part for part in parts if part and Path(part).name != OVERRIDE)
-    text = b""
-    with suppress(OSError, ValueError):  # the tool reports that
-        text = read_regular(directory / ".env", limit_bytes=_ENV_BYTES_MAX, locate=follow_links)
-    if any(line.lstrip().startswith(b"COMPOSE_FILE=") for line in text.split(b"\n")):
+    if _DOTENV_FILE.search(_read_dotenv(directory / ".env")):
         raise invalid("it chooses the files (COMPOSE_FILE)", "state them: -f FILE", where=".env")
     main = next((name for name in _NAMES if (directory / name).is_file()), "")
     if not main:
         raise invalid(f"there is no {_NAMES[0]} here", "state the file: -f FILE")
     return (main, *foreign_overrides(directory)[:1])
+
+
+def with_stated_profiles(project: ProjectFiles, environment: Mapping[str, str]) -> ProjectFiles:
+    """Return the files with the profiles of `COMPOSE_PROFILES` as options.
+
+    It is for podman-compose, which reads this variable since 1.6 only. `environment` has precedence
+    over the files of variables, of which the last one counts.
+
+    Source: docs.docker.com, "COMPOSE_PROFILES"; podman-compose 1.6.0, _parse_compose_file.
+    """
+    stated = environment.get("COMPOSE_PROFILES")
+    if stated is None:
+        paths = project.env_files or (Path(project.files[0]).with_name(".env"),)
+        values = [each for path in paths for each in _DOTENV_PROFILES.findall(_read_dotenv(path))]
+        stated = values[-1].decode() if values else ""
+    names = (each.strip() for each in stated.split(","))
+    return project._replace(
+        profiles=tuple(dict.fromkeys((*project.profiles, *filter(None, names))))
+    )
+
+
+def _read_dotenv(path: str | Path) -> bytes:
+    """Return the content of a file of variables; empty if it cannot be read, which the tool reports."""
+    with suppress(OSError, ValueError):
+        return read_regular(Path(path), limit_bytes=_ENV_BYTES_MAX, locate=follow_links)
+    return b""
 
 
 def foreign_overrides(directory: Path) -> list[str]:

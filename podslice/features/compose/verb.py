@@ -140,7 +140,10 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         env_files=tuple(env_file or ()),
         project_name=project_name,
     )
-    project, tool = _load(files, tool, resolved)
+    tool = tool or (tools.find_tool() if resolved is None else ComposeTool.DOCKER)
+    if tool is ComposeTool.PODMAN_COMPOSE:
+        files = tools.with_stated_profiles(files, os.environ)
+    project = _load(files, tool, resolved)
     name = _own_override(tool, filename, output_dir) if write_override else OVERRIDE
     override = (output_dir or Path(files.files[0]).parent) / name
     draft = PodDraft(project, options)
@@ -192,19 +195,16 @@ def _list_files(filename: list[str] | None, *, has_resolved: bool) -> tuple[str,
     return ("compose.yaml",) if has_resolved else tools.find_files(Path(), os.environ)
 
 
-def _load(
-    files: ProjectFiles, tool: ComposeTool | None, resolved: str | None
-) -> tuple[Project, ComposeTool]:
-    """Return the project with its name, and the tool that is to start it.
+def _load(files: ProjectFiles, tool: ComposeTool, resolved: str | None) -> Project:
+    """Return the project with its name.
 
     Source: compose-spec, 04-version-and-name.md; docs.docker.com, "Specify a project name".
 
     Raises:
         InputError: the project cannot be read, is not one document, or its tool refuses it.
-        HostError: no tool can resolve it.
+        HostError: the tool cannot resolve it.
     """
     if resolved is None:
-        tool = tool or tools.find_tool()
         project = _resolve(tool, files)
         directory = Path(files.files[0]).absolute().parent.name
     else:
@@ -215,9 +215,8 @@ def _load(
             raise InputError(text.exhausted.at(text.name))
         project, directory = read_project(tools.parse_resolved(text.data, text.name)), ""
     names = (files.project_name, project.name, os.environ.get("COMPOSE_PROJECT_NAME"), directory)
-    tool = tool or ComposeTool.DOCKER
     problems = (*project.problems, *unsupported_by(tool, project))
-    return project._replace(name=next(filter(None, names), None), problems=problems), tool
+    return project._replace(name=next(filter(None, names), None), problems=problems)
 
 
 def _resolve(tool: ComposeTool, files: ProjectFiles) -> Project:

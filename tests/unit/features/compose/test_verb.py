@@ -45,8 +45,8 @@ def no_tools(tmp_path, monkeypatch):
     programs = tmp_path / "programs"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
-    for name in ("COMPOSE_FILE", "COMPOSE_PATH_SEPARATOR", "COMPOSE_PROJECT_NAME"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("FILE", "PATH_SEPARATOR", "PROFILES", "PROJECT_NAME"):
+        monkeypatch.delenv(f"COMPOSE_{name}", raising=False)
     return programs
 
 
@@ -265,12 +265,48 @@ def test_what_the_tool_refuses(podslice, files, install, printed, errors):
     assert podslice("compose") == (2, "", lines)
 
 
-def test_a_podman_compose_that_cannot_resolve(podslice, files, install):
+@pytest.mark.parametrize(
+    ("printed", "hint"),
+    [
+        ("error: invalid choice: 'config'", "podman-compose can resolve projects since 1.0.6"),
+        (
+            "AttributeError: 'NoneType' object has no attribute 'get'",
+            "a service, or its extends, is empty in a compose file: remove it, or complete it",
+        ),
+    ],
+)
+def test_what_podman_compose_cannot_resolve(podslice, files, install, printed, hint):
     files({"compose.yaml": ""})
-    install(
-        "podman-compose", "echo \"error: argument command: invalid choice: 'config'\" >&2; exit 2"
-    )
-    assert podslice("compose").err.endswith("podman-compose can resolve projects since 1.0.6\n")
+    install("podman-compose", f'echo "{printed}" >&2; exit 2')
+    expected = f"error: podman-compose config: {printed}; {hint}\n"
+    assert podslice("compose") == (2, "", expected)
+
+
+@pytest.mark.parametrize(
+    ("variable", "dotenv", "options", "profiles"),
+    [
+        ("dev, ,front", "COMPOSE_PROFILES=back\n", ["--profile=front"], ["front", "dev"]),
+        (None, "A=1\nexport COMPOSE_PROFILES='dev, front' # two\n", [], ["dev", "front"]),
+        (None, "#COMPOSE_PROFILES=dev\n", [], []),
+        ("", "COMPOSE_PROFILES=back\n", [], []),
+        (None, "COMPOSE_PROFILES=back\n", ["--env-file=prod.env"], ["prod"]),
+    ],
+)
+def test_podman_compose_gets_the_profiles_of_the_environment_as_options(  # noqa: PLR0917 - fixtures and cases
+    podslice, files, install, monkeypatch, variable, dotenv, options, profiles
+):
+    """Before 1.6 it ignores the variable."""
+    files({"compose.yaml": "", ".env": dotenv, "prod.env": "COMPOSE_PROFILES=prod"})
+    if variable is not None:
+        monkeypatch.setenv("COMPOSE_PROFILES", variable)
+    arguments = install("podman-compose")
+    words = [*(each for each in options if "env-file" in each), "-f compose.yaml"]
+    given = [f"--profile={each}" for each in profiles]
+    out = podslice("compose", *options).out
+    assert read_calls(arguments) == [" ".join([*words, *given, "config"])]
+    assert f"{' '.join([*words, '-f compose.podslice.yaml', *given])} up -d\n" in out
+    install("docker")
+    assert "--profile=dev" not in podslice("compose").out
 
 
 def test_a_tool_that_does_not_end(podslice, files, install, monkeypatch):

@@ -57,6 +57,8 @@ from podslice.usage.unit_status import (
     FAILED,
     HOLDS_PROCESSES,
     NOT_STARTED,
+    UNOBSERVED,
+    WITHOUT_UNIT,
     PodFacts,
     UnitStatus,
     pod_facts,
@@ -103,10 +105,13 @@ async def observe(world: LiveWorld) -> Overview:
     )
     services = await observe_services(world, (pod.key for pod in state.current))
     listed: tuple[RuntimeContainer, ...] = ()
+    unanswered: list[str] = []
     if state.current:
         listed = await runtimes.containers(
-            state.current, manager=world.manager, on_note=world.on_note, with_exited=True
+            state.current, manager=world.manager, on_note=unanswered.append, with_exited=True
         )
+    for text in unanswered:
+        world.on_note(text)
     placement = read_placement(state, world.cgroups, listed, services=services)
     held = {(each.pod, each.container) for each in placement.others}
     units = with_services(units, services, state.desired, world.cgroups, held=held)
@@ -114,7 +119,13 @@ async def observe(world: LiveWorld) -> Overview:
     problems = await find_problems(world, state, wanted, units, placement, trial)
     return Overview(
         state=state,
-        units=tuple(_with_ended(units, state, placement, held)),
+        units=tuple(
+            # a runtime may run a container that has no unit, except that of a pod with quadlets
+            replace(each, state=UNOBSERVED)
+            if unanswered and each.state == NOT_STARTED and each.pod not in wanted.started
+            else each
+            for each in _with_ended(units, state, placement, held)
+        ),
         placement=placement,
         services=services,
         runtimes=listed,
@@ -228,9 +239,7 @@ def emit_overview(
         output,
         document=lambda: document(_report(planning, found, detail)),
         lines=lambda display: _lines(found, shown, display, as_tree=as_tree, detail=detail),
-        names=lambda: [
-            unit.name for unit in found.units if unit.state not in (NOT_STARTED, EXITED)
-        ],
+        names=lambda: [unit.name for unit in found.units if unit.state not in WITHOUT_UNIT],
     )
     for text in _notes(found):
         note(text)

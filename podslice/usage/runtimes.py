@@ -117,7 +117,7 @@ async def containers(
     """List the containers of podman and docker that belong to pods.
 
     Only runtimes of the manager's user are queried: root's for the system manager. A runtime that is
-    not running or does not answer in time has no containers.
+    not running, or does not answer in time, has no containers.
 
     Args:
         pods: the applied pods; a name alone identifies only one of these.
@@ -220,7 +220,7 @@ async def _list_or_note(
         reason = str(error)
     except FORMAT_ERRORS:
         reason = "its output has an unknown format"
-    on_note(f"{name}: {reason}; its containers are ignored")
+    on_note(f"{name}: {reason}; its containers are unknown")
     return []
 
 

@@ -27,6 +27,10 @@ NOT_STARTED = "not started"
 """The state of a container that was never started: it has no unit."""
 EXITED = "exited"
 """The state of a container whose processes have ended, and its unit with them."""
+UNOBSERVED = "unknown"
+"""The state of a container without a unit while a runtime, which may run it, does not answer."""
+WITHOUT_UNIT = frozenset({NOT_STARTED, EXITED, UNOBSERVED})
+"""The states of containers whose units have no processes, or do not exist."""
 ELSEWHERE = "elsewhere"
 """The state of a container whose unit is not in the slice of its pod."""
 HOLDS_PROCESSES = frozenset({UnitKind.SCOPE, UnitKind.SERVICE})
@@ -64,7 +68,7 @@ class UnitStatus:
     """Its name for people: the pod, the container, the tier."""
     depth: int
     state: str
-    """systemd's active state, or `missing`, `not started`, `exited`, `elsewhere`."""
+    """systemd's active state, or `missing`, `not started`, `exited`, `elsewhere`, `unknown`."""
     control_group: str
     properties: tuple[PropertyStatus, ...] = ()
     usage: Usage = field(default_factory=Usage)

@@ -21,7 +21,7 @@ from podslice.model.unit import INFINITY, UnitKind, UnitName
 from podslice.systemd.journal import Entry
 from podslice.usage.runtimes import RuntimeContainer
 from podslice.usage.stats import PodStats
-from podslice.usage.unit_status import EXITED, HOLDS_PROCESSES, MISSING, NOT_STARTED, UnitStatus
+from podslice.usage.unit_status import EXITED, HOLDS_PROCESSES, MISSING, WITHOUT_UNIT, UnitStatus
 
 
 class ContainerDetail(NamedTuple):
@@ -285,7 +285,7 @@ def _details(detail: PodDetail, row: UnitRow, display: Display) -> Iterator[tupl
         yield f"{held.runtime} exec", held.name
         if held.ports:
             yield "ports", ", ".join(map(str, held.ports))
-    if unit.state not in (NOT_STARTED, EXITED) or display.wide:
+    if unit.state not in WITHOUT_UNIT or display.wide:
         yield "unit", unit.name
     if row.processes:
         most = None if display.wide else status_view.SHOWN

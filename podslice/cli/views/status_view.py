@@ -45,6 +45,8 @@ from podslice.usage.unit_status import (
     HOLDS_PROCESSES,
     MISSING,
     NOT_STARTED,
+    UNOBSERVED,
+    WITHOUT_UNIT,
     PodFacts,
     UnitStatus,
 )
@@ -92,7 +94,7 @@ def rows(
 
 def _held_elsewhere(unit: UnitStatus, others: Iterable[Other]) -> Other | None:
     """Return the runtime's unit of a container that has no unit of podslice."""
-    if unit.state not in (NOT_STARTED, EXITED):
+    if unit.state not in WITHOUT_UNIT:
         return None
     what = (unit.pod, unit.label)
     return next((other for other in others if (other.pod, other.container) == what), None)
@@ -230,6 +232,7 @@ _STATE_ROLES = {
     MISSING: Role.ERROR,
     "failed": Role.ERROR,
     ELSEWHERE: Role.WARNING,
+    UNOBSERVED: Role.WARNING,
 }
 
 
@@ -395,7 +398,7 @@ def _kernel(units: Sequence[UnitStatus], display: Display) -> Iterator[str]:
 
 def property_cells(name: str, unit: UnitStatus, *, mark: str = "") -> Iterator[Sequence[Cell]]:
     """Yield the properties of a unit that was started; a value that differs has the mark."""
-    for each in unit.properties if unit.state not in (NOT_STARTED, EXITED) else ():
+    for each in unit.properties if unit.state not in WITHOUT_UNIT else ():
         desired, systemd = (format_value(each.name, v) for v in (each.desired, each.systemd))
         found: Cell = Styled(f"{systemd}{mark}", Role.WARNING) if each.differs else systemd
         yield name, PROPERTIES[each.name].key, desired, found, each.kernel or "-"

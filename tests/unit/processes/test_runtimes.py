@@ -394,7 +394,7 @@ async def test_runtimes_of_another_user_are_not_asked(host):
 @pytest.mark.parametrize(
     ("answer", "note"),
     [
-        (NoAnswerError("no answer in 5 s"), "podman: no answer in 5 s; its containers are ignored"),
+        (NoAnswerError("no answer in 5 s"), "podman: no answer in 5 s; its containers are unknown"),
         ("not JSON", "podman: its output has an unknown format; its"),
         ('[{"Names": []}]', "podman: its output has an unknown format; its"),
         ("null", "podman: its output has an unknown format; its"),

@@ -8,10 +8,10 @@ import pytest
 
 from podslice.cli import overview
 from podslice.kernel.proc import read_process as read
-from podslice.model.unit import TransientUnit, UnitName, control_group_of
+from podslice.model.unit import GENERATED, TransientUnit, UnitName, control_group_of
 from podslice.store.store import Store
 from podslice.systemd import journal
-from podslice.usage import location
+from podslice.usage import location, runtimes
 from podslice.usage.runtimes import RuntimeContainer
 from tests.unit.builders import make_files, manifest
 from tests.unit.processes.invented import processes
@@ -344,6 +344,29 @@ def test_a_container_that_a_runtime_holds_is_not_empty(podslice, web, run, runti
     assert tree[5].split() == ["│", "└─", "40", "p40"]
     wide = podslice("status", "-o", "wide").out.splitlines()[4].split()
     assert (wide[0], wide[2], wide[-1]) == ("main", "podman", LIBPOD)
+
+
+def test_containers_are_unknown_while_a_runtime_does_not_answer(
+    podslice, web, files, here, monkeypatch
+):
+    """The services of a pod with quadlets are systemd's, which answers."""
+    files({"db.json": manifest("db")})
+    assert podslice("apply", "-f", "db.json").code == 0
+    text = f"{GENERATED}\n[Unit]\nDescription=Pod default/db\n"
+    make_files(here / "etc-False/containers/systemd", {"db.pod": text})
+    said = "podman: no answer in 5 s; its containers are unknown"
+
+    async def containers(pods, *, on_note, **_):
+        on_note(said)
+        return ()
+
+    monkeypatch.setattr(runtimes, "containers", containers)
+    ended = podslice("status")
+    assert ended.err == f"{said}\n"
+    rows = [line.split()[:4] for line in ended.out.splitlines()]
+    assert ["main", "-", "unknown", "-"] in rows
+    assert ["main", "-", "not", "started"] in rows
+    assert "libpod" not in podslice("status", "-o", "name").out
 
 
 def test_a_container_that_has_ended_in_a_runtime_was_started(

@@ -9,27 +9,41 @@ from typing import NamedTuple
 from podslice.cli.suggestions import closest
 from podslice.errors import InputError, Problem, invalid
 
-_PREFIXES = ("pod/", "pods/", "po/")
+_PODS = frozenset({"pod", "pods", "po"})
 """What kubectl writes and accepts before the name of a pod."""
+_WORKLOADS = frozenset(
+    {
+        *("deployment", "deployments", "deploy", "replicaset", "replicasets", "rs"),
+        *("statefulset", "statefulsets", "sts", "daemonset", "daemonsets", "ds"),
+        *("job", "jobs", "cronjob", "cronjobs", "cj"),
+    }
+)
+"""The same before the name of a workload. Source: Kubernetes, kubectl, "Resource types"."""
 _LIST = "to list pods: podslice status"
 _LISTED_MAX = 5
 
 
 def key_of(name: str, namespace: str | None) -> str:
-    """Return `NAME`, `NAMESPACE/NAME` or `pod/NAME` as the key of a pod."""
-    prefix = next((each for each in _PREFIXES if name.startswith(each)), "")
-    name = name.removeprefix(prefix)
+    """Return `NAME`, `NAMESPACE/NAME` or `pod/NAME` as the key of a pod.
+
+    The kind of a workload remains in the key where it may be a namespace.
+    """
+    prefix, slash, rest = name.partition("/")
+    is_workload = prefix in _WORKLOADS and (namespace is not None or "/" in rest)
+    if slash and (prefix in _PODS or is_workload):
+        name = rest
     return name if "/" in name else f"{namespace or 'default'}/{name}"
 
 
 def without_kind(
     names: Sequence[str], namespace: str | None, known: Collection[str]
 ) -> Sequence[str]:
-    """Return names without a leading `pod`, as in kubectl's `delete pod web`.
+    """Return names without a leading kind, as in kubectl's `delete pod web`.
 
-    A pod of that name is a name.
+    A pod or a workload of that name is a name.
     """
-    if len(names) > 1 and f"{names[0]}/" in _PREFIXES and key_of(names[0], namespace) not in known:
+    is_kind = len(names) > 1 and names[0] in _PODS | _WORKLOADS
+    if is_kind and not pods_named(key_of(names[0], namespace), known):
         return names[1:]
     return names
 
@@ -86,8 +100,12 @@ def pod_filter(
 def pods_named(key: str, known: Collection[str]) -> list[str]:
     """Return the pod of this name, or else the pods of the workload of this name.
 
-    The pods of the workload `default/shop` are `default/shop-0`, `default/shop-1` and so on.
+    The pods of the workload `default/shop` are `default/shop-0`, `default/shop-1` and so on. Its kind
+    may be stated, as in `deployment/shop`, unless that is a namespace with pods.
     """
+    kind, _, name = key.partition("/")
+    if kind in _WORKLOADS and not any(each.startswith(f"{kind}/") for each in known):
+        key = f"default/{name}"
     if key in known:
         return [key]
     numbers = {each: each.removeprefix(f"{key}-") for each in known if each.startswith(f"{key}-")}

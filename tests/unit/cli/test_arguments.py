@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.cli.pods import PodFilter, key_of, pod_filter
+from podslice.cli.pods import PodFilter, key_of, pod_filter, pods_named
 from podslice.errors import InputError
 
 
@@ -18,6 +18,9 @@ from podslice.errors import InputError
         ("po/web", None, "default/web"),
         ("pod/shop/web", None, "shop/web"),
         ("pod/pod/web", None, "pod/web"),
+        ("deploy/web", "shop", "shop/web"),
+        ("job/shop/web", None, "shop/web"),
+        ("sts/web", None, "sts/web"),
     ],
 )
 def test_the_key_of_a_name(name, namespace, key):
@@ -37,6 +40,23 @@ def test_the_key_of_a_name(name, namespace, key):
 def test_a_filter_selects(names, namespace, selected):
     pods = ["default/web", "shop/web", "shop-2/web"]
     assert [key for key in pods if pod_filter(names, namespace).selects(key)] == selected
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("web", ["default/web"]),
+        ("shop", ["default/shop-2", "default/shop-10"]),
+        ("deployment/shop", ["default/shop-2", "default/shop-10"]),
+        ("ds/web", ["default/web"]),
+        ("job/web", []),
+        ("job/shop", ["job/shop-0"]),
+        ("service/web", []),
+    ],
+)
+def test_the_pods_of_a_name(name, found):
+    known = {"default/web", "default/shop-10", "default/shop-2", "default/shop-x", "job/shop-0"}
+    assert pods_named(key_of(name, None), known) == found
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_the_name_of_a_workload_is_the_name_of_its_pods(podslice, files, memory)
     error = f"error: default/shop: 11 pods have this workload; name one: {first}, …\n"
     assert (ended.code, ended.err) == (2, error)
     assert podslice("phase", "shop-1").code == 0
-    assert podslice("delete", "shop").code == 0
+    assert podslice("delete", "deployment", "shop").code == 0
     assert podslice("status", "-o", "name").out.count("podshop") == 1
     assert "did you mean default/shop-x?" in podslice("delete", "shop-y").err
     assert "did you mean default/shop-x?" in podslice("phase", "shop-y").err

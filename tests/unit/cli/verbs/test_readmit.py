@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -60,6 +61,13 @@ def test_a_readmitted_pod_is_admitted_again(podslice, store, evicted):
     )
     assert names(store) == ["default/shop"]
     assert podslice("apply", "-f", "web.json").code == 0
+
+
+def test_the_evicted_pods_of_a_workload_are_readmitted(podslice, store, evicted):
+    for number, mark in enumerate(store.load().evicted):
+        store.mark_evicted(replace(mark, pod=f"default/api-{number}"))
+    assert podslice("readmit", "deploy/api").code == 0
+    assert not names(store)
 
 
 def test_a_readmitted_pod_with_quadlets_is_applied_with_its_containers(podslice, here, evicted):

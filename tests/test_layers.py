@@ -149,7 +149,14 @@ ARROWS_MAX = 55
 """Of pairs of packages of the core of which one imports the other."""
 CORE_PACKAGES_MAX = 7
 """Of packages of the core that a feature imports."""
-MORE_CORE_PACKAGES = {"history": 10, "importing": 8, "kubelet": 10, "quadlet": 12, "run": 10}
+MORE_CORE_PACKAGES = {
+    "compose": 10,
+    "history": 10,
+    "importing": 8,
+    "kubelet": 10,
+    "quadlet": 12,
+    "run": 10,
+}
 """The features that import more of them: they observe, change units, keep records and print."""
 
 

@@ -10,7 +10,7 @@ import pytest
 from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
 from tests.host import users
-from tests.host.podman import MAKE_ROOTFS, NOT_NEEDED, WAIT
+from tests.host.podman import LONG_SEC, MAKE_ROOTFS, NOT_NEEDED, WAIT
 from tests.host.scenario import kernel
 from tests.host.test_podman import group_of, status_of
 from tests.lab import extras, fixtures
@@ -109,6 +109,10 @@ def test_all_services_share_the_budget(box):
     weights = {name: int(kernel(box, scope, "cpu.weight")) for name, scope in scopes.items()}
     assert weights["shop_db_1"] > weights["shop_cache_1"] == weights["shop_web_1"]
     assert status_of(box).exit_code == 0
+
+    box.podslice("delete", "shop", "--grace-period", "3", timeout_sec=LONG_SEC)
+    shown = box.run("podman", "ps", "--all", "--format={{.Names}} {{.State}}").stdout
+    assert sorted(shown.split("\n")) == ["", *(f"{each} exited" for each in sorted(CONTAINERS))]
 
 
 def test_a_project_of_a_user_is_in_a_pod_of_the_user(box):

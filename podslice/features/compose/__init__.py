@@ -1,4 +1,4 @@
-"""Projects of docker compose and podman-compose as pods."""
+"""Projects of docker compose and podman-compose as pods, and the end of their containers."""
 
 from __future__ import annotations
 
@@ -13,5 +13,10 @@ FEATURE = Feature(
             report="podslice.features.compose.verb:Report",
             summary="Write the pod of a compose project, and its override.",
         ),
+    },
+    changes="podslice.features.compose.containers:ContainerStops",
+    keys={
+        verb: {"containers": "podslice.features.compose.containers:ContainerEntries"}
+        for verb in ("plan", "apply", "delete")
     },
 )

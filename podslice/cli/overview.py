@@ -104,12 +104,10 @@ async def observe(world: LiveWorld) -> Overview:
         container_histories(world.store, state.desired.pods),
     )
     services = await observe_services(world, (pod.key for pod in state.current))
-    listed: tuple[RuntimeContainer, ...] = ()
     unanswered: list[str] = []
-    if state.current:
-        listed = await runtimes.containers(
-            state.current, manager=world.manager, on_note=unanswered.append, with_exited=True
-        )
+    listed = await runtimes.containers(
+        state.current, manager=world.manager, on_note=unanswered.append, with_exited=True
+    )
     for text in unanswered:
         world.on_note(text)
     placement = read_placement(state, world.cgroups, listed, services=services)

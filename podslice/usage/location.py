@@ -230,8 +230,8 @@ def arrange(
     services: Sequence[PodService] = (),
 ) -> Placement:
     """Sort processes by their location and the pod that they belong to."""
-    pods = PodMap(assessment, services)
-    claims = tuple(_claims(assessment, runtimes))
+    pods, listed = PodMap(assessment, services), tuple(runtimes)
+    claims = tuple(_claims(assessment, listed))
     held: dict[str, list[Running]] = {}
     others: dict[tuple[str, str, str], list[Running]] = {}
     for group, pids in groups.items():
@@ -249,7 +249,10 @@ def arrange(
             _other(Other(unit, pod, group, tuple(sorted(processes))), claims)
             for (pod, unit, group), processes in sorted(others.items())
         ),
-        strays=tuple(_strays(assessment, pods, groups, claims, name_of, services)),
+        strays=(
+            *_strays(assessment, pods, groups, claims, name_of, services),
+            *(_left(each, name_of) for each in listed if each.podman_pod),
+        ),
     )
 
 
@@ -345,6 +348,22 @@ def _strays(
     for each in _outside(pods, services):
         hint = f"to start it in the pod: systemctl{flag} restart {each.unit.name}"
         yield stray(each.pod, each.container, each.unit, "drop-in", hint)
+
+
+def _left(container: RuntimeContainer, name_of: Callable[[int], str]) -> Stray:
+    """Return a podman pod whose pod is not applied, by its own container.
+
+    If its conmon was killed, podman fails to remove it once, and records its end.
+    """
+    return Stray(
+        pod=None,
+        container=None,
+        what=f"podman pod {container.podman_pod}",
+        found_by=container.runtime,
+        control_group=container.control_group,
+        processes=(Running(container.pid, name_of(container.pid)),),
+        hint=f"to remove it: podman pod rm --force {container.podman_pod}; if that fails, repeat it",
+    )
 
 
 async def observe_services(world: LiveWorld, pods: Iterable[str]) -> tuple[PodService, ...]:

@@ -98,6 +98,8 @@ class RuntimeContainer(NamedTuple):
     """Also those of its podman pod."""
     restarts: int = 0
     """The restarts by the runtime."""
+    podman_pod: str = ""
+    """The podman pod whose own container it is; empty for others."""
 
     @property
     def last_exit(self) -> ContainerExit | None:
@@ -299,7 +301,7 @@ def parse_podman(
     """Yield the containers of `podman ps` that belong to a pod.
 
     Infra containers of podman pods are ignored: they only sleep, and podman can't put them into
-    another slice.
+    another slice. That of a podman pod whose label names a pod that is not applied is yielded.
 
     Args:
         listed: the output of `podman ps`.
@@ -309,23 +311,24 @@ def parse_podman(
     """
     by_id = {each["Id"]: each for each in podman_pods}
     played = dict(_played(pods))
+    applied = {pod.key for pod in pods}
     for entry in listed:
-        if entry["IsInfra"]:
-            continue
         name, labels, podman_pod = entry["Names"][0], entry["Labels"] or {}, entry["Pod"]
-        claim = _labelled(labels)
+        is_infra = entry["IsInfra"]
+        claim = None if is_infra else _labelled(labels)
         if claim is None and podman_pod in by_id:
             if key := (by_id[podman_pod]["Labels"] or {}).get(POD_LABEL):
                 claim = _Claim(key=key, container=labels.get(CONTAINER_LABEL))
             else:
                 claim = played.get((by_id[podman_pod]["Name"], name))
-        if claim:
+        if claim and not (is_infra and claim.key in applied):
             found = _container("podman", entry["Id"], name, entry["Pid"], claim, group_of)
             yield found._replace(
                 exit_code=entry["ExitCode"] if entry.get("Exited") else None,
                 image=printable(entry.get("Image") or ""),
                 ports=tuple(map(_podman_port, entry.get("Ports") or ())),
                 restarts=int(entry.get("Restarts") or 0),
+                podman_pod=printable(by_id[podman_pod]["Name"]) if is_infra else "",
             )
 
 

@@ -112,7 +112,7 @@ def runtimes_hold(monkeypatch):
     found = []
 
     async def containers(pods, **_):
-        return tuple(found) if pods else ()
+        return tuple(found)
 
     monkeypatch.setattr(runtimes, "containers", containers)
     return found

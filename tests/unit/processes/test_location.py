@@ -116,6 +116,15 @@ def test_processes_are_listed_by_the_unit_of_their_container():
     assert (found.others, found.strays) == ((), ())
 
 
+def test_a_podman_pod_without_an_applied_pod_is_elsewhere():
+    group = "/podsandbox.slice/libpod-1.scope/container"
+    infra = podman(group, container=None, podman_pod="old", pod_key="default/old")
+    (stray,) = placed({}, infra).strays
+    assert (stray.pod, stray.what, stray.control_group) == (None, "podman pod old", group)
+    assert stray.processes == running(7)
+    assert stray.hint == "to remove it: podman pod rm --force old; if that fails, repeat it"
+
+
 def test_helpers_have_a_scope_of_their_own():
     pod = burstable("web", overhead=amounts("cpu=10m"))
     scope = "podslice-podweb-overhead.scope"

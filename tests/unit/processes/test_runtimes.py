@@ -43,6 +43,8 @@ DOCKER = [
 ]
 
 
+WEB = pod("web")
+"""The pod of the labels."""
 LABELLED = next(each for each in PODMAN["ps"] if "io.podslice.pod" in (each["Labels"] or {}))
 
 
@@ -51,7 +53,7 @@ def group_of(pid):
 
 
 def podman(*pods, listed=PODMAN["ps"], podman_pods=PODMAN["pods"]):
-    found = parse_podman(listed, podman_pods, pods, group_of)
+    found = parse_podman(listed, podman_pods, (WEB, *pods), group_of)
     return [(each.name, each.pod_key, each.pod_uid, each.container) for each in found]
 
 
@@ -108,11 +110,13 @@ def test_a_container_outside_of_any_podman_pod_is_not_known_by_its_name():
     assert podman(pod("played"), listed=[alone]) == []
 
 
-def test_podmans_infra_container_is_none_of_the_pod_s_whatever_its_labels():
+def test_podmans_infra_container_is_reported_where_its_pod_is_not_applied():
     infra = PODMAN["ps"][2]
     assert infra["IsInfra"]
     assert infra["Labels"]["io.podslice.pod"] == "default/web"
     assert podman(listed=[infra]) == []
+    (found,) = parse_podman([infra], PODMAN["pods"], (pod("db"),), group_of)
+    assert (found.podman_pod, found.pod_key, found.container) == ("team", "default/web", None)
 
 
 def test_containers_that_have_exited_have_no_control_group():
@@ -307,7 +311,7 @@ def manager_of(host):
     return user_manager(uid, {"XDG_RUNTIME_DIR": "/run"}) if uid else SYSTEM
 
 
-async def list_containers(host, answers, *, pods=(), manager=None, with_exited=False):
+async def list_containers(host, answers, *, pods=(WEB,), manager=None, with_exited=False):
     notes = []
     tools = Tools(answers)
     manager = manager or manager_of(host)
@@ -491,7 +495,7 @@ async def test_both_are_asked_at_the_same_time(host):
 
     tools = Waiting(BOTH)
     found = await containers(
-        (), manager=manager_of(host), on_note=lambda _: None, run_command=tools, root=host
+        (WEB,), manager=manager_of(host), on_note=lambda _: None, run_command=tools, root=host
     )
     assert len(found) == 4
 

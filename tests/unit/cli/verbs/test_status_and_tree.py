@@ -369,6 +369,16 @@ def test_containers_are_unknown_while_a_runtime_does_not_answer(
     assert "libpod" not in podslice("status", "-o", "name").out
 
 
+def test_a_podman_pod_without_a_record_is_a_problem(podslice, memory, run, runtimes_hold):
+    group = "/podsandbox.slice/libpod-1.scope/container"
+    run(group, 40)
+    runtimes_hold.append(podman(group, container=None, podman_pod="web"))
+    message = f"podman pod web: (40 p40) runs in {group}, and belongs to no applied pod"
+    remedy = "  → to remove it: podman pod rm --force web; if that fails, repeat it"
+    expected = f"no pods\n\nPROBLEMS\n{message}\n{remedy}\n\n1 problem\n"
+    assert podslice("status") == (3, expected, "")
+
+
 def test_a_container_that_has_ended_in_a_runtime_was_started(
     podslice, web, run, runtimes_hold, monkeypatch
 ):

@@ -40,9 +40,9 @@ def extensions(world: World, request: PodRequest) -> tuple[Extension, ...]:
     return tuple(load(feature.changes)(world, request) for feature in FEATURES if feature.changes)
 
 
-def pods_run_by_features(keys: Iterable[str], manager: Manager) -> frozenset[str]:
-    """Return those pods whose containers a feature runs."""
-    keys = frozenset(keys)
+def pods_run_by_features(keys: Iterable[str] | None, manager: Manager) -> frozenset[str]:
+    """Return those pods whose containers a feature runs; with None all, also without a record."""
+    keys = None if keys is None else frozenset(keys)
     found = (load(each.run_pods)(keys, manager) for each in FEATURES if each.run_pods)
     return frozenset(chain.from_iterable(found))
 

@@ -64,7 +64,10 @@ class Feature(NamedTuple):
     It is made with a world and a `PodRequest`.
     """
     run_pods: Reference = ""
-    """A function that returns, of the keys of pods, those whose containers the feature runs."""
+    """A function that returns, of the keys of pods, those whose containers the feature runs.
+
+    With None it returns all of them.
+    """
     health: Reference = ""
     """A coroutine function that finds, in a world with its assessment, parts of `HealthFacts`, by name."""
     recorded_usage: Reference = ""

@@ -165,8 +165,11 @@ def test_a_pod_starts_changes_and_is_deleted(box):
     assert started[0] != show(box, APP, "InvocationID")
     assert started[1] == show(box, POD, "InvocationID")
 
-    box.podslice("delete", "web", timeout_sec=LONG_SEC)
+    # podman takes longer than that to remove the pod
+    box.podslice("delete", "web", "--grace-period", "1", timeout_sec=LONG_SEC)
     assert box.run("podman", "ps", "--all", "--quiet").stdout == ""
+    assert box.run("podman", "pod", "ps", "--quiet").stdout == ""
+    assert box.run("pgrep", "conmon|catatonit", check=False).stdout == ""
     assert box.run("podman", "volume", "ls", "--quiet").stdout == ""
     listed = box.run(
         "systemctl", "list-units", "--all", "--plain", "--no-legend", "web*", "podslice-*"

@@ -19,7 +19,7 @@ from podslice.cli.arguments import (
     files_option,
     number,
 )
-from podslice.cli.extensions import extensions
+from podslice.cli.extensions import extensions, pods_run_by_features
 from podslice.cli.host import recorded_keys, tolerate
 from podslice.cli.manifests import load_manifests
 from podslice.cli.manual_log import manual_log
@@ -87,7 +87,8 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning = tolerate(planning)
     if planning.origin.source is Source.DEFAULT:
         note("pods are only stopped; the values of other units change with the next podslice apply")
-    known = recorded_keys(planning)
+    # after a reboot quadlets have no records
+    known = recorded_keys(planning) | pods_run_by_features(None, planning.manager)
     named = [key_of(name, namespace) for name in without_kind(pod or (), namespace, known)]
     keys = {each for key in named for each in pods_named(key, known) or [key]}
     of_files = _keys_of_files(filename or [], namespace)

@@ -32,7 +32,7 @@ from podslice.features.quadlet.result import (
 )
 from podslice.features.quadlet.transition import PresentPod, is_unit
 from podslice.kernel.files import NotRegularError, describe_kind, read_present, read_regular
-from podslice.model.naming import DATA, SCOPE_PREFIX, data_directory, pod_of_data, podman_pod
+from podslice.model.naming import DATA, SCOPE_PREFIX, data_directory, pod_of_data
 from podslice.model.unit import GENERATED, Manager
 from podslice.store.files import replace_file
 
@@ -456,19 +456,14 @@ def read_owner(path: Path) -> str | None:
     return found[1].decode() if found else ""
 
 
-def pods_with_quadlets(keys: Iterable[str], manager: Manager) -> frozenset[str]:
-    """Return those pods that run from quadlets, as far as this user may read these."""
-    directory, found = Path(manager.generator_directory), set()
-    files = {path.stem: path for path in directory.glob("*.pod")}
-    if not files:
-        return frozenset()
-
-    for key in keys:
-        path = files.get(podman_pod(key))
+def pods_with_quadlets(keys: Iterable[str] | None, manager: Manager) -> frozenset[str]:
+    """Return those pods that run from quadlets, as far as this user may read these; None: all."""
+    found = set()
+    for path in Path(manager.generator_directory).glob("*.pod"):
         with suppress(HostError):
-            if path is not None and read_owner(path) == key:
-                found.add(key)
-    return frozenset(found)
+            found.add(read_owner(path))
+    owners = frozenset(filter(None, found))
+    return owners if keys is None else owners.intersection(keys)
 
 
 def may_have_quadlets(manager: Manager) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +42,7 @@ from podslice.features.quadlet.transition import (
 )
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.desired import Desired, PodDecision
+from podslice.model.naming import podman_pod
 from podslice.model.unit import UnitName
 from podslice.plan import Action, PodStep, PodSteps
 from podslice.policy.exclusive import with_lasting_cpus
@@ -212,7 +214,9 @@ class QuadletChanges(Extension):
         failed: set[str] = set()
         for step in steps:
             if step.pod not in failed:
-                results.append(_result(step, self._change_file(step)))
+                is_pod = action is Action.REMOVE and step.name.endswith(".pod")
+                error = await _remove_pod(step.pod) if is_pod else ""
+                results.append(_result(step, error or self._change_file(step)))
                 failed |= {step.pod} if results[-1].error else set()
         return results
 
@@ -242,7 +246,8 @@ class QuadletChanges(Extension):
         name = UnitName(step.name)
         stopping = asyncio.create_task(self._client.stop(name, timeout_sec=_STOP_WAIT_SEC))
         try:
-            done, _ = await asyncio.wait({stopping}, timeout=self._request.grace_sec)
+            grace_sec = self._request.grace_sec if step.is_killed else None
+            done, _ = await asyncio.wait({stopping}, timeout=grace_sec)
             if not done:
                 await self._client.kill(name, signal.SIGKILL)
             await stopping
@@ -341,6 +346,23 @@ def _obstacle(pod: str, problem: Problem) -> QuadletStep:
 
 def _result(step: PodStep, error: str = "") -> PodResult:
     return PodResult(step=step, outcome=Outcome.FAILED if error else Outcome.DONE, error=error)
+
+
+async def _remove_pod(key: str) -> str:
+    """Remove what podman still has of a pod whose services have stopped; return why that failed.
+
+    systemd kills podman, and its services are stopped nevertheless, where a limit of time ends.
+    """
+    name, error = podman_pod(key), ""
+    # the first time podman fails on a container whose conmon was killed, and records its end
+    for _ in range(2 if shutil.which(PODMAN) else 0):
+        try:
+            await run_patiently(PODMAN, "pod", "rm", "--force", "--ignore", "--time=0", name)
+        except NoAnswerError as failure:
+            error = f"podman: {failure}; to remove the pod: podman pod rm --force {name}"
+        else:
+            return ""
+    return error
 
 
 async def _remove_volume(step: QuadletStep) -> PodResult:

@@ -33,6 +33,11 @@ class QuadletStep(PodStep):
     """The file to write, or that of the service to start."""
     directories: tuple[Directory, ...] = field(default=(), compare=False)
     """The directories of the pod's data, which exist once files are written."""
+    is_killed: bool = False
+    """Whether the service to stop is killed at the end of the grace period.
+
+    The service of the pod itself is not: only podman runs in it then, to remove the pod.
+    """
 
     @property
     def event(self) -> tuple[Kind, str] | None:
@@ -117,9 +122,14 @@ def steps_to_remove(pod: str, present: PresentPod) -> tuple[QuadletStep, ...]:
 def _stops(pod: str, present: PresentPod) -> Iterator[QuadletStep]:
     """Yield the stops of all services of a pod, its own first."""
     services = sorted(present.services.items(), key=lambda each: not each[0].endswith(".pod"))
-    for _, service in services:
+    for path, service in services:
         if present.is_up(service) or present.is_failed(service):
-            yield QuadletStep(action=Action.STOP, pod=pod, name=service, why=REMOVED)
+            yield _stop(pod, path, service, REMOVED)
+
+
+def _stop(pod: str, path: str, service: UnitName, why: str) -> QuadletStep:
+    is_killed = not path.endswith((".pod", ".volume"))
+    return QuadletStep(action=Action.STOP, pod=pod, name=service, why=why, is_killed=is_killed)
 
 
 def _remove(pod: str, path: str) -> QuadletStep:
@@ -151,9 +161,9 @@ class _Keeping:
         touched = self._touched(texts)
         for path, service in self.present.services.items():
             if path in stale and (self.present.is_up(service) or self.present.is_failed(service)):
-                yield QuadletStep(action=Action.STOP, pod=key, name=service, why=LEFT_OUT)
+                yield _stop(key, path, service, LEFT_OUT)
             elif path in touched and self.present.is_up(service):
-                yield QuadletStep(action=Action.STOP, pod=key, name=service, why=CHANGED)
+                yield _stop(key, path, service, CHANGED)
         for file in self.pod.files:
             if self.present.files.get(file.path) != file.content:
                 yield QuadletStep(

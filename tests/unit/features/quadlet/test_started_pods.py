@@ -2,6 +2,7 @@
 
 import errno
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -225,7 +226,9 @@ def test_delete_stops_and_removes(podslice, web, memory, directory):
     assert podslice("delete", "web").code == 1
 
 
-def test_delete_removes_quadlets_of_a_pod_that_is_not_applied(podslice, web, memory, directory):
+def test_delete_removes_quadlets_of_a_pod_that_is_not_applied(
+    podslice, web, memory, directory, files
+):
     """As after a reboot: files outlive records."""
     podslice("render", "-f", web, "--format", "quadlet", "--install")
     assert podslice("delete", "other").code == 1
@@ -233,6 +236,10 @@ def test_delete_removes_quadlets_of_a_pod_that_is_not_applied(podslice, web, mem
     assert (ended.code, summary(ended)) == (0, "5 done")
     podslice("render", "-f", web, "--format", "quadlet", "--install")
     podslice("delete", "--all")
+    assert list(directory.iterdir()) == []
+    files({"web.yaml": WEB.replace("name: web,", "name: web-0,")})
+    podslice("render", "-f", web, "--format", "quadlet", "--install")
+    assert podslice("delete", "deployment/web").code == 0
     assert list(directory.iterdir()) == []
 
 
@@ -251,6 +258,49 @@ def test_delete_kills_what_runs_after_the_grace_period(podslice, web, memory):
     assert podslice("delete", "web", "--grace-period", "0").code == 0
     assert (APP, 9) in memory.signals
     assert active(memory) == []
+
+
+def test_podman_is_not_killed_while_it_removes_a_pod(podslice, web, memory):
+    """It would leave its own container of the pod."""
+    podslice("apply", "-f", web, "--start")
+    memory.make_stubborn(APP)
+    assert podslice("delete", "web", "--grace-period", "0").code == 0
+    assert POD not in {name for name, _ in memory.signals}
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_what_podman_has_left_of_a_pod_is_removed(podslice, web, memory, monkeypatch, failures):
+    """At the first attempt podman fails on a container whose helper was killed."""
+    removals = []
+
+    async def run(*argv):
+        if argv[1] == "pod":
+            removals.append(argv[2:])
+            if len(removals) <= failures:
+                raise NoAnswerError("conmon exited prematurely")
+
+    monkeypatch.setattr(quadlet_services, "PODMAN", sys.executable)
+    podslice("apply", "-f", web, "--start")
+    monkeypatch.setattr(quadlet_services, "run_patiently", run)
+    assert podslice("delete", "web").code == 0
+    assert removals == [("rm", "--force", "--ignore", "--time=0", "web")] * (failures + 1)
+
+
+def test_a_pod_that_podman_keeps_is_reported_and_keeps_its_file(
+    podslice, web, memory, directory, monkeypatch
+):
+    async def fail(*argv):
+        if argv[1] == "pod":
+            raise NoAnswerError("no answer in 60 s")
+
+    monkeypatch.setattr(quadlet_services, "PODMAN", sys.executable)
+    podslice("apply", "-f", web, "--start")
+    monkeypatch.setattr(quadlet_services, "run_patiently", fail)
+    ended = podslice("delete", "web")
+    assert ended.code == 1
+    remedy = "podman: no answer in 60 s; to remove the pod: podman pod rm --force web"
+    assert f"failed to remove {directory}/web.pod (default/web): {remedy}" in ended.out
+    assert [each.name for each in directory.iterdir()] == ["web.pod"]
 
 
 def test_an_empty_directory_that_podman_keeps_is_reported(podslice, web, memory, monkeypatch):

@@ -249,6 +249,14 @@ def test_a_pod_is_removed_with_its_empty_directories_and_without_its_claims():
     assert {each.pod for each in steps} == {"default/web"}
 
 
+def test_only_services_with_processes_of_the_pod_are_killed_after_the_grace_period():
+    """In the others podman removes the pod and its volumes."""
+    stops = [each for each in steps_to_remove("default/web", present()) if each.action == "stop"]
+    killed = {each.name for each in stops if each.is_killed}
+    assert killed == {PREPARE, APP, LOG, PROBER}
+    assert {each.name for each in stops} - killed == {POD, *VOLUMES}
+
+
 def test_the_service_of_a_pod_is_the_first_to_stop():
     """Its files are read in the order of their names."""
     files = dict(sorted(present().files.items()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shutil
 import signal
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
@@ -51,8 +52,9 @@ from podslice.reconcile.extension import Extension, PodRequest
 from podslice.reconcile.report import Outcome, PodResult
 from podslice.reconcile.world import LiveWorld, World
 from podslice.systemd.client import Client, run_concurrently
-from podslice.systemd.journal import has_access
+from podslice.systemd.journal import has_access, reading_command
 from podslice.usage.runtimes import communicate, run, run_patiently
+from podslice.usage.unit_status import ACTIVATING
 
 _BEFORE_STARTS = (Action.STOP, Action.WRITE, Action.REMOVE, Action.REMOVE_VOLUME)
 _OF_FILES = (Action.WRITE, Action.REMOVE)
@@ -60,6 +62,9 @@ START_WAIT_SEC = 600.0
 """How long a start is waited for; the services continue to start afterwards."""
 _LOOK_SEC = 2.0
 """The interval at which services that are starting are looked at."""
+_NOTE_SEC = 30.0
+"""The interval at which is printed what starts are waited for."""
+_NOTED_MAX = 3
 _RESTARTS_MAX = 3
 """Restarts after which a service has failed, although systemd continues: after 10 s, or more."""
 _STOP_WAIT_SEC = 24 * 3600.0
@@ -201,8 +206,12 @@ class QuadletChanges(Extension):
         if is_changed:
             await self._client.reload()
         starts = [each for each in possible if each.action is Action.START]
-        for result in await run_concurrently(map(self._start, starts)):
-            yield result
+        noting = asyncio.create_task(self._note_waits({UnitName(each.name) for each in starts}))
+        try:
+            for result in await run_concurrently(map(self._start, starts)):
+                yield result
+        finally:
+            noting.cancel()
 
     async def _take(self, action: Action, steps: Sequence[QuadletStep]) -> list[PodResult]:
         """Take steps with the same action."""
@@ -271,6 +280,22 @@ class QuadletChanges(Extension):
         except SystemdError as failure:
             error = str(failure)
         return _result(step, error)
+
+    async def _note_waits(self, names: Collection[UnitName]) -> None:
+        """Print at intervals which services systemd is starting, of these or else of all."""
+        for count in itertools.count(1):
+            await asyncio.sleep(_NOTE_SEC)
+            with suppress(SystemdError):
+                listed = await self._client.list_units(("*.service",))
+                starting = [each.name for each in listed if each.active_state == ACTIVATING]
+                found = [each for each in starting if each in names] or starting
+                what = ", ".join(found[:_NOTED_MAX]) or "a job; see: systemctl list-jobs"
+                see = (
+                    f"; to see why: {reading_command(found[0], self._world.manager)}"
+                    if found
+                    else ""
+                )
+                self._world.on_note(f"after {count * _NOTE_SEC:g} s still waiting for {what}{see}")
 
     async def _await_start(self, name: UnitName, pod: str) -> str:
         """Start a service and wait; return why it is not active although its job continues.

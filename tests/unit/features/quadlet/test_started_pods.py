@@ -1,5 +1,6 @@
 """`apply --start`, `plan --start` and `delete`, with a systemd that has podman's generator."""
 
+import asyncio
 import errno
 import json
 import sys
@@ -352,6 +353,36 @@ def test_what_fails_again_and_again_is_not_waited_for(podslice, web, memory, mon
     assert f"started {APP} (default/web)" in lines
     why = "a service that it requires did not start"
     assert f"failed to start {LOG} (default/web): {why}" in lines
+
+
+@pytest.mark.parametrize(
+    ("starting", "what"),
+    [
+        ([APP, "other.service"], f"{APP}; to see why: journalctl -u {APP}"),
+        (["other.service"], "other.service; to see why: journalctl -u other.service"),
+        ([], "a job; see: systemctl list-jobs"),
+    ],
+)
+def test_what_a_start_waits_for_is_printed(podslice, web, memory, monkeypatch, starting, what):
+    monkeypatch.setattr(quadlet_services, "_NOTE_SEC", 0.5)
+    start, list_units, asked = memory.start_existing, memory.list_units, asyncio.Event()
+
+    async def list_starting(patterns):
+        if patterns == ("*.service",):
+            asked.set()
+        return await list_units(patterns)
+
+    async def start_slowly(name, **options):
+        for each in starting:
+            memory.provide(each)
+            memory._units[each].is_starting = True
+        await asked.wait()
+        await start(name, **options)
+
+    monkeypatch.setattr(memory, "list_units", list_starting)
+    monkeypatch.setattr(memory, "start_existing", start_slowly)
+    ended = podslice("apply", "-f", web, "--start")
+    assert ended.err.splitlines()[-1] == f"after 0.5 s still waiting for {what}"
 
 
 def test_a_failed_look_at_a_service_is_repeated(podslice, web, memory, monkeypatch):

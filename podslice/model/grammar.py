@@ -178,6 +178,30 @@ IMAGE = Grammar(
     matches=_is_image,
 )
 
+_REGISTRY = "docker.io"
+
+
+def full_image(reference: str) -> str:
+    """Return a reference as Kubernetes' runtimes read it, with its registry and its tag or digest.
+
+    podman itself looks for a name without a registry in those of registries.conf(5), which Debian
+    leaves empty.
+
+    Source: distribution/reference, normalize.go, splitDockerDomain and TagNameOnly.
+    """
+    found = _REFERENCE.fullmatch(reference)
+    if found is None:  # reported with the grammar
+        return reference
+    registry, slash, path = found["name"].partition("/")
+    is_registry = "." in registry or ":" in registry or registry == "localhost"
+    if not slash or not (is_registry or registry != registry.lower()):
+        registry, path = _REGISTRY, found["name"]
+    if registry in (_REGISTRY, "index.docker.io"):
+        registry, path = _REGISTRY, path if "/" in path else f"library/{path}"
+    tag = found["tag"] or ("" if found["digest"] else ":latest")
+    return f"{registry}/{path}{tag}{found['digest'] or ''}"
+
+
 # Lines: texts that a unit has without quotes
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})

@@ -322,6 +322,14 @@ def run_grammars(row):
     }
 
 
+def run_images(row):
+    """The reference that a runtime of Kubernetes makes of one, which it leaves as it is then."""
+    full = grammar.full_image(row["reference"])
+    assert grammar.full_image(full) == full
+    assert grammar.IMAGE.matches(full)
+    return {"expect": full}
+
+
 def run_config(row):
     """Flags of the command line: whether they are right, and the fields that come of them."""
     try:
@@ -537,6 +545,7 @@ KINDS = {
     "problems": run_problems,
     "names": run_names,
     "grammars": run_grammars,
+    "images": run_images,
     "config": run_config,
     "thresholds": run_thresholds,
     "thresholds_met": run_thresholds_met,

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from podslice.model.grammar import ARGUMENT
+from podslice.model.grammar import ARGUMENT, full_image
 from podslice.model.pod import default_uid
 from tests.cases.texts import HOSTILE
 from tests.host import podman
@@ -120,7 +120,7 @@ def test_an_image_is_one_argument(box):
     found = []
     for at, image in enumerate(IMAGES):
         arguments = arguments_of(box, f"c{at}")
-        assert arguments[-1] == image
+        assert arguments[-1] == full_image(image)
         # the generator writes options in any order
         found.append(sorted(each.replace(f"c{at}", "NAME") for each in arguments[:-1]))
     assert found[1:] == found[:-1]
@@ -175,7 +175,7 @@ def test_other_texts_are_one_argument_unchanged(box):
     volumes = [{"name": "d", "hostPath": {"path": f"{WORK}/data"}}]
     render(box, pod_of(containers, volumes=volumes))
     arguments = arguments_of(box, "all")
-    assert arguments[-len(ARGUMENTS) - 1 :] == ["app", *ARGUMENTS]
+    assert arguments[-len(ARGUMENTS) - 1 :] == [full_image("app"), *ARGUMENTS]
     options = arguments[: -len(ARGUMENTS) - 1]
     given = [value for option, value in itertools.pairwise(options) if option == "--env"]
     assert sorted(given) == sorted(f"{name}={each}" for name, each in named.items())
@@ -183,4 +183,4 @@ def test_other_texts_are_one_argument_unchanged(box):
         arguments = arguments_of(box, f"p{at}")
         assert arguments[arguments.index("--workdir") + 1] == path
         assert arguments[arguments.index("-v") + 1] == f"{WORK}/data{path}:{path}"
-        assert arguments[-1] == "app"
+        assert arguments[-1] == full_image("app")

@@ -51,6 +51,7 @@ from podslice.features.quadlet.workload import (
     Variable,
 )
 from podslice.inputs.manifest.fields import checked
+from podslice.model.grammar import full_image
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import ContainerKind
 from podslice.model.properties import PROPERTIES
@@ -261,7 +262,8 @@ class ContainerUnit:
         body.add("Pod", names.pod_file)
         body.add("Label", word(f"{POD_LABEL}={names.decision.pod.key}"))
         body.add("Label", word(f"{CONTAINER_LABEL}={container.name}"))
-        body.add_text("Image", "Container.image", container.image)
+        image = full_image(checked("Container.image", container.image))
+        body.add_text("Image", "Container.image", image)
         body.add("Pull", _PULL[container.pull])
         self._add_command(body)
         self._add_environment(body)

@@ -10,6 +10,7 @@ import pytest
 from podslice.errors import InputError
 from podslice.features.quadlet.result import Options
 from podslice.features.quadlet.unit_text import EMPTY_VARIABLE
+from podslice.model.grammar import full_image
 from tests.cases.texts import ALL_TEXTS, FIELDS, GRAMMARS, HOSTILE, document, load, place, quadlets
 from tests.cases.unit_words import generate as generated
 from tests.cases.unit_words import resolved, split
@@ -155,7 +156,9 @@ def found(files):
 
 
 def expected(field, text):
-    """A text as it is in the unit: podman takes capabilities without CAP_."""
+    """A text as it is in the unit: podman takes capabilities without CAP_, and whole references."""
+    if field == "containers[].image":
+        return full_image(text)
     if "capabilities" in field:
         return text.upper().removeprefix("CAP_")
     if field.endswith("httpGet.path"):

@@ -31,7 +31,7 @@ from podslice.features.quadlet.result import (
     is_data,
 )
 from podslice.features.quadlet.transition import PresentPod, is_unit
-from podslice.kernel.files import NotRegularError, describe_kind, read_present, read_regular
+from podslice.kernel.files import NotRegularError, describe_kind, read_present, read_with_status
 from podslice.model.naming import DATA, SCOPE_PREFIX, data_directory, pod_of_data
 from podslice.model.unit import GENERATED, Manager
 from podslice.store.files import replace_file
@@ -54,6 +54,8 @@ class PresentData(NamedTuple):
     exists: bool
     files: dict[str, bytes]
     """The contents of the regular files, by their paths as in `File`."""
+    access: dict[str, tuple[int, int]]
+    """Their modes and groups."""
     problems: tuple[Problem, ...]
     """What is neither a regular file nor a directory."""
 
@@ -88,6 +90,7 @@ class VolumeData:
         """
         top = data_directory(pod)
         files: dict[str, bytes] = {}
+        access: dict[str, tuple[int, int]] = {}
         problems: list[Problem] = []
         left, exists = [top], True
         while left:
@@ -100,7 +103,8 @@ class VolumeData:
                             left.append(below)
                             continue
                         try:
-                            files[below] = _read(entry.name, directory)
+                            files[below], status = _read(entry.name, directory)
+                            access[below] = stat.S_IMODE(status.st_mode), status.st_gid
                         except NotRegularError as error:
                             problems.append(_problem(self._top / below, str(error)))
             except (FileNotFoundError, PermissionError):
@@ -112,7 +116,7 @@ class VolumeData:
                 exists = exists and place != self._top / DATA
                 kind = describe_kind(place.lstat().st_mode)
                 problems.append(_problem(place, f"is {kind}, not a directory"))
-        return PresentData(exists=exists, files=files, problems=tuple(problems))
+        return PresentData(exists, files, access, tuple(problems))
 
     def make(self, directory: Directory) -> None:
         """Create a directory, and replace a file of an earlier manifest.
@@ -145,6 +149,8 @@ class VolumeData:
                 if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
                     shutil.rmtree(name, dir_fd=directory)
             replace_file(name, file.content, new=NEW, mode=file.mode, directory=directory)
+            if file.gid is not None:
+                os.chown(name, -1, file.gid, dir_fd=directory, follow_symlinks=False)
 
     def remove(self, path: str, kept: Collection[str] = ()) -> None:
         """Remove a file, and the directories that are empty then and not `kept`; or all of a pod.
@@ -201,9 +207,9 @@ def _problem(path: Path, message: str) -> Problem:
     return Problem(where=str(path), message=message, hint=hint)
 
 
-def _read(name: str, directory: int) -> bytes:
+def _read(name: str, directory: int) -> tuple[bytes, os.stat_result]:
     locate = partial(os.open, flags=_LOCATED, dir_fd=directory)
-    return read_regular(name, limit_bytes=_BYTES_MAX, locate=locate)
+    return read_with_status(name, limit_bytes=_BYTES_MAX, locate=locate)
 
 
 _UNIT_BYTES_MAX = 2**20
@@ -382,7 +388,7 @@ def read_installed(directories: Directories) -> dict[str, PresentPod]:
         keys = {*units, *directories.data.pods()}
         data = {key: directories.data.read(key) for key in sorted(keys)}
     return {
-        key: PresentPod(files=units.get(key, {}) | each.files, states={}, has_data=each.exists)
+        key: PresentPod(units.get(key, {}) | each.files, {}, each.access, has_data=each.exists)
         for key, each in data.items()
     }
 

@@ -91,7 +91,7 @@ def _files(workload: PodWorkload, names: Names, options: Options) -> Iterator[Fi
     text = unit(GENERATED, _pod_sections(workload, names, options))
     yield File(path=names.pod_file, content=text.encode())
     volumes = {each.name: each for each in workload.volumes}
-    mounter = Mounter(names=names, volumes=volumes, options=options)
+    mounter = Mounter(names=names, workload=workload, volumes=volumes, options=options)
     for container in workload.containers:
         made = ContainerUnit(
             container=container, workload=workload, names=names, mounter=mounter, options=options
@@ -100,8 +100,8 @@ def _files(workload: PodWorkload, names: Names, options: Options) -> Iterator[Fi
         if needs_prober(container, options):
             yield from prober_files(container, workload, names, options)
     for volume in workload.volumes:
-        yield from volume_file(volume, names)
-        yield from data_files(volume, names)
+        yield from volume_file(volume, workload, names, options)
+        yield from data_files(volume, workload, names, options)
 
 
 def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tuple[Section, ...]:

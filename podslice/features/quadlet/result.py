@@ -87,6 +87,8 @@ class File:
     """The name of a unit; the path of data below the directory of podslice's own files."""
     content: bytes = field(repr=False)
     mode: int = UNIT_MODE
+    gid: int | None = None
+    """The group; None for that of the writing user."""
     is_secret: bool = False
     """Whether the value of a Secret is in it."""
     is_unit: bool = False
@@ -155,7 +157,7 @@ def _pack(entries: tuple[Directory | File, ...], top: str) -> bytes:
             member = tarfile.TarInfo(f"{top.lstrip('/')}/{entry.path}")
             member.mode = entry.mode
             if isinstance(entry, File):
-                member.size = len(entry.content)
+                member.size, member.gid = len(entry.content), entry.gid or 0
                 archive.addfile(member, io.BytesIO(entry.content))
             else:
                 member.type = tarfile.DIRTYPE

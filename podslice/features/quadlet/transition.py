@@ -59,6 +59,8 @@ class PresentPod(NamedTuple):
     """The contents of its files, by their paths as in `File`."""
     states: Mapping[UnitName, str]
     """The active states of its services; those that are not loaded may be left out."""
+    access: Mapping[str, tuple[int, int]] = {}
+    """The modes and groups of its data, by path."""
     has_data: bool = False
     """Whether it has a directory of data."""
 
@@ -71,6 +73,12 @@ class PresentPod(NamedTuple):
     def is_kept(self) -> bool:
         """Return whether the agent keeps the pod."""
         return any(_value(text, KEPT) == "yes" for text in _units(self.files).values())
+
+    def has(self, file: File) -> bool:
+        """Return whether a file exists as it should be."""
+        mode, gid = self.access.get(file.path, (file.mode, file.gid))
+        is_accessible = mode == file.mode and file.gid in (None, gid)
+        return is_accessible and self.files.get(file.path) == file.content
 
     def is_up(self, service: UnitName) -> bool:
         """Return whether a service is active, or is about to be."""
@@ -165,7 +173,7 @@ class _Keeping:
             elif path in touched and self.present.is_up(service):
                 yield _stop(key, path, service, CHANGED)
         for file in self.pod.files:
-            if self.present.files.get(file.path) != file.content:
+            if not self.present.has(file):
                 yield QuadletStep(
                     action=Action.WRITE,
                     pod=key,

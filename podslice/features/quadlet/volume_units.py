@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from podslice.errors import invalid
 from podslice.features.quadlet.result import PODMAN, PRIVATE_MODE, Directory, File, Names, Options
 from podslice.features.quadlet.unit_text import (
     argument,
@@ -23,6 +24,7 @@ from podslice.features.quadlet.workload import (
     DataFiles,
     EmptyDir,
     HostPath,
+    PodWorkload,
     Volume,
     VolumeMount,
 )
@@ -45,19 +47,32 @@ What processes of the volume's containers have written there must not choose a p
 
 Source: Kubernetes, pkg/volume/util/subpath/subpath_linux.go, SafeMakeDir.
 """
-_MAKE_BELOW_VOLUME = (
-    f'set -- "$({PODMAN} volume inspect --format {{{{.Mountpoint}}}} "$1")" "$2"; {MAKE_BELOW}'
+_TOP = f'"$({PODMAN} volume inspect --format {{{{.Mountpoint}}}} "$1")"'
+_MAKE_BELOW_VOLUME = f'set -- {_TOP} "$2"; {MAKE_BELOW}'
+_OPEN = f"chmod 0777 {_TOP}"
+_SET_GROUP = (
+    f"top={_TOP} || exit; "
+    '[ "$3" = Always ] || [ -z "$(find "$top" -maxdepth 0 -gid "$2" -perm "$5")" ] || exit 0; '
+    'chgrp -hR "$2" "$top" && find "$top" -type d -exec chmod "ug+$4x,g+s" {} + '
+    '-o ! -type l -exec chmod "ug+$4" {} +'
 )
-_OPEN = f'chmod 0777 "$({PODMAN} volume inspect --format {{{{.Mountpoint}}}} "$1")"'
+"""Gives a volume to a group that may use all of it, and to which new files belong.
+
+Source: Kubernetes, pkg/volume/volume_linux.go, changeFilePermission, requiresPermissionChange.
+"""
+_SET_GROUP_OF_TOP = 'chgrp "$2" "$1" && chmod g+rwxs "$1"'
+_OTHERS_READ, _GROUP_READS = 0o004, 0o440
 _DIRECTORY_MODE = 0o755
 
 
-def volume_file(volume: Volume, names: Names) -> Iterator[File]:
+def volume_file(
+    volume: Volume, workload: PodWorkload, names: Names, options: Options
+) -> Iterator[File]:
     """Yield the unit of a volume that podman holds.
 
     An empty directory does not get what the image has at its place, and every user may write to it;
     with an owner that is stated, podman does not give it to the user of its first container. A claim
-    has the same name as for `podman kube play`.
+    has the same name as for `podman kube play`; one with a group is like an empty directory.
 
     Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, perm; podman-volume-create(1), --opt.
     """
@@ -69,24 +84,53 @@ def volume_file(volume: Volume, names: Names) -> Iterator[File]:
     # the next start of the pod creates a volume that was removed meanwhile
     head.add("PartOf", names.pod_service)
     body = section("Volume")
-    name = names.volume(volume)
+    name, group = names.volume(volume), workload.fs_group
     body.add("VolumeName", name)
-    if isinstance(volume, EmptyDir):
+    if isinstance(volume, EmptyDir) or group is not None:
         body.add("Copy", "false")
         body.add("User", "0")
-        body.add("Group", "0")
+        body.add("Group", str(group or 0))
+    if isinstance(volume, EmptyDir):
         body.add("Label", word(f"{POD_LABEL}={names.decision.pod.key}"))
         service.add("ExecStartPost", words(("/usr/bin/sh", "-c", _OPEN, "sh", name)))
+    if group is not None:
+        is_read_only = isinstance(volume, Claim) and volume.read_only
+        rights = ("r", "-2550") if is_read_only else ("rw", "-2770")
+        policy = workload.fields["securityContext"]["fsGroupChangePolicy"] or "Always"
+        command = _setting_groups(_SET_GROUP, options, name, str(group), policy, *rights)
+        service.add("ExecStartPost", command)
     text = unit(GENERATED, (head, body, service))
     yield File(path=names.volume_file(volume.name), content=text.encode())
 
 
-def data_files(volume: Volume, names: Names) -> Iterator[File]:
-    """Yield the files of ConfigMaps and Secrets; a later one of the same path is valid."""
-    if isinstance(volume, DataFiles):
-        for each in {file.path: file for file in volume.files}.values():
-            path = f"{names.data}/{volume.name}/{each.path}"
-            yield File(path=path, content=each.content, mode=each.mode, is_secret=each.is_secret)
+def _setting_groups(script: str, options: Options, *stated: str) -> str:
+    """Return the command of a script; that of a user has the groups of the user's containers."""
+    own = (PODMAN, "unshare") if options.manager.is_user else ()
+    return words((*own, "/usr/bin/sh", "-c", script, "sh", *stated))
+
+
+def data_files(
+    volume: Volume, workload: PodWorkload, names: Names, options: Options
+) -> Iterator[File]:
+    """Yield the files of ConfigMaps and Secrets; a later one of the same path is valid.
+
+    A file that not all may read belongs to the group of the volumes.
+
+    Raises:
+        InputError: a user may not give a file to that group.
+    """
+    if not isinstance(volume, DataFiles):
+        return
+    for each in {file.path: file for file in volume.files}.values():
+        mode, gid = each.mode, None
+        if workload.fs_group is not None and not mode & _OTHERS_READ:
+            mode, gid = mode | _GROUP_READS, workload.fs_group
+            if options.manager.is_user:
+                hint = "let all read the file (mode 0644), or continue without it: --ignore fsGroup"
+                what = f"a user cannot give {each.path} of volume {volume.name} to the fsGroup"
+                raise invalid(what, hint)
+        path = f"{names.data}/{volume.name}/{each.path}"
+        yield File(path=path, content=each.content, mode=mode, gid=gid, is_secret=each.is_secret)
 
 
 def data_directories(volumes: tuple[Volume, ...], names: Names) -> Iterator[Directory]:
@@ -110,6 +154,7 @@ class Mounter:
     """Mounts the volumes of one pod into its containers."""
 
     names: Names
+    workload: PodWorkload
     volumes: Mapping[str, Volume]
     options: Options
 
@@ -174,6 +219,9 @@ class Mounter:
         volume = self.volumes[mount.volume]
         if isinstance(volume, HostPath):
             yield _prepare(volume)
+        if is_in_memory(volume) and (group := self.workload.fs_group) is not None:
+            command = _setting_groups(_SET_GROUP_OF_TOP, self.options)
+            yield f"{command} {self._memory_path(volume.name)} {group}"
         if mount.sub_path and not isinstance(volume, DataFiles):
             yield self._make_below(volume, mount.sub_path)
 

@@ -252,4 +252,6 @@ class PodWorkload:
     """Name → address: `hostAliases`."""
     sysctls: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[int, ...] = ()
-    """`supplementalGroups`, of every container."""
+    """`supplementalGroups` and `fsGroup`, of every container."""
+    fs_group: int | None = None
+    """The group of the volumes."""

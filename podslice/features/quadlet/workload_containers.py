@@ -62,10 +62,6 @@ REASONS = {
     "PodSpec.setHostnameAsFQDN": _NO_CLUSTER,
     "PodSpec.subdomain": _NO_CLUSTER,
     "PodSpec.resourceClaims": ("there is no driver for them", ""),
-    "PodSecurityContext.fsGroup": (
-        "podman does not change the group of volumes",
-        "set runAsUser and runAsGroup, or change the group in an init container",
-    ),
     "PodSecurityContext.windowsOptions": _NOT_ON_LINUX,
     "SecurityContext.windowsOptions": _NOT_ON_LINUX,
     "VolumeMount.subPathExpr": ("variables in paths are not expanded", "use subPath"),

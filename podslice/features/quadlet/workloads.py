@@ -120,6 +120,8 @@ def _read_pod(
         *reader.read(spec["initContainers"], f"{path}.initContainers", init=True),
         *reader.read(spec["containers"], f"{path}.containers", init=False),
     )
+    group = _fs_group(spec, volumes, refusals, path)
+    groups = [*(security["supplementalGroups"] or ()), *([] if group is None else [group])]
     return PodWorkload(
         containers=containers,
         volumes=volumes,
@@ -135,8 +137,29 @@ def _read_pod(
         sysctls={
             each["name"] or "": each["value"] or "" for each in security["sysctls"] or () if each
         },
-        groups=tuple(security["supplementalGroups"] or ()),
+        groups=tuple(dict.fromkeys(groups)),
+        fs_group=group,
     )
+
+
+def _fs_group(spec: Fields, volumes: Iterable[Volume], refusals: Refusals, path: str) -> int | None:
+    """Read the group of the volumes. A path of the host keeps its own, as in the kubelet.
+
+    Source: Kubernetes, pkg/volume/hostpath/host_path.go, GetAttributes.
+    """
+    fields, at = (
+        spec["securityContext"] or unstated("PodSecurityContext"),
+        f"{path}.securityContext",
+    )
+    group: int | None = fields["fsGroup"]
+    if (policy := fields["fsGroupChangePolicy"]) not in (None, "Always", "OnRootMismatch"):
+        message, hint = f"unknown value {quote(policy)}", "write Always or OnRootMismatch"
+        refusals.error(f"{at}.fsGroupChangePolicy", message, hint)
+    is_mapped = group is not None and spec["hostUsers"] is False
+    if is_mapped and not all(isinstance(each, HostPath) for each in volumes):
+        refusals.refuse(f"{at}.fsGroup", "with hostUsers: false, podman maps the groups of the pod")
+        return None
+    return group
 
 
 def _restart(spec: Fields, refusals: Refusals, path: str) -> Restart:

@@ -175,9 +175,9 @@ KeyToPath: key:text path:text mode:mode
     REFUSED user
 PodSecurityContext: runAsUser:int runAsGroup:int runAsNonRoot:flag seccompProfile:SeccompProfile
     appArmorProfile:AppArmorProfile seLinuxOptions:SELinuxOptions supplementalGroups:[int]
-    sysctls:[Sysctl]
-    IGNORED fsGroupChangePolicy seLinuxChangePolicy
-    REFUSED fsGroup supplementalGroupsPolicy windowsOptions:WindowsSecurityContextOptions
+    sysctls:[Sysctl] fsGroup:int fsGroupChangePolicy:text
+    IGNORED seLinuxChangePolicy
+    REFUSED supplementalGroupsPolicy windowsOptions:WindowsSecurityContextOptions
 SecurityContext: runAsUser:int runAsGroup:int runAsNonRoot:flag seccompProfile:SeccompProfile
     appArmorProfile:AppArmorProfile seLinuxOptions:SELinuxOptions capabilities:Capabilities
     privileged:flag readOnlyRootFilesystem:flag allowPrivilegeEscalation:flag procMount:text

@@ -201,10 +201,14 @@ spec:
     image: localhost/app:1
     env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: login, key: password}}}]
 """
+VOLUME = """\
+  securityContext: {fsGroup: 7}
+  volumes: [{name: login, secret: {secretName: login, defaultMode: 0400}}]
+"""
 
 
 def test_quadlets_are_written_to_a_directory(podslice, files, tmp_path, here):
-    files({"web.yaml": CONTAINERS})
+    files({"web.yaml": f"{CONTAINERS}{VOLUME}"})
     made = tmp_path / "quadlets"
     result = podslice("render", "-f", "web.yaml", "--format", "quadlet", "--output-dir", str(made))
     assert result.code == 0
@@ -225,10 +229,13 @@ def test_quadlets_are_written_to_a_directory(podslice, files, tmp_path, here):
     assert (made / "web.volumes.tar").stat().st_mode & 0o777 == 0o600
     top = f"{here}/lib-False/podslice/volumes".removeprefix("/")
     with tarfile.open(made / "web.volumes.tar") as archive:
-        assert [(each.name, each.mode, each.uid) for each in archive.getmembers()] == [
-            (top, 0o700, 0),
-            (f"{top}/default_web", 0o700, 0),
-            (f"{top}/default_web/app.env", 0o600, 0),
+        members = archive.getmembers()
+        assert [(each.name, each.mode, each.uid, each.gid) for each in members] == [
+            (top, 0o700, 0, 0),
+            (f"{top}/default_web", 0o700, 0, 0),
+            (f"{top}/default_web/login", 0o755, 0, 0),
+            (f"{top}/default_web/app.env", 0o600, 0, 0),
+            (f"{top}/default_web/login/password", 0o440, 0, 7),
         ]
         assert archive.extractfile(f"{top}/default_web/app.env").read() == b"PASSWORD=s3cret\n"
     unit = (made / "web_app.container").read_text()

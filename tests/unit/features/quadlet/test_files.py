@@ -77,6 +77,14 @@ def test_files_have_their_places_and_modes(directories):
     assert [each.name for each in (directories.own / DATA / "c").iterdir()] == ["conf"]
 
 
+def test_data_has_its_group(directories):
+    file = File(path=f"{DATA}/conf", content=b"", mode=0o440, gid=os.getgid())
+    write_quadlets([quadlets(unit_file("web.pod"), file, directories=(OWN,))], directories)
+    present = read_installed(directories)["default/web"]
+    assert present.access == {file.path: (0o440, os.getgid())}
+    assert present.has(file)
+
+
 def test_the_same_pod_is_written_again(directories):
     write_quadlets([quadlets(unit_file("web-app.container"))], directories)
     write_quadlets([quadlets(unit_file("web-app.container", mode=0o600))], directories)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from podslice.errors import InputError
 from podslice.features.quadlet.generate import generate
 from podslice.features.quadlet.result import Options
 from podslice.features.quadlet.transition import (
@@ -18,7 +19,7 @@ from podslice.features.quadlet.workloads import read_workloads
 from podslice.inputs.manifest.load import Extent, load_pods
 from podslice.model.config import Config
 from podslice.model.event import Kind
-from podslice.model.unit import GENERATED
+from podslice.model.unit import GENERATED, user_manager
 from podslice.policy.decide import decide
 from tests.cases.quadlets import NODE
 
@@ -110,6 +111,33 @@ def test_written_and_removed_files_know_the_directories_of_the_data():
     assert {each.directories for each in of_files if not each.name.endswith(".service")} == {
         made().directories
     }
+
+
+GROUP = "  securityContext: {fsGroup: 7}\n"
+PRIVATE = MANIFEST.replace("secretName: login", "secretName: login, defaultMode: 0400")
+PASSWORD = f"{DATA}/login/password"
+
+
+@pytest.mark.parametrize(
+    ("text", "access", "written"),
+    [
+        (PRIVATE, (0o400, 7), []),
+        (PRIVATE, (0o440, 7), [PASSWORD]),
+        (f"{PRIVATE}{GROUP}", (0o440, 7), []),
+        (f"{PRIVATE}{GROUP}", (0o440, 0), [PASSWORD]),
+        (f"{PRIVATE}{GROUP}", (0o400, 7), [PASSWORD]),
+    ],
+)
+def test_data_with_another_mode_or_group_is_written_again(text, access, written):
+    before = present(text)._replace(access={PASSWORD: access})
+    assert [each.name for each in steps_to_keep(made(text), before)] == written
+
+
+def test_a_user_gives_no_file_to_a_group():
+    loaded = f"{PRIVATE}{GROUP}"
+    with pytest.raises(InputError, match="cannot give password of volume login to the fsGroup"):
+        made(loaded, manager=user_manager(1000, {"XDG_RUNTIME_DIR": "/run/user/1000", "HOME": "/"}))
+    made(f"{MANIFEST}{GROUP}", manager=user_manager(1000, {"HOME": "/"}))
 
 
 def test_only_the_start_of_a_container_is_logged():

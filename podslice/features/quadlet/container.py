@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from podslice.features.quadlet.probes import add_health, needs_prober, prober_start_line
 from podslice.features.quadlet.result import (
+    LATER_FILE,
     PODMAN,
     SECRET_MODE,
     UNIT_MODE,
@@ -32,6 +33,7 @@ from podslice.features.quadlet.unit_text import (
     arguments,
     double,
     json_words,
+    later_in,
     needs_empty_variable,
     section,
     unit,
@@ -325,6 +327,9 @@ class ContainerUnit:
         body.add("TimeoutStopSec", f"{decision.pod.grace_period_sec + _STOP_MARGIN_SEC}s")
         if needs_empty_variable(each.text for each in self.arguments):
             body.add("Environment", f"{EMPTY_VARIABLE}=")
+        if later_in(variable.value for variable in self.container.environment):
+            # it may be gone when the container stops
+            body.add("EnvironmentFile", f"-%t/{self.names.runtime_directory}/{LATER_FILE}")
         for mount in self.container.mounts:
             body.add("ExecStartPre", *self.mounter.before(mount))
         self._add_hooks(body)
@@ -352,7 +357,7 @@ class ContainerUnit:
 
 def _fits_file(variable: Expanded) -> bool:
     """Return whether a variable fits into a file of variables, which has one in each line."""
-    return not {"\n", "\r"}.intersection(variable.text)
+    return not {"\n", "\r", "\0"}.intersection(variable.text)
 
 
 def _add_security(body: Section, security: Security) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from podslice.errors import invalid
@@ -27,6 +27,8 @@ from podslice.model.grammar import ARGUMENT
 EMPTY_VARIABLE = "PODSLICE_EMPTY"
 """A variable of the service, not of the container, that is set to nothing."""
 _EMPTY = f"${{{EMPTY_VARIABLE}}}"
+_LATER = re.compile(r"\x00(\w+)\x00")
+"""A variable of the service whose value is known once the pod runs. No text of a manifest has it."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./%$-]+")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -56,13 +58,33 @@ def json_words(texts: Iterable[str]) -> str:
     Raises:
         InputError: a program cannot have one of them as an argument.
     """
-    return double(_to_argument(json.dumps([_to_argument(each) for each in texts])))
+    texts = list(texts)
+    _check(json.dumps(texts))
+    listed = (_doubled(each, lambda part: json.dumps(part)[1:-1]) for each in texts)
+    return "[" + ", ".join(f'"{each}"' for each in listed) + "]"
 
 
-def _to_argument(text: str) -> str:
-    if ARGUMENT.matches(text):
-        return text
-    raise invalid(f"a text is not {ARGUMENT.name}", ARGUMENT.form)
+def _check(text: str) -> None:
+    if not ARGUMENT.matches(text):
+        raise invalid(f"a text is not {ARGUMENT.name}", ARGUMENT.form)
+
+
+def later(variable: str) -> str:
+    """Return what stands for a variable of the service in a text."""
+    return f"\0{variable}\0"
+
+
+def later_in(texts: Iterable[str]) -> set[str]:
+    """Return the variables of the service that are in texts."""
+    return {name for each in texts for name in _LATER.findall(each)}
+
+
+def _doubled(text: str, write: Callable[[str], str] = str) -> str:
+    """Return a text of a manifest, with references to what is known later."""
+    parts = _LATER.split(text)
+    for each in parts[::2]:
+        _check(each)
+    return "".join(f"${{{p}}}" if at % 2 else double(write(p)) for at, p in enumerate(parts))
 
 
 def word(text: str) -> str:
@@ -71,7 +93,7 @@ def word(text: str) -> str:
     Raises:
         InputError: a program cannot have it as an argument.
     """
-    doubled = double(_to_argument(text))
+    doubled = _doubled(text)
     if _PLAIN.fullmatch(doubled):
         return doubled
     return f'"{_TO_ESCAPE.sub(_escape, doubled)}"'

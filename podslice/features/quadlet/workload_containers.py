@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from podslice.errors import quote, warning
+from podslice.features.quadlet.unit_text import later, later_in
 from podslice.features.quadlet.workload import (
     SECCOMP_ROOT,
     Action,
@@ -145,7 +146,10 @@ _ONE = 1000
 """The divisor where none is stated, in thousandths."""
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 """Source: Kubernetes, pkg/fieldpath/fieldpath.go, SplitMaybeSubscriptedPath."""
-_KNOWN = "metadata.name, namespace and uid, and single labels and annotations"
+_KNOWN = (
+    "metadata.name, namespace or uid, a label or an annotation, spec.nodeName or serviceAccountName,"
+    " status.hostIP or podIP"
+)
 
 
 class ContainerReader(NamedTuple):
@@ -160,7 +164,7 @@ class ContainerReader(NamedTuple):
     """The security context of the pod."""
     volumes: Mapping[str, Volume | None]
     """Volumes by name; None for one with an error."""
-    host_network: bool
+    spec: Fields
 
     def read(
         self, containers: Iterable[Fields | None] | None, path: str, *, init: bool
@@ -231,7 +235,7 @@ class ContainerReader(NamedTuple):
     def _ports(self, ports: Iterable[Fields | None] | None, path: str) -> Iterator[Port]:
         for entry, at in entries_of(ports, path):
             number, host = entry["containerPort"] or 0, entry["hostPort"] or None
-            if self.host_network and host not in (None, number):
+            if self.spec["hostNetwork"] and host not in (None, number):
                 message = "in the host's network it must be the containerPort"
                 self.refusals.error(f"{at}.hostPort", message)
             protocol = self._choose(Protocol, entry["protocol"] or "TCP", f"{at}.protocol")
@@ -435,7 +439,7 @@ class ContainerReader(NamedTuple):
         elif source["resourceFieldRef"] is not None:
             at = f"{path}.resourceFieldRef"
             value = self._read_resource(source["resourceFieldRef"], container, at)
-        if value is not None and not ARGUMENT.matches(value):
+        if value is not None and not (later_in([value]) or ARGUMENT.matches(value)):
             self.refusals.error(path, f"the value is not {ARGUMENT.name}", ARGUMENT.form)
         elif value is not None:
             yield Variable(name=name, value=value, is_literal=True)
@@ -478,11 +482,16 @@ class ContainerReader(NamedTuple):
 
         Source: Kubernetes, pkg/fieldpath/fieldpath.go, ExtractFieldPathAsString.
         """
-        pod, stated = self.pod, reference["fieldPath"] or ""
+        pod, spec, stated = self.pod, self.spec, reference["fieldPath"] or ""
+        account = spec["serviceAccountName"] or spec["serviceAccount"]
         own = {
             "metadata.name": pod.name,
             "metadata.namespace": pod.namespace,
             "metadata.uid": pod.uid,
+            "spec.serviceAccountName": account or "default",
+            "spec.nodeName": later("PODSLICE_NODE_NAME"),
+            "status.hostIP": later("PODSLICE_HOST_IP"),
+            "status.podIP": later(f"PODSLICE_{'HOST' if spec['hostNetwork'] else 'POD'}_IP"),
         }
         if stated in own:
             return own[stated]
@@ -490,8 +499,8 @@ class ContainerReader(NamedTuple):
             of_kind = self.metadata.get(found[1])
             value = of_kind.get(found[2]) if isinstance(of_kind, Mapping) else None
             return value if isinstance(value, str) else ""
-        reason = f"{quote(stated)} is not known before the pod runs"
-        self.refusals.refuse(path, reason, f"podslice knows {_KNOWN}")
+        reason = f"{quote(stated)} is unknown to podslice"
+        self.refusals.refuse(path, reason, f"write {_KNOWN}")
         return None
 
     def _read_resource(self, reference: Fields, container: str, path: str) -> str | None:

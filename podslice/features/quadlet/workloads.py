@@ -114,7 +114,7 @@ def _read_pod(
         metadata=stated.metadata,
         security=security,
         volumes=names | {each.name: each for each in volumes},
-        host_network=bool(spec["hostNetwork"]),
+        spec=spec,
     )
     containers = (
         *reader.read(spec["initContainers"], f"{path}.initContainers", init=True),

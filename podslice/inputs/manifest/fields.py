@@ -123,11 +123,11 @@ PodSpec: containers:[Container]* initContainers:[Container]* resources:ResourceR
     overhead:{amount}* priority:int* priorityClassName:text* terminationGracePeriodSeconds:seconds*
     volumes:[Volume]* restartPolicy:text hostNetwork:flag hostPID:flag hostUsers:flag
     shareProcessNamespace:flag hostname:label dnsPolicy:text dnsConfig:PodDNSConfig
-    hostAliases:[HostAlias] securityContext:PodSecurityContext
+    hostAliases:[HostAlias] securityContext:PodSecurityContext serviceAccountName:subdomain
+    serviceAccount:subdomain
     IGNORED affinity:Affinity automountServiceAccountToken enableServiceLinks nodeName nodeSelector
         os:PodOS preemptionPolicy readinessGates:[PodReadinessGate] schedulerName
-        schedulingGates:[PodSchedulingGate] schedulingGroup:PodSchedulingGroup serviceAccount
-        serviceAccountName tolerations:[Toleration]
+        schedulingGates:[PodSchedulingGate] schedulingGroup:PodSchedulingGroup tolerations:[Toleration]
         topologySpreadConstraints:[TopologySpreadConstraint]
     REFUSED subdomain:label activeDeadlineSeconds ephemeralContainers:[EphemeralContainer]
         evictionResponders:[EvictionResponder] hostIPC hostnameOverride

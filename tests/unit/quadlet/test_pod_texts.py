@@ -26,11 +26,11 @@ WITHOUT_GRAMMAR = re.compile(
     r"|containers\[]\.\w+Probe\.httpGet\.scheme|containers\[]\.\w+Probe\..*\.port"
     r"|containers\[]\.securityContext\.procMount|.*Profile\.type"
     r"|volumes\[]\.emptyDir\.medium|volumes\[]\.hostPath\.type|.*\.items\[]\.(?:key|path)"
-    r"|dnsPolicy|restartPolicy|priorityClassName"
+    r"|dnsPolicy|restartPolicy|priorityClassName|securityContext\.fsGroupChangePolicy"
 )
 # names of objects in the same files, of ports that probes refer to, and what is refused
 NOT_IN_UNITS = re.compile(
-    r"subdomain|.*\.(?:configMap|secret)\.(?:name|secretName)|.*(?:KeyRef|MapRef|secretRef)\.name"
+    r"subdomain|serviceAccount(?:Name)?|.*\.(?:configMap|secret)\.(?:name|secretName)|.*(?:KeyRef|MapRef|secretRef)\.name"
     r"|containers\[]\.ports\[]\.name"
 )
 OLD = Options(podman_version=(5, 4))

@@ -1,10 +1,13 @@
 """The scripts of units, with a program in place of podman."""
 
 import os
+import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from podslice.features.quadlet.generate import _WRITE_LATER
 from podslice.features.quadlet.result import PODMAN
 from podslice.features.quadlet.volume_units import _SET_GROUP
 
@@ -52,3 +55,49 @@ def test_a_volume_whose_top_has_the_group_remains_as_it_is(volume):
     before = [0o2770, 0o700, 0o604, 0o600]
     assert set_group(volume, "OnRootMismatch", "rw", "-2770") == before
     assert set_group(volume, "Always", "rw", "-2770") == [0o2770, *ALL[1:]]
+
+
+IP = """#!/bin/sh
+echo "192.0.2.1 via 10.0.0.1 dev eth0 src ${WHERE:-10.0.0.2} uid 0"
+"""
+NSENTER = """#!/bin/sh
+read -r name </proc/$4/comm
+shift 4
+WHERE=pod-of-$name exec "$@"
+"""
+ALL_VALUES = ("PODSLICE_HOST_IP", "PODSLICE_NODE_NAME", "PODSLICE_POD_IP")
+
+
+def write_later(directory, *names, ip=IP):
+    """Run the script of a pod whose main process has a child, and return what it has written."""
+    for name, text in (("ip", ip), ("nsenter", NSENTER), ("uname", "#!/bin/sh\necho Host-A\n")):
+        (directory / name).write_text(text)
+        (directory / name).chmod(0o755)
+    with subprocess.Popen(["/usr/bin/sh", "-c", "sleep 1000 & echo; wait"], stdout=-1) as monitor:
+        monitor.stdout.readline()
+        environment = {
+            "MAINPID": str(monitor.pid),
+            "RUNTIME_DIRECTORY": str(directory),
+            "PATH": f"{directory}:{os.environ['PATH']}",
+        }
+        arguments = ["sh", "-c", _WRITE_LATER, "sh", "--user --net", *names]
+        ended = subprocess.run(arguments, check=False, env=environment, capture_output=True)
+        children = Path(f"/proc/{monitor.pid}/task/{monitor.pid}/children")
+        os.kill(int(children.read_text()), signal.SIGKILL)
+        monitor.kill()
+    return ended, (directory / "values").read_text()
+
+
+def test_the_addresses_of_host_and_pod(tmp_path):
+    ended, written = write_later(tmp_path, *ALL_VALUES)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert written == (
+        "PODSLICE_HOST_IP=10.0.0.2\nPODSLICE_NODE_NAME=host-a\nPODSLICE_POD_IP=pod-of-sleep\n"
+    )
+
+
+def test_a_host_without_a_route_has_a_name_only(tmp_path):
+    ended, _ = write_later(tmp_path, *ALL_VALUES, ip="#!/bin/sh\nexit 2\n")
+    assert (ended.returncode, ended.stderr) == (1, b"there is no route and so no address\n")
+    ended, written = write_later(tmp_path, "PODSLICE_NODE_NAME", ip="#!/bin/sh\nexit 2\n")
+    assert (ended.returncode, written) == (0, "PODSLICE_NODE_NAME=host-a\n")

@@ -193,6 +193,18 @@ def notes_on_systemd(workload: PodWorkload, options: Options) -> Iterator[str]:
         )
 
 
+_CHECK_USER = (
+    f'case $2 in always) false ;; missing) {PODMAN} image exists "$1" ;; esac || '
+    f'{PODMAN} pull --quiet "$1" >/dev/null || exit; '
+    f'user=$({PODMAN} image inspect --format {{{{.User}}}} "$1") || exit; user=${{user%%:*}}; '
+    'case $user in *[!0-9]*) why="whose user $user is not a number" ;; '
+    '*) [ "${user:-0}" -eq 0 ] || exit 0; why="whose user is root" ;; esac; '
+    'echo "runAsNonRoot does not allow the image, $why; set runAsUser" >&2; exit 1'
+)
+"""Pulls an image, and fails if its user is root, or may be.
+
+Source: Kubernetes, pkg/kubelet/kuberuntime/security_context_others.go, verifyRunAsNonRoot.
+"""
 _PULL = {Pull.ALWAYS: "always", Pull.IF_NOT_PRESENT: "missing", Pull.NEVER: "never"}
 _STOP_MARGIN_SEC = 15
 """The time in which podman removes a container after its grace period."""
@@ -266,7 +278,9 @@ class ContainerUnit:
         body.add("Label", word(f"{CONTAINER_LABEL}={container.name}"))
         image = full_image(checked("Container.image", container.image))
         body.add_text("Image", "Container.image", image)
-        body.add("Pull", _PULL[container.pull])
+        # an image whose user has been checked is not replaced
+        is_pulled = container.security.is_image_checked
+        body.add("Pull", "never" if is_pulled else _PULL[container.pull])
         self._add_command(body)
         self._add_environment(body)
         for mount in container.mounts:
@@ -330,6 +344,9 @@ class ContainerUnit:
         if later_in(variable.value for variable in self.container.environment):
             # it may be gone when the container stops
             body.add("EnvironmentFile", f"-%t/{self.names.runtime_directory}/{LATER_FILE}")
+        if self.container.security.is_image_checked:
+            stated = (full_image(self.container.image), _PULL[self.container.pull])
+            body.add("ExecStartPre", words(("/usr/bin/sh", "-c", _CHECK_USER, "sh", *stated)))
         for mount in self.container.mounts:
             body.add("ExecStartPre", *self.mounter.before(mount))
         self._add_hooks(body)

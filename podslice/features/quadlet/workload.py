@@ -192,6 +192,8 @@ class Security:
 
     user: int | None = None
     group: int | None = None
+    is_image_checked: bool = False
+    """Whether the user of the image must not be root: `runAsNonRoot` without `runAsUser`."""
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     read_only_root: bool = False

@@ -348,7 +348,6 @@ class ContainerReader(NamedTuple):
         """
         fields, pod = own or unstated("SecurityContext"), self.security
         user = pod["runAsUser"] if fields["runAsUser"] is None else fields["runAsUser"]
-        self._check_user(fields, user, path)
         if fields["procMount"] not in (None, "Default", "Unmasked"):
             message = f"unknown value {quote(fields['procMount'])}"
             self.refusals.error(f"{path}.procMount", message, "write Default or Unmasked")
@@ -357,6 +356,7 @@ class ContainerReader(NamedTuple):
         return Security(
             user=user,
             group=self._group(fields, user, path),
+            is_image_checked=self._check_user(fields, user, path) and user is None,
             added=_capabilities(capabilities["add"]),
             dropped=_capabilities(capabilities["drop"]),
             read_only_root=bool(fields["readOnlyRootFilesystem"]),
@@ -381,16 +381,14 @@ class ContainerReader(NamedTuple):
             return None
         return group
 
-    def _check_user(self, fields: Fields, user: int | None, path: str) -> None:
+    def _check_user(self, fields: Fields, user: int | None, path: str) -> bool:
+        """Return whether the user must not be root."""
         own = fields["runAsNonRoot"]
-        at = self._pod_path("runAsNonRoot") if own is None else f"{path}.runAsNonRoot"
-        if not (self.security["runAsNonRoot"] if own is None else own):
-            return
-        if user is None:
-            reason = "podman does not check the user of an image"
-            self.refusals.refuse(at, reason, "set runAsUser as well")
-        elif user == 0:
+        is_stated = bool(self.security["runAsNonRoot"] if own is None else own)
+        if is_stated and user == 0:
+            at = self._pod_path("runAsNonRoot") if own is None else f"{path}.runAsNonRoot"
             self.refusals.error(at, "the user is root", "set another runAsUser")
+        return is_stated
 
     def _profile(self, own: Fields, name: str, root: str, path: str) -> str | None:
         """Return a profile; None for that of the runtime, which is also podman's default."""

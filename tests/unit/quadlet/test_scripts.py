@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from podslice.features.quadlet.container import _CHECK_USER
 from podslice.features.quadlet.generate import _WRITE_LATER
 from podslice.features.quadlet.result import PODMAN
 from podslice.features.quadlet.volume_units import _SET_GROUP
@@ -101,3 +102,55 @@ def test_a_host_without_a_route_has_a_name_only(tmp_path):
     assert (ended.returncode, ended.stderr) == (1, b"there is no route and so no address\n")
     ended, written = write_later(tmp_path, "PODSLICE_NODE_NAME", ip="#!/bin/sh\nexit 2\n")
     assert (ended.returncode, written) == (0, "PODSLICE_NODE_NAME=host-a\n")
+
+
+PODMAN_OF_IMAGES = """#!/bin/sh
+cd "$(dirname "$0")" || exit
+case "$1 $2" in
+  "image exists") [ -e image ] ;;
+  "pull --quiet") echo id; cp registry image ;;
+  "image inspect") cat image ;;
+esac
+"""
+
+
+def check_user(directory, policy, **users):
+    """Run the check of an image with these users in the registry, and in podman's store."""
+    (directory / "podman").write_text(PODMAN_OF_IMAGES)
+    (directory / "podman").chmod(0o755)
+    for name, user in users.items():
+        (directory / name).write_text(f"{user}\n")
+    script = _CHECK_USER.replace(PODMAN, str(directory / "podman"))
+    arguments = ["sh", "-c", script, "sh", "app:1", policy]
+    ended = subprocess.run(arguments, check=False, capture_output=True, text=True)
+    assert ended.stdout == ""
+    assert bool(ended.stderr) is bool(ended.returncode)
+    return ended.stderr
+
+
+@pytest.mark.parametrize("user", ["1000", "1000:0", "65534:65534"])
+def test_an_image_with_another_user_than_root_runs(tmp_path, user):
+    assert check_user(tmp_path, "never", image=user) == ""
+
+
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [(user, "whose user is root") for user in ("", "0", "0:1000", "00")]
+    + [(user, f"whose user {user} is not a number") for user in ("root", "nginx", "+1")],
+)
+def test_an_image_whose_user_may_be_root_does_not_run(tmp_path, user, why):
+    message = f"runAsNonRoot does not allow the image, {why}; set runAsUser\n"
+    assert check_user(tmp_path, "never", image=user) == message
+
+
+def test_the_image_that_is_checked_has_been_pulled(tmp_path):
+    assert "root" in check_user(tmp_path, "never", image="0", registry="1")
+    assert "root" in check_user(tmp_path, "missing", image="0", registry="1")
+    assert check_user(tmp_path, "always", image="0", registry="1") == ""
+    (tmp_path / "image").unlink()
+    assert "No such file" in check_user(tmp_path, "never", registry="1")
+    assert check_user(tmp_path, "missing", registry="1") == ""
+    for each in ("image", "registry"):
+        (tmp_path / each).unlink()
+    for policy in ("always", "missing", "never"):
+        assert "No such file" in check_user(tmp_path, policy)

@@ -8,12 +8,10 @@ the next one starts; a sidecar has started, and its startup probe has succeeded.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
-from typing import NamedTuple
 
 from podslice.features.quadlet.probes import add_health, needs_prober, prober_start_line
 from podslice.features.quadlet.result import (
@@ -52,6 +50,7 @@ from podslice.features.quadlet.workload import (
     Sleep,
     Variable,
 )
+from podslice.inputs.manifest.expansion import Expanded, expand
 from podslice.inputs.manifest.fields import checked
 from podslice.model.grammar import full_image
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
@@ -406,17 +405,6 @@ def _add_security(body: Section, security: Security) -> None:
             body.add("PodmanArgs", argument(f"--security-opt=label={part}:{label}"))
 
 
-_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
-
-
-class Expanded(NamedTuple):
-    """A text after expansion."""
-
-    text: str
-    is_secret: bool = False
-    """Whether a Secret's value is in it."""
-
-
 def expand_variables(variables: Iterable[Variable]) -> dict[str, Expanded]:
     """Return the variables of a container by name; each may refer to earlier ones."""
     known: dict[str, Expanded] = {}
@@ -424,24 +412,6 @@ def expand_variables(variables: Iterable[Variable]) -> dict[str, Expanded]:
         literal = Expanded(text=each.value, is_secret=each.is_secret)
         known[each.name] = literal if each.is_literal else expand(each.value, known)
     return known
-
-
-def expand(text: str, known: Mapping[str, Expanded]) -> Expanded:
-    """Replace `$(NAME)` of known variables; `$$` is a dollar sign, and the rest remains."""
-    is_secret = False
-
-    def replace(match: re.Match[str]) -> str:
-        nonlocal is_secret
-        name = match[1]
-        if name is None:
-            return "$"
-        if name not in known:
-            return match[0]
-        is_secret = is_secret or known[name].is_secret
-        return known[name].text
-
-    expanded = _REFERENCE.sub(replace, text)
-    return Expanded(text=expanded, is_secret=is_secret)
 
 
 _GRACE_MIN_SEC = 2

@@ -36,6 +36,7 @@ from podslice.features.quadlet.workload import (
     Volume,
     VolumeMount,
 )
+from podslice.inputs.manifest.data import DataObject, DataObjects
 from podslice.inputs.manifest.reading import Fields, Problems, Refused, entries_of, unstated
 from podslice.model.grammar import ARGUMENT, VARIABLE
 from podslice.model.pod import ContainerKind, Pod
@@ -127,17 +128,6 @@ def _short(name: str) -> str:
     *_, parent, last = ["", *name.split(".")]
     return f"{parent}.{last}" if parent in ("postStart", "preStop", "emptyDir") else last
 
-
-class DataObject(NamedTuple):
-    """One ConfigMap or Secret."""
-
-    where: str
-    values: Mapping[str, bytes]
-    is_secret: bool
-
-
-DataObjects = Mapping[tuple[str, str, str], DataObject]
-"""Kind, namespace and name → the object."""
 
 Choice = TypeVar("Choice", bound=StrEnum)
 _PROPAGATIONS = ("None", "HostToContainer", "Bidirectional")

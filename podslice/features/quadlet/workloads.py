@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import posixpath
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,22 +18,16 @@ from podslice.features.quadlet.workload import (
     Restart,
     Volume,
 )
-from podslice.features.quadlet.workload_containers import (
-    ContainerReader,
-    DataObject,
-    DataObjects,
-    Refusals,
-)
-from podslice.inputs.manifest.load import LoadedPods, StatedData, StatedWorkload
-from podslice.inputs.manifest.reading import Fields, Problems, Reading, entries_of, unstated
-from podslice.inputs.scalars import extend_path
+from podslice.features.quadlet.workload_containers import ContainerReader, Refusals
+from podslice.inputs.manifest.data import DataObject, DataObjects, read_data
+from podslice.inputs.manifest.load import LoadedPods, StatedWorkload
+from podslice.inputs.manifest.reading import Fields, Reading, entries_of, unstated
 from podslice.model.grammar import check_label
 from podslice.model.pod import Pod
 
 _CLAIM = "PersistentVolumeClaim"
 _OF_CONTROLLER = ("it belongs to a controller of a cluster", "")
 
-_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _HOST_PATH_TYPES = (
     *("BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate"),
     *("File", "FileOrCreate", "Socket"),
@@ -66,7 +58,7 @@ def read_workloads(
         namespace: of ConfigMaps and Secrets that state none.
         ignored: fields that are given up instead of refused.
     """
-    objects, found = _read_data(loaded.data, namespace)
+    objects, found = read_data(loaded.data, namespace)
     workloads = {}
     problems = list(found)
     used: set[str] = set()
@@ -198,52 +190,6 @@ def _dns(spec: Fields, refusals: Refusals, path: str) -> Dns:
             if each is not None
         ),
     )
-
-
-def _read_data(
-    stated: Iterable[StatedData], namespace: str | None
-) -> tuple[DataObjects, list[Problem]]:
-    """Return the ConfigMaps and Secrets, and the problems in them."""
-    objects: dict[tuple[str, str, str], DataObject] = {}
-    problems: list[Problem] = []
-    for each in stated:
-        found = Problems(each.where)
-        values = _read_values(each, found)
-        problems += found.found
-        name = str(each.metadata.get("name") or "")
-        key = (each.kind, str(each.metadata.get("namespace") or namespace or "default"), name)
-        if key in objects:
-            message = f"the {each.kind} {quote(name)} is already in {objects[key].where}"
-            where = found.at(each.path)
-            problems.append(Problem(where=where, message=message, hint="remove one of the two"))
-        objects[key] = DataObject(
-            where=found.at(each.path), values=values, is_secret=each.kind == "Secret"
-        )
-    return objects, problems
-
-
-def _read_values(stated: StatedData, problems: Problems) -> dict[str, bytes]:
-    """Return the values by key; `stringData` takes precedence, as in the API server."""
-    problems.add("", *stated.data.further)
-    is_secret = stated.kind == "Secret"
-    values: dict[str, bytes] = {}
-    for name, is_encoded in (("data", is_secret), ("binaryData", True), ("stringData", False)):
-        for key, text in (stated.data.fields.get(name) or {}).items():
-            where = extend_path(stated.path, name, key)
-            if not _KEY.fullmatch(key) or key in (".", ".."):
-                problems.error(where, f"{quote(key)} is not a valid key")
-                continue
-            content = text or ""
-            try:
-                values[key] = (
-                    base64.b64decode(re.sub(r"\s", "", content), validate=True)
-                    if is_encoded
-                    else content.encode()
-                )
-            except ValueError:
-                hint = "write plain text under stringData" if is_secret else ""
-                problems.error(where, "is not valid base64", hint)
-    return values
 
 
 class _Source(NamedTuple):

@@ -2,8 +2,9 @@
 
 import pytest
 
-from podslice.features.quadlet.container import Expanded, expand, expand_variables
+from podslice.features.quadlet.container import expand_variables
 from podslice.features.quadlet.workload import Variable
+from podslice.inputs.manifest.expansion import Expanded, expand
 
 # Source: Kubernetes, third_party/forked/golang/expansion/expand_test.go
 KUBELET = {"VAR_A": "A", "VAR_B": "B", "VAR_C": "C", "VAR_REF": "$(VAR_A)", "VAR_EMPTY": ""}

@@ -10,6 +10,7 @@
     @weights                 CPU requests and what the mappings make of them
     @annotations             the annotations of manifests, and their properties
     @properties              the properties that podslice sets, and the kernel's files
+    @fields                  the fields of manifests, and what quadlets do with each
     @feature NAME            until @end: the part of a feature, left out where its package is absent
 
 A template that lacks a verb or an option, or names one that does not exist, is an error.
@@ -36,6 +37,7 @@ from podslice.cli.app import command_of
 from podslice.cli.arguments import FORMATS
 from podslice.cli.options import CONFIG_PANEL
 from podslice.cli.verb_table import VERBS
+from podslice.inputs.manifest.fields import WORKLOADS, Use, type_of
 from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.model.codec import format_duration
 from podslice.model.config import Config, Threshold, WeightMapping
@@ -327,6 +329,29 @@ def _properties() -> Iterator[str]:
             yield from (f"`{row.key}`", f":   {row.meaning}{file}{since}.", "")
 
 
+def _fields() -> Iterator[str]:
+    """Yield an entry for each type whose fields quadlets read, that of the pod first."""
+    quadlets = importlib.import_module("podslice.features.quadlet.workload_containers")
+    specs = [row.fields["spec"].type for row in map(type_of, WORKLOADS) if "spec" in row.fields]
+    left = list(dict.fromkeys(specs))
+    for name in left:
+        rows = type_of(name).fields.values()
+        kept = [row for row in rows if row.use is Use.KEPT]
+        left += dict.fromkeys(row.type for row in kept if row.type and row.type not in left)
+        ignored = ", ".join(f"`{row.name}`" for row in rows if row.use is Use.IGNORED)
+        reasons: dict[str, list[str]] = {}
+        for row in rows:
+            if row.use is Use.REFUSED:
+                why = quadlets.reason_of(f"{name}.{row.name}")[0]
+                reasons.setdefault(why, []).append(f"`{row.name}`")
+        states = [
+            f"Kept: {', '.join(f'`{row.name}`' for row in kept)}." if kept else "",
+            f"Ignored: {ignored}." if ignored else "",
+            *(f"Refused, since {why}: {', '.join(names)}." for why, names in reasons.items()),
+        ]
+        yield from (f"`{name}`", f":   {' '.join(filter(None, states))}", "")
+
+
 _DIRECTIVES: dict[str, Callable[..., Iterator[str]]] = {
     "verbs": _verbs,
     "verb": _verb,
@@ -337,4 +362,5 @@ _DIRECTIVES: dict[str, Callable[..., Iterator[str]]] = {
     "weights": _weights,
     "annotations": _annotations,
     "properties": _properties,
+    "fields": _fields,
 }

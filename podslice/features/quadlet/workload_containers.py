@@ -46,7 +46,11 @@ _INDEX = re.compile(r"\[[^]]*\]")
 
 _NOT_ON_LINUX = ("containers run on Linux", "")
 _NO_CLUSTER = ("there is no cluster domain", "write the name into hostname")
+_OF_CONTROLLER = ("it belongs to a controller of a cluster", "")
 REASONS = {
+    **dict.fromkeys(
+        ("CronJobSpec", "DeploymentSpec", "JobSpec", "StatefulSetSpec"), _OF_CONTROLLER
+    ),
     "Probe.grpc": ("podslice has no gRPC client", "write an exec, httpGet or tcpSocket action"),
     "Probe.terminationGracePeriodSeconds": (
         "a probe has no grace period of its own",
@@ -66,6 +70,14 @@ REASONS = {
     "PodSpec.resourceClaims": ("there is no driver for them", ""),
     "PodSecurityContext.windowsOptions": _NOT_ON_LINUX,
     "SecurityContext.windowsOptions": _NOT_ON_LINUX,
+    "Volume": ("podslice mounts no storage", "mount it on the host, and use a hostPath"),
+    "Volume.downwardAPI": ("files with fields of the pod are not written", "use variables"),
+    "Volume.ephemeral": ("a claim does not end with its pod", "use an emptyDir"),
+    "Volume.gitRepo": (
+        "the kubelet, too, has no driver for it since 1.33",
+        "clone it in an init container, into an emptyDir",
+    ),
+    "Volume.image": ("images are not mounted", "copy its files in an init container"),
     "VolumeMount.subPathExpr": ("variables in paths are not expanded", "use subPath"),
     "VolumeMount.recursiveReadOnly": ("podman has no such mounts in units", ""),
     "Container.volumeDevices": (
@@ -86,8 +98,13 @@ REASONS = {
     "JobSpec.backoffLimit": ("systemd does not count the restarts of a pod", ""),
     "JobSpec.completions": ("a pod runs once", ""),
 }
-"""Row of the table of fields → why it cannot be kept, and what to write instead."""
-_NOT_KEPT = ("quadlets cannot keep it", "")
+"""Row of the table of fields, or its type → why it cannot be kept, and what to write instead."""
+
+
+def reason_of(field: str) -> tuple[str, str]:
+    """Return why a field, as `Probe.grpc`, cannot be kept, and what to write instead."""
+    of_type = REASONS.get(field.partition(".")[0], ("quadlets cannot keep it", ""))
+    return REASONS.get(field, of_type)
 
 
 @dataclass
@@ -112,10 +129,10 @@ class Refusals(Problems):
         more = f"continue without it: --ignore {_short(name)}"
         self.error(path, f"cannot be kept: {reason}", f"{hint}, or {more}" if hint else more)
 
-    def refuse_all(self, refused: Iterable[Refused], default: tuple[str, str] = _NOT_KEPT) -> None:
+    def refuse_all(self, refused: Iterable[Refused]) -> None:
         """Add the refusals of fields."""
         for each in refused:
-            self.refuse(each.path, *REASONS.get(each.field, default))
+            self.refuse(each.path, *reason_of(each.field))
 
     def has_error(self, *paths: str) -> bool:
         """Return whether one of the paths has a problem, of the pod or of its workload."""

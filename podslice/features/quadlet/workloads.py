@@ -26,7 +26,6 @@ from podslice.model.grammar import check_label
 from podslice.model.pod import Pod
 
 _CLAIM = "PersistentVolumeClaim"
-_OF_CONTROLLER = ("it belongs to a controller of a cluster", "")
 
 _HOST_PATH_TYPES = (
     *("BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate"),
@@ -88,7 +87,7 @@ def _read_pod(
         of_claims = {each for each in stated.owner.refused if each.field.startswith(_CLAIM)}
         others = (each for each in stated.owner.refused if each not in of_claims)
         by_job = sorted(others, key=lambda each: each.field.startswith("CronJobSpec"))
-        refusals.refuse_all(by_job, _OF_CONTROLLER)
+        refusals.refuse_all(by_job)
         further = (each for each in stated.owner.further if not refusals.has_error(each.where))
         refusals.add("", *further)
         claims = _read_claims(pod, stated.owner, stated.owner_path, refusals)

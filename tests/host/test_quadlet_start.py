@@ -15,10 +15,13 @@ POD_ID = f"pod{default_uid('default', 'web').replace('-', '_')}"
 SLICE = f"kubepods-burstable-{POD_ID}.slice"
 GROUP = control_group_of(SLICE)
 POD = "web-pod.service"
-APP, PREPARE, BROKEN, SIDE = (
-    f"podslice-{POD_ID}-{name}.service" for name in ("app", "prepare", "broken", "side")
+APP, PREPARE, BROKEN, OF_ROOT, SIDE = (
+    f"podslice-{POD_ID}-{name}.service" for name in ("app", "prepare", "broken", "of-root", "side")
 )
-DATA = "/var/lib/containers/storage/volumes/emptyDir-web_data/_data"
+VOLUMES = "/var/lib/containers/storage/volumes"
+DATA = f"{VOLUMES}/emptyDir-web_data/_data"
+OF_USER = "localhost/user:1"
+MAKE_IMAGE = f"tar -C /rootfs -c . | podman import --change 'USER 1234' - {OF_USER}"
 MANIFEST = f"""
 apiVersion: v1
 kind: ConfigMap
@@ -36,28 +39,40 @@ metadata: {{name: web}}
 spec:
   terminationGracePeriodSeconds: 60
   resources: {{limits: {{memory: 256Mi}}}}
+  securityContext: {{fsGroup: 2000}}
   initContainers:
   - name: prepare
     image: {IMAGE}
-    command: [sh, -c, 'for each; do echo "<$each>"; done >/data/arguments; env >/data/variables; cat /data/arguments >/part/copy']
+    command: [sh, -c, 'for each; do echo "<$each>"; done >/data/arguments; env >/data/variables; cat /data/arguments >/part/copy; cat /login/password >/kept/password; id -G >/fast/groups; id -G >/data/groups; echo "$(IP)" >/data/address']
     args: [sh, "", ";", a b, "%n", $HOME, $$, $(MODE), quo"te, 'back\\slash', "two\\nlines"]
     env:
     - {{name: MODE, valueFrom: {{configMapKeyRef: {{name: settings, key: mode}}}}}}
     - {{name: PASSWORD, valueFrom: {{secretKeyRef: {{name: login, key: password}}}}}}
+    - {{name: IP, valueFrom: {{fieldRef: {{fieldPath: status.podIP}}}}}}
+    - {{name: NODE, valueFrom: {{fieldRef: {{fieldPath: spec.nodeName}}}}}}
     securityContext: {{runAsUser: 1234}}
     volumeMounts:
     - {{name: data, mountPath: /data}}
     - {{name: data, mountPath: /part, subPath: a/part}}
+    - {{name: kept, mountPath: /kept}}
+    - {{name: fast, mountPath: /fast}}
+    - {{name: login, mountPath: /login}}
   containers:
   - name: app
-    image: {IMAGE}
+    image: {OF_USER}
+    securityContext: {{runAsNonRoot: true}}
     command: [sh, -c, 'cat /data/arguments; {WAIT}']
     resources: {{limits: {{memory: 64Mi}}}}
     volumeMounts: [{{name: data, mountPath: /data}}]
-  volumes: [{{name: data, emptyDir: {{}}}}]
+  volumes:
+  - {{name: data, emptyDir: {{}}}}
+  - {{name: kept, persistentVolumeClaim: {{claimName: web-kept}}}}
+  - {{name: fast, emptyDir: {{medium: Memory}}}}
+  - {{name: login, secret: {{secretName: login, defaultMode: 0400}}}}
 """
 BROKEN_CONTAINER = """
   - {name: broken, image: "localhost/none:1", imagePullPolicy: Never}
+  - {name: of-root, image: "localhost/app:1", securityContext: {runAsNonRoot: true}}
 """
 KEPT = f"""
 apiVersion: v1
@@ -116,6 +131,33 @@ def apply(box, text, *, check=True):
     return box.podslice(*command, check=check, timeout_sec=LONG_SEC)
 
 
+def check_group(box):
+    """Check that volumes and processes of the pod have its `fsGroup`."""
+    assert box.get(f"{DATA}/groups").decode().split()[1:] == ["2000"]
+    file = "/var/lib/podslice/volumes/default_web/login/password"
+    found = {
+        DATA: "2777 0",
+        f"{DATA}/variables": "644 1234",
+        f"{VOLUMES}/web-kept/_data": "2775 0",
+        f"{VOLUMES}/web-kept/_data/password": "644 1234",
+        f"/run/podslice/pods/{default_uid('default', 'web')}/volumes/fast": "3777 0",
+        file: "440 0",
+    }
+    shown = box.run("stat", "--format=%a %u %g", *found).stdout.splitlines()
+    assert shown == [f"{each} 2000" for each in found.values()]
+    assert box.get(f"{VOLUMES}/web-kept/_data/password") == box.get(file)
+
+
+def check_fields_of_the_pod(box):
+    """Check the variables that refer to what is known once the pod runs."""
+    node = box.run("uname", "-n").stdout.strip().lower()
+    assert f"NODE={node}\n" in box.get(f"{DATA}/variables").decode()
+    address = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+    infra = box.run("podman", "pod", "inspect", "web", "--format={{.InfraContainerID}}").stdout
+    shown = box.run("podman", "inspect", infra.strip(), f"--format={address}").stdout
+    assert box.get(f"{DATA}/address").decode() == shown
+
+
 def rows(box):
     """The containers and other units of the pod, with their states."""
     found = json.loads(box.podslice("status", "-o", "json").stdout)
@@ -126,6 +168,7 @@ def rows(box):
 
 
 def test_a_pod_starts_changes_and_is_deleted(box):
+    box.run("sh", "-ec", MAKE_IMAGE, timeout_sec=LONG_SEC)
     done = apply(box, MANIFEST).stdout.splitlines()
     assert done[-3:-1] == [f"started {each} (default/web)" for each in (PREPARE, APP)]
     assert kernel(box, GROUP, "memory.max") == str(256 * MI)
@@ -134,22 +177,28 @@ def test_a_pod_starts_changes_and_is_deleted(box):
         '<>\n<;>\n<a b>\n<%n>\n<$HOME>\n<$>\n<fast>\n<quo"te>\n<back\\slash>\n<two\nlines>\n'
     )
     assert b'PASSWORD=s3"cr $et%\n' in box.get(f"{DATA}/variables")
+    check_group(box)
+    check_fields_of_the_pod(box)
     # a part of the volume is open to all users, too
     assert box.get(f"{DATA}/a/part/copy") == box.get(f"{DATA}/arguments")
     plan = box.podslice("plan", "-f", "/web.yaml", "--start", check=False)
-    assert (plan.exit_code, plan.stderr) == (0, ""), plan.stdout
+    note = "pod default/web: podslice apply mounts fast in memory before the pod starts\n"
+    assert (plan.exit_code, plan.stderr) == (0, note), plan.stdout
     assert rows(box) == {POD: "podman", "prepare": "exited", "app": "active"}
     started = show(box, APP, "InvocationID"), show(box, POD, "InvocationID")
 
     # new limits restart nothing, and a container that fails prevents no other
     text = MANIFEST.replace("64Mi", "80Mi").replace(
-        "  volumes: [{name: d", f"{BROKEN_CONTAINER}  volumes: [{{name: d"
+        "  volumes:\n  - {name: d", f"{BROKEN_CONTAINER}  volumes:\n  - {{name: d"
     )
     failed = apply(box, text, check=False)
     assert failed.exit_code == 1
-    (line,) = [each for each in failed.stdout.splitlines() if each.startswith("failed to start")]
-    assert line.startswith(f"failed to start {BROKEN} (default/web): ")
-    assert line.endswith("localhost/none:1: image not known")
+    lines = [each for each in failed.stdout.splitlines() if each.startswith("failed to start")]
+    missing, of_root = sorted(lines)
+    assert missing.startswith(f"failed to start {BROKEN} (default/web): ")
+    assert missing.endswith("localhost/none:1: image not known")
+    assert of_root.startswith(f"failed to start {OF_ROOT} (default/web): ")
+    assert "runAsNonRoot does not allow the image, whose user is root" in of_root
     assert kernel(box, f"{GROUP}/{APP}", "memory.max") == str(80 * MI)
     assert started == (
         show(box, APP, "InvocationID"),
@@ -170,12 +219,13 @@ def test_a_pod_starts_changes_and_is_deleted(box):
     assert box.run("podman", "ps", "--all", "--quiet").stdout == ""
     assert box.run("podman", "pod", "ps", "--quiet").stdout == ""
     assert box.run("pgrep", "conmon|catatonit", check=False).stdout == ""
-    assert box.run("podman", "volume", "ls", "--quiet").stdout == ""
+    assert box.run("podman", "volume", "ls", "--quiet").stdout == "web-kept\n"
     listed = box.run(
         "systemctl", "list-units", "--all", "--plain", "--no-legend", "web*", "podslice-*"
     )
     assert listed.stdout == ""
     assert box.podslice("status").stdout == "no pods\n"
+    assert "podslice-values-web" not in box.run("ls", "/run").stdout
 
 
 def processes_of(box, unit):

@@ -15,7 +15,6 @@ from itertools import takewhile
 
 from podslice.features.quadlet.probes import add_health, needs_prober, prober_start_line
 from podslice.features.quadlet.result import (
-    LATER_FILE,
     PODMAN,
     SECRET_MODE,
     UNIT_MODE,
@@ -173,6 +172,39 @@ def _policy(container: ContainerWorkload, workload: PodWorkload) -> str:
     if container.kind is ContainerKind.INIT or workload.restart is Restart.ON_FAILURE:
         return "on-failure"
     return "always"
+
+
+_WRITE_VALUES = (
+    "in_pod() { read -r pid _ </proc/$MAINPID/task/$MAINPID/children; "
+    'nsenter $enter --target "$pid" "$@"; }; '
+    'address() { for to in 192.0.2.1 2001:db8::1; do "$@" ip -o route get $to; done 2>/dev/null | '
+    'sed -n "s/.* src \\([^ ]*\\).*/\\1/p" | head -n 1 | grep . || '
+    '{ echo "there is no route and so no address" >&2; exit 1; }; }; '
+    "enter=$1; shift; for name; do case $name in "
+    "*_NODE_NAME) value=$(uname -n | tr A-Z a-z) ;; "
+    "*_HOST_IP) value=$(address) ;; "
+    "*_POD_IP) value=$(address in_pod) ;; esac || exit; "
+    'echo "$name=$value"; done >"$RUNTIME_DIRECTORY/values"'
+)
+"""Writes the name of the host, and the address of host and pod from which they reach others.
+
+podman's monitor, which is the main process of the pod's service, has one child, the pod's own
+container.
+
+Source: Kubernetes, pkg/util/node/node.go, GetHostname; apimachinery, pkg/util/net/interface.go,
+ResolveBindAddress.
+"""
+_VALUES = "podslice-values-{}"
+"""The runtime directory of a pod's service."""
+
+
+def add_values(body: Section, workload: PodWorkload, names: Names, options: Options) -> None:
+    """Add to a pod's service what writes the values to which variables of its containers refer."""
+    variables = [each for container in workload.containers for each in container.environment]
+    if later := sorted(later_in(each.value for each in variables)):
+        body.add("RuntimeDirectory", _VALUES.format(names.pod))
+        enter = "--user --preserve-credentials --net" if options.manager.is_user else "--net"
+        body.add("ExecStartPost", words(("/usr/bin/sh", "-c", _WRITE_VALUES, "sh", enter, *later)))
 
 
 def notes_on_systemd(workload: PodWorkload, options: Options) -> Iterator[str]:
@@ -342,7 +374,7 @@ class ContainerUnit:
             body.add("Environment", f"{EMPTY_VARIABLE}=")
         if later_in(variable.value for variable in self.container.environment):
             # it may be gone when the container stops
-            body.add("EnvironmentFile", f"-%t/{self.names.runtime_directory}/{LATER_FILE}")
+            body.add("EnvironmentFile", f"-%t/{_VALUES.format(self.names.pod)}/values")
         if self.container.security.is_image_checked:
             stated = (full_image(self.container.image), _PULL[self.container.pull])
             body.add("ExecStartPre", words(("/usr/bin/sh", "-c", _CHECK_USER, "sh", *stated)))

@@ -5,28 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from podslice.errors import invalid
-from podslice.features.quadlet.container import ContainerUnit, add_restart_of_pod, notes_on_systemd
-from podslice.features.quadlet.probes import needs_prober, prober_files
-from podslice.features.quadlet.result import (
-    KEPT,
-    LATER_FILE,
-    OWN_SECTION,
-    File,
-    Names,
-    Options,
-    Quadlets,
-    stem,
+from podslice.features.quadlet.container import (
+    ContainerUnit,
+    add_restart_of_pod,
+    add_values,
+    notes_on_systemd,
 )
+from podslice.features.quadlet.probes import needs_prober, prober_files
+from podslice.features.quadlet.result import KEPT, OWN_SECTION, File, Names, Options, Quadlets, stem
 from podslice.features.quadlet.unit_text import (
     Section,
     argument,
     csv_field,
     double,
-    later_in,
     plain,
     section,
     unit,
-    words,
 )
 from podslice.features.quadlet.volume_units import (
     Mounter,
@@ -51,26 +45,6 @@ _SHOWN = 64
 _USER_SERVICES = ("podslice-agent.service",)
 _SERVICES = ("podslice-apply.service", *_USER_SERVICES)
 _SHARED = "--share=ipc,net,uts,pid"
-_WRITE_LATER = (
-    "in_pod() { read -r pid _ </proc/$MAINPID/task/$MAINPID/children; "
-    'nsenter $enter --target "$pid" "$@"; }; '
-    'address() { for to in 192.0.2.1 2001:db8::1; do "$@" ip -o route get $to; done 2>/dev/null | '
-    'sed -n "s/.* src \\([^ ]*\\).*/\\1/p" | head -n 1 | grep . || '
-    '{ echo "there is no route and so no address" >&2; exit 1; }; }; '
-    "enter=$1; shift; for name; do case $name in "
-    "*_NODE_NAME) value=$(uname -n | tr A-Z a-z) ;; "
-    "*_HOST_IP) value=$(address) ;; "
-    "*_POD_IP) value=$(address in_pod) ;; esac || exit; "
-    f'echo "$name=$value"; done >"$RUNTIME_DIRECTORY/{LATER_FILE}"'
-)
-"""Writes the name of the host, and the address of host and pod from which they reach others.
-
-podman's monitor, which is the main process of the pod's service, has one child, the pod's own
-container.
-
-Source: Kubernetes, pkg/util/node/node.go, GetHostname; apimachinery, pkg/util/net/interface.go,
-ResolveBindAddress.
-"""
 _STOP_SEC = 300
 """How long podman may take to remove a pod: it runs within the pod's limits, which may be small."""
 
@@ -146,12 +120,7 @@ def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tupl
     # podman may pull the image of its first container; each container waits for that
     service.add("TimeoutStartSec", "infinity")
     service.add("TimeoutStopSec", f"{_STOP_SEC}s")
-    variables = [each for container in workload.containers for each in container.environment]
-    if later := sorted(later_in(each.value for each in variables)):
-        service.add("RuntimeDirectory", names.runtime_directory)
-        enter = "--user --preserve-credentials --net" if options.manager.is_user else "--net"
-        script = ("/usr/bin/sh", "-c", _WRITE_LATER, "sh", enter, *later)
-        service.add("ExecStartPost", words(script))
+    add_values(service, workload, names, options)
     add_restart_of_pod(head, service, options)
     target = "default.target" if options.manager.is_user else "multi-user.target"
     install.add("WantedBy", target)

@@ -29,8 +29,6 @@ UNIT_MODE = 0o644
 OWN_SECTION = "X-Podslice"
 """A section that systemd and podman's generator ignore. Source: systemd.unit(5), "Description"."""
 KEPT = "KeptByAgent"
-LATER_FILE = "values"
-"""What the service of a pod writes for the services of its containers."""
 ARCHIVE_SUFFIX = ".volumes.tar"
 """The end of the name of an archive with the data of one pod."""
 PRIVATE_MODE = 0o700
@@ -191,11 +189,6 @@ class Names(NamedTuple):
         """
         overhead = self.decision.overhead
         return service_name(overhead.scope) if overhead else podman_service(self.decision.pod.key)
-
-    @property
-    def runtime_directory(self) -> str:
-        """Return the directory of what is known once the pod runs, below that of the manager."""
-        return f"podslice-values-{self.pod}"
 
     @property
     def data(self) -> str:

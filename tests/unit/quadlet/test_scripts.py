@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.features.quadlet.container import _CHECK_USER
-from podslice.features.quadlet.generate import _WRITE_LATER
+from podslice.features.quadlet.container import _CHECK_USER, _WRITE_VALUES
 from podslice.features.quadlet.result import PODMAN
 from podslice.features.quadlet.volume_units import _SET_GROUP
 
@@ -81,7 +80,7 @@ def write_later(directory, *names, ip=IP):
             "RUNTIME_DIRECTORY": str(directory),
             "PATH": f"{directory}:{os.environ['PATH']}",
         }
-        arguments = ["sh", "-c", _WRITE_LATER, "sh", "--user --net", *names]
+        arguments = ["sh", "-c", _WRITE_VALUES, "sh", "--user --net", *names]
         ended = subprocess.run(arguments, check=False, env=environment, capture_output=True)
         children = Path(f"/proc/{monitor.pid}/task/{monitor.pid}/children")
         os.kill(int(children.read_text()), signal.SIGKILL)

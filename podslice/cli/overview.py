@@ -467,6 +467,7 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
     )
     now = _measure(world, decision, state, found.services)
     usage = usage_table.measure(now, before, {})
+    source = state.sources.get(decision.pod.uid) or found.wanted.sources.get(key)
     progress = state.progress.get(decision.pod.uid, NO_PROGRESS)
     return PodDetail(
         decision=decision,
@@ -479,7 +480,12 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
             (each.name, each.name in progress.done)
             for each in decision.pod.of_kind(ContainerKind.INIT)
         ),
-        source=state.sources.get(decision.pod.uid) or found.wanted.sources.get(key),
+        source=source,
+        apply_command=health.apply_command(
+            source, world.manager.flag, starts=key in found.wanted.started
+        )
+        if source
+        else None,
         node_conditions=tuple(state.agent.conditions) if state.agent else (),
         recorded=recorded_usage(world)(key),
         events=events,

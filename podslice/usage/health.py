@@ -13,7 +13,7 @@ from podslice.model.container_exit import UNKNOWN, ContainerExit
 from podslice.model.naming import podman_service
 from podslice.model.node_state import Condition, ContainerFailure, PendingPod
 from podslice.model.properties import PARTITION, PROPERTIES, format_value
-from podslice.policy.admit import EVICTED
+from podslice.policy.admit import EVICTED, NOT_APPLIED
 from podslice.reconcile.assess import Assessment
 from podslice.reconcile.report import describe_step
 from podslice.usage.unit_status import ACTIVATING, ELSEWHERE, EXITED, MISSING, UnitStatus
@@ -142,6 +142,9 @@ class HealthProblem(NamedTuple):
     hint: str = ""
     pod: str | None = None
     """The pod that it affects; None where it affects the node, or a pod that is not known."""
+    command: tuple[str, ...] = ()
+    """The podslice command among the remedies that ends the problem; empty if there is none, or if
+    it needs what podslice does not know."""
 
     def __str__(self) -> str:
         """Return the object with the message: `pod default/web: pending: …`."""
@@ -214,9 +217,11 @@ def problematic_pods(problems: Iterable[HealthProblem]) -> frozenset[str]:
     return frozenset(each.pod for each in problems if each.pod is not None)
 
 
-def pod_problem(kind: HealthKind, pod: str, message: str, hint: str) -> HealthProblem:
+def pod_problem(
+    kind: HealthKind, pod: str, message: str, hint: str, command: tuple[str, ...] = ()
+) -> HealthProblem:
     """Return a problem whose object is the pod that it affects."""
-    return HealthProblem(kind, pod, message, hint, pod)
+    return HealthProblem(kind, pod, message, hint, pod, command)
 
 
 def _of_node(facts: HealthFacts) -> Iterator[HealthProblem]:
@@ -251,23 +256,30 @@ def _of_manifests(facts: HealthFacts) -> Iterator[HealthProblem]:
 def _of_pods(facts: HealthFacts) -> Iterator[HealthProblem]:
     state = facts.state
     for pending in facts.pending:
+        command: tuple[str, ...] = ()
         if pending.reason == EVICTED:
             kind, message = HealthKind.EVICTED, f"evicted: {pending.message}"
+            command = podslice_command("readmit", facts.flag, pending.pod)
         else:
             kind, message = HealthKind.PENDING, f"pending: {pending.reason}: {pending.message}"
-        yield pod_problem(kind, pending.pod, message, pending.hint)
+            if pending.reason == NOT_APPLIED:
+                command = _apply_command(facts, pending.pod, pending.source)
+        yield pod_problem(kind, pending.pod, message, pending.hint, command)
     for key, source in facts.unwanted.items():
         message = f"it is still applied, but {source} no longer contains it"
-        hint = f"to remove it: podslice delete{facts.flag} {key}"
-        yield pod_problem(HealthKind.UNWANTED, key, message, hint)
+        command = podslice_command("delete", facts.flag, key)
+        hint = f"to remove it: {shlex.join(command)}"
+        yield pod_problem(HealthKind.UNWANTED, key, message, hint, command)
     for stuck in state.agent.stuck if state.agent else ():
         message = f"it could not be removed: {stuck.why}"
         yield pod_problem(HealthKind.STUCK, stuck.pod, message, stuck.hint)
     for pod in state.current:
         if pod.uid not in state.digests:
             message = "it has no record; its values are those of its slice, without its containers"
-            hint = f"to apply its manifest again: {_applying(facts, pod.key)}"
-            yield pod_problem(HealthKind.UNRECORDED, pod.key, message, hint)
+            command = _apply_command(facts, pod.key, facts.sources.get(pod.key))
+            hint = f"to apply its manifest again: {shlex.join(command)}"
+            command = command if pod.key in facts.sources else ()
+            yield pod_problem(HealthKind.UNRECORDED, pod.key, message, hint, command)
 
 
 def _of_containers(facts: HealthFacts) -> Iterator[HealthProblem]:
@@ -297,38 +309,50 @@ def _of_cpus(facts: HealthFacts) -> Iterator[HealthProblem]:
                 yield HealthProblem(HealthKind.PARTITION, unit.name, message, hint, unit.pod)
 
 
-def _applying(facts: HealthFacts, pod: str) -> str:
-    """Return the command that applies the manifest of a pod."""
-    start = " --start" if pod in facts.started else ""
-    source = facts.sources.get(pod)
-    return f"podslice apply{facts.flag}{start} -f {shlex.quote(source) if source else 'FILE'}"
+def podslice_command(verb: str, flag: str, *words: str) -> tuple[str, ...]:
+    """Return a command of podslice; `flag` is `Manager.flag`."""
+    return ("podslice", verb, *([flag.strip()] if flag else []), *words)
+
+
+def apply_command(source: str, flag: str, *, starts: bool) -> tuple[str, ...]:
+    """Return the command that applies a manifest, and starts its containers if podslice runs them."""
+    return podslice_command("apply", flag, *(["--start"] if starts else []), "-f", source)
+
+
+def _apply_command(facts: HealthFacts, pod: str, source: str | None) -> tuple[str, ...]:
+    """Return the command that applies the manifest of a pod; `FILE` stands for an unknown one."""
+    return apply_command(source or "FILE", facts.flag, starts=pod in facts.started)
 
 
 def _of_units(facts: HealthFacts) -> Iterator[HealthProblem]:
     """Yield the differences of units, except those of pods that are being removed."""
     agent = facts.state.agent
-    hint = "the agent restores it" if agent else f"to restore it: podslice apply{facts.flag}"
+    restore = podslice_command("apply", facts.flag) if agent is None else ()
+    hint = f"to restore it: {shlex.join(restore)}" if restore else "the agent restores it"
     leaving = {*agent.terminating, *(each.pod for each in agent.stuck)} if agent else set()
     reported = set()
     for unit in facts.units:
         for kind, message in _differences(unit) if unit.pod not in leaving else ():
             reported.add(unit.name)
-            remedy = hint
+            remedy, command = hint, restore
             if kind is HealthKind.MISSING and unit.pod is not None and unit.pod in facts.started:
-                remedy = _starting(facts, unit.pod, hint)
-            yield HealthProblem(kind, unit.name, message, remedy, unit.pod)
+                remedy, command = _starting(facts, unit.pod, hint, restore)
+            yield HealthProblem(kind, unit.name, message, remedy, unit.pod, command)
     for step in facts.state.plan.steps:
         if step.name not in reported and step.pod not in leaving:
             message = f"not as it should be; still to do: {describe_step(step)}"
-            yield HealthProblem(HealthKind.DIFFERENT, step.name, message, hint, step.pod)
+            yield HealthProblem(HealthKind.DIFFERENT, step.name, message, hint, step.pod, restore)
 
 
-def _starting(facts: HealthFacts, pod: str, hint: str) -> str:
+def _starting(
+    facts: HealthFacts, pod: str, hint: str, restore: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
     """Return the remedy for a pod without a slice, whose containers have ended with the slice."""
     if facts.state.agent is None and pod in facts.sources:
-        return f"to restore it with its containers: {_applying(facts, pod)}"
+        command = _apply_command(facts, pod, facts.sources[pod])
+        return f"to restore it with its containers: {shlex.join(command)}", command
     service = podman_service(pod)
-    return f"{hint}; then, to start its containers: systemctl{facts.flag} start {service}"
+    return f"{hint}; then, to start its containers: systemctl{facts.flag} start {service}", restore
 
 
 def _differences(unit: UnitStatus) -> Iterator[tuple[HealthKind, str]]:
@@ -352,8 +376,10 @@ def _of_records(facts: HealthFacts) -> Iterator[HealthProblem]:
         )
         yield HealthProblem(HealthKind.ORPHAN, unit, message, hint)
     for path in facts.state.broken_records:
-        hint = f"to remove it: podslice apply{flag}"
-        yield HealthProblem(HealthKind.RECORD, path, "it is not a valid record", hint)
+        message = "it is not a valid record"
+        command = podslice_command("apply", facts.flag)
+        hint = f"to remove it: {shlex.join(command)}"
+        yield HealthProblem(HealthKind.RECORD, path, message, hint, command=command)
     for each in facts.state.plan.skipped:
         if each.blocks:
             yield HealthProblem(HealthKind.RESERVATION, each.unit, each.why)

@@ -14,6 +14,7 @@ from podslice.model.desired import Desired, PodDecision
 from podslice.model.naming import NaturalKey, natural_key, parse_description
 from podslice.model.pod import ContainerKind
 from podslice.model.properties import MANAGED, PROPERTIES, managed_of
+from podslice.model.resources import Amounts
 from podslice.model.unit import DesiredUnit, Observed, ObservedUnit, UnitKind, UnitName, Value
 from podslice.usage.location import PodService
 
@@ -291,6 +292,8 @@ class PodFacts(NamedTuple):
     """Of all of them together."""
     started_usec: int
     """The start of the pod's slice since the epoch; 0 where it was not observed."""
+    requests: Amounts
+    limits: Amounts
 
 
 def pod_facts(
@@ -322,5 +325,7 @@ def pod_facts(
             ready=sum(unit.state == _ACTIVE or (key, unit.label) in held for unit in counted),
             restarts=sum(unit.restarts + held.get((key, unit.label), 0) for unit in counted),
             started_usec=starts.get(decision.slice, 0),
+            requests=decision.requests,
+            limits=decision.limits,
         )
     return found

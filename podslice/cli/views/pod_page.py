@@ -52,6 +52,8 @@ class PodDetail(NamedTuple):
     """Each with whether it is done."""
     source: str | None
     """Its manifest file; None where it was not applied from a manifest directory."""
+    apply_command: tuple[str, ...] | None
+    """The command that applies this file again; None without one."""
     node_conditions: tuple[str, ...]
     recorded: UsedAmounts | None
     """The 90th percentile of recorded usage; None without a history."""

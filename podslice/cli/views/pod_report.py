@@ -171,6 +171,8 @@ class PodReport:
     init_containers: tuple[InitContainerEntry, ...]
     node_conditions: tuple[str, ...]
     manifest: str | None
+    apply_command: tuple[str, ...] | None
+    """The command that applies the manifest again."""
     slice: UnitName
     started_usec: int | None
     grace_period_sec: int
@@ -215,6 +217,7 @@ def pod_report(detail: PodDetail) -> PodReport:
         ),
         node_conditions=tuple(detail.node_conditions),
         manifest=None if detail.source is None else printable(detail.source),
+        apply_command=detail.apply_command,
         slice=decision.slice,
         started_usec=(stats.started_usec or None) if stats else None,
         grace_period_sec=pod.grace_period_sec,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from podslice.cli.report import ConfigurationEntry, Setting
+from podslice.cli.report import AmountsEntry, ConfigurationEntry, Setting, amounts_entry
 from podslice.cli.views.changes import (
     AnyStepEntry,
     ForeignEntry,
@@ -64,6 +64,8 @@ class PodSliceEntry(UnitEntry):
     containers_ready: int
     restarts: int
     started_usec: int | None
+    requests: AmountsEntry
+    limits: AmountsEntry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +106,18 @@ class StrayEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class HealthEntry:
-    """A problem, with its remedy."""
+    """A problem, with its remedy.
+
+    `pod` is the pod that the problem affects, and `command` the podslice command among the remedies
+    that ends it.
+    """
 
     kind: HealthKind
     object: str
     message: str
     hint: str
+    pod: str | None
+    command: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,6 +263,8 @@ def _unit_entry(
         containers_ready=found.ready,
         restarts=found.restarts,
         started_usec=found.started_usec or None,
+        requests=amounts_entry(found.requests),
+        limits=amounts_entry(found.limits),
     )
 
 
@@ -303,7 +313,12 @@ def health_entries(problems: Iterable[HealthProblem]) -> tuple[HealthEntry, ...]
     """Return what is not as it should be."""
     return tuple(
         HealthEntry(
-            kind=each.kind, object=printable(each.object), message=each.message, hint=each.hint
+            kind=each.kind,
+            object=printable(each.object),
+            message=each.message,
+            hint=each.hint,
+            pod=each.pod,
+            command=each.command or None,
         )
         for each in problems
     )

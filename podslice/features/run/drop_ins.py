@@ -6,6 +6,7 @@ removed unless the service may be restarted outside of it.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -31,7 +32,7 @@ from podslice.store.adopted_services import (
     remove_drop_in,
     write_drop_in,
 )
-from podslice.usage.health import HealthKind, pod_problem
+from podslice.usage.health import HealthKind, pod_problem, podslice_command
 
 _Done = Literal["written", "removed", "none"]
 _ACTIONS: dict[Action, _Done] = {Action.WRITE: "written", Action.REMOVE: "removed"}
@@ -210,6 +211,7 @@ def outdated_services(
 async def find_health(world: LiveWorld, assessment: Assessment) -> Mapping[str, object]:
     """Return the drop-ins that an apply would write again, for `podslice status`."""
     adopted = read_adopted(world.manager)
+    command = podslice_command("apply", world.manager.flag)
     return {
         "drop_ins": tuple(
             pod_problem(
@@ -217,7 +219,8 @@ async def find_health(world: LiveWorld, assessment: Assessment) -> Mapping[str, 
                 each.pod,
                 f"{each.unit} does not start with the slice and the limits of the pod:"
                 f" {drop_in_path(each.unit, world.manager)}",
-                f"to write it again: podslice apply{world.manager.flag}",
+                f"to write it again: {shlex.join(command)}",
+                command,
             )
             for each in outdated_services(adopted, assessment.desired.pods, world.manager)
         )

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import tempfile
 from pathlib import Path
@@ -36,6 +37,7 @@ BIG = PendingPod(
     hint="lower its requests",
     qos="Burstable",
 )
+READMIT = "to readmit it: podslice readmit default/batch"
 HELD = PendingPod(
     pod="default/batch",
     reason="MemoryPressure",
@@ -181,7 +183,7 @@ def evicted(machine):
     kept_by_the_agent(machine)
     machine.evict("batch")
     machine.agent(
-        pending=(PendingPod(pod="default/batch", reason="Evicted", message="50Mi", hint="see"),)
+        pending=(PendingPod(pod="default/batch", reason="Evicted", message="50Mi", hint=READMIT),)
     )
 
 
@@ -498,6 +500,11 @@ def test_the_exit_code_of_each_situation(machine, prepare, problems):
     found = [f"{each['kind']} {_last(each['object'])}" for each in document["problems"]]
     assert (ended.code, document["healthy"], found) == (code, not problems, problems)
     assert all(each["message"] for each in document["problems"])
+    for each in document["problems"]:
+        # a command that ends the problem is one of the remedies, and complete
+        command = each["command"]
+        assert command is None or shlex.join(command) in each["hint"]
+        assert command is None or (command[0] == "podslice" and "FILE" not in command)
 
 
 def hints(machine, *options):
@@ -552,6 +559,32 @@ def test_the_remedy_for_a_pod_with_quadlets_starts_its_containers(machine):
     machine.stop(WEB)
     command = f"podslice apply --start -f {source}"
     assert hints(machine) == {"unit-missing": f"to restore it with its containers: {command}"}
+    for pod, expected in (("web", command), ("batch", f"podslice apply -f {machine.directory}")):
+        page = json.loads(machine.podslice("status", pod, "-o", "json").out)["pod"]
+        assert shlex.join(page["apply_command"]).startswith(expected)
+
+
+def commands(machine):
+    document = json.loads(machine.podslice("status", "-o", "json").out)
+    return {each["kind"]: each["command"] for each in document["problems"]}
+
+
+def test_the_command_that_ends_a_problem(machine):
+    source = str(machine.directory / "web.yaml")
+    machine.apply()
+    machine.set(WEB, CPUWeight=1)
+    found = commands(machine)
+    assert found == {"agent-stopped": None, "unit-differs": ["podslice", "apply"]}
+    machine.put("web", {"cpu": "600m"})
+    assert commands(machine)["pod-pending"] == ["podslice", "apply", "-f", source]
+    machine.store.remove("web")
+    assert commands(machine)["pod-unrecorded"] == ["podslice", "apply", "-f", source]
+    manifest_removed_without_agent(machine)
+    assert commands(machine)["pod-unwanted"] == ["podslice", "delete", "default/batch"]
+    machine.agent()
+    machine.set(WEB, CPUWeight=1)
+    # the agent does it
+    assert commands(machine) == {"unit-differs": None}
 
 
 def test_the_remedy_for_a_pod_with_quadlets_and_without_a_manifest(machine):

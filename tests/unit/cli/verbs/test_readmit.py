@@ -272,5 +272,7 @@ def test_status_as_json_has_both(podslice, store, evicted):
         "object": "a.yaml",
         "message": "bad",
         "hint": "fix it",
+        "pod": None,
+        "command": None,
     }
     assert document["warnings"] == [{"where": "b.yaml", "message": "odd", "hint": ""}]

@@ -113,6 +113,7 @@ def test_the_wide_form_has_names_of_pods_and_what_is_counted_of_them(podslice, t
     found = json.loads(podslice("status", "-o", "json").out)["units"]
     (pod,) = (each for each in found if each["name"] == slice_)
     assert (pod["containers"], pod["containers_ready"], pod["restarts"]) == (2, 1, 2)
+    assert (pod["requests"], pod["limits"]) == ({}, {})
     at_usec = pod["started_usec"] + 3_720_000_000
     monkeypatch.setattr(overview.time, "time_ns", lambda: at_usec * 1000)
     wide = podslice("status", "-o", "wide").out.partition("\n\n")[0]

@@ -144,6 +144,7 @@ def test_the_json_has_the_same(shop, podslice, memory):
     pod = document["pod"]
     assert (pod["namespace"], pod["name"], pod["uid"]) == ("default", "shop", "u-1")
     assert (pod["phase"], pod["qos_class"], pod["manifest"]) == ("running", "Burstable", None)
+    assert pod["apply_command"] is None
     assert pod["init_containers"] == [{"name": "fetch", "done": False}]
     usage = pod["usage"]
     assert (usage["cpu_limit_milli"], usage["memory_limit_bytes"]) == (500, 64 * 2**20)

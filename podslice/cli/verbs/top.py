@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import signal
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +23,7 @@ from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, display_on_terminal, emit
 from podslice.cli.overview import PodPage, read_page
 from podslice.cli.pods import PodFilter, pod_filter
-from podslice.cli.report import configuration_entry, document
+from podslice.cli.report import Document, configuration_entry, document
 from podslice.cli.session import in_world
 from podslice.cli.terminal import Key
 from podslice.cli.views import status_view, usage_table
@@ -60,6 +62,14 @@ def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     once: Annotated[  # noqa: FBT002
         bool, typer.Option("--once", "-b", help="Print the usage once, also on a terminal.")
     ] = False,
+    follow: Annotated[  # noqa: FBT002
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="With -o json: print each measurement as a line, until Ctrl-C.",
+        ),
+    ] = False,
     output: Output = OutputFormat.TABLE,
 ) -> int:
     """Run `podslice top`.
@@ -73,6 +83,8 @@ def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     interval_sec = _interval_sec(interval)
     shown = pod_filter(pod, namespace, only_problems=problems)
     planning = tolerate(planning)
+    if follow:
+        return _follow(planning, shown, sort, interval_sec, output)
     wide = output is OutputFormat.WIDE
     if not once and output.has_lines and terminal.is_interactive():
         gc.enable()  # it may run for days
@@ -94,13 +106,48 @@ def _print_once(
 
     emit(
         output,
-        document=lambda: document(
-            usage_table.report(shown, summary, configuration_entry(planning.origin))
-        ),
+        document=lambda: _document(planning, shown, summary),
         lines=lines,
         names=lambda: [row.name for row in shown.pods],
     )
     return DONE
+
+
+def _document(planning: Planning, usage: NodeUsage, summary: NodeSummary) -> Document:
+    return document(usage_table.report(usage, summary, configuration_entry(planning.origin)))
+
+
+def _follow(
+    planning: Planning, pods: PodFilter, sort: Sort, interval_sec: float, output: OutputFormat
+) -> int:
+    """Print a document for each measurement, until a signal or the end of the reader.
+
+    Raises:
+        InputError: the format is not JSON, or a pod is not applied.
+    """
+    if output is not OutputFormat.JSON:
+        raise invalid("it prints JSON", "add -o json", where="--follow")
+    gc.enable()  # it may run for days
+
+    async def work(world: LiveWorld) -> int:
+        observer, pause_sec = UsageObserver(world, pods), min(_FIRST_SEC, interval_sec)
+        while True:
+            usage, summary = await observer.observe()
+            made = _document(planning, usage.sorted(sort), summary)
+            try:
+                sys.stdout.write(json.dumps(made, ensure_ascii=False) + "\n")
+                sys.stdout.flush()
+            except BrokenPipeError:
+                return DONE
+            await asyncio.sleep(pause_sec)
+            pause_sec = interval_sec
+
+    try:
+        return in_world(planning, work)
+    except interrupts.Interrupted as error:
+        if error.number != signal.SIGINT:
+            raise
+        return DONE
 
 
 def _interval_sec(text: str) -> float:

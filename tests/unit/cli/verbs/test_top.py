@@ -389,6 +389,28 @@ def test_a_snapshot_as_json_in_the_order_that_is_asked_for(podslice, seen):
     assert [each["pod"] for each in document["pods"]] == ["default/b", "default/a"]
 
 
+def test_each_measurement_is_a_line_until_the_reader_has_gone(podslice, seen, monkeypatch):
+    printed = []
+
+    def write(text):
+        if len(printed) == 2:
+            raise BrokenPipeError
+        printed.append(json.loads(text))
+
+    monkeypatch.setattr(top.sys, "stdout", SimpleNamespace(write=write, flush=lambda: None))
+    assert podslice("top", "--follow", "--interval=100ms", "-o", "json").code == 0
+    first, second = printed
+    # the first one has no rates yet
+    assert "cpu_milli" not in first["node"]
+    assert second["node"]["cpu_milli"] == 1500
+    assert [each["pod"] for each in second["pods"]] == ["default/a", "default/b"]
+
+
+def test_only_json_is_followed(podslice):
+    message = "error: --follow: it prints JSON; add -o json\n"
+    assert podslice("top", "--follow") == (2, "", message)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

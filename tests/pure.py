@@ -14,7 +14,7 @@ PACKAGES = ("model", "policy", "plan")
 OF_FEATURES = {
     "cpus": ("assignment", "manager"),
     "doctor": ("findings",),
-    "history": ("model", "recommendation", "samples"),
+    "history": ("day", "model", "recommendation", "samples"),
     "importing": ("policy",),
     "kubelet": ("model", "policy", "values"),
     "node": ("providers",),

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from itertools import starmap
 from typing import Any, NamedTuple
 
+from podslice.features.history.day import DAY_SEC, STEP_SEC, Day, Point
+
 _BUCKET = struct.Struct("<Hd")
 
 
@@ -99,6 +101,7 @@ class PodHistory(NamedTuple):
 
     pod: UsageHistory = UsageHistory()
     containers: Mapping[str, UsageHistory] = {}
+    day: Day = Day()
 
 
 # Histories as JSON documents, and back. The weights of a histogram become whole numbers relative to the
@@ -118,7 +121,8 @@ Document = dict[str, Any]
 def format_pod_history(history: PodHistory) -> Document:
     """Return the document of a pod with its containers."""
     containers = {name: _format(each) for name, each in sorted(history.containers.items())}
-    return {"version": VERSION, "pod": _format(history.pod), "containers": containers}
+    day = [list(point) for point in history.day.points]
+    return {"version": VERSION, "pod": _format(history.pod), "containers": containers, "day": day}
 
 
 def parse_pod_history(found: object) -> PodHistory:
@@ -134,6 +138,7 @@ def parse_pod_history(found: object) -> PodHistory:
     return PodHistory(
         pod=_parse(UsageHistory(), document.get("pod")),
         containers={str(name): _parse(UsageHistory(), each) for name, each in containers.items()},
+        day=_parse_day(document.get("day", [])),
     )
 
 
@@ -162,6 +167,18 @@ def _parse(empty: Any, found: object) -> Any:  # noqa: ANN401 - any value of a h
             read = _float if isinstance(value, float) else _whole
             fields[name] = read(document, name)
     return empty._replace(**fields)
+
+
+def _parse_day(found: object) -> Day:
+    if not isinstance(found, list) or len(found) > DAY_SEC // STEP_SEC:
+        raise ValueError("day is not the list of a day's values")
+    points = []
+    for each in found:
+        if not isinstance(each, list) or len(each) != len(Point._fields):
+            raise ValueError(f"each value of day has {len(Point._fields)} numbers")
+        numbers = dict(zip(Point._fields, each, strict=True))
+        points.append(Point(*(_whole(numbers, name) for name in Point._fields)))
+    return Day.of(points)
 
 
 def _format_histogram(histogram: DecayingHistogram) -> Document:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from podslice.features.history.day import Day
 from podslice.features.history.model import DecayingHistogram, PodHistory, UsageHistory, WaitTimes
 from podslice.features.history.samples import (
     CPU_BUCKETS,
@@ -251,6 +252,8 @@ class PodRecommendation(NamedTuple):
     amounts: Recommendation
     containers: Mapping[str, Recommendation]
     """By name, of the containers that have been observed; init containers are not among them."""
+    day: Day = Day()
+    """The usage of the pod in the last day."""
     decision: PodDecision | None = None
     """None of a pod that is not applied."""
 
@@ -298,6 +301,7 @@ def recommend_pod(
             if name in history.containers
         },
         decision=decision,
+        day=history.day,
     )
 
 

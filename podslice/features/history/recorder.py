@@ -53,9 +53,10 @@ _ROUNDS_WITHOUT_WAITS = 10
 class _Record:
     """The usage of a pod and its containers, or of a slice."""
 
-    __slots__ = ("containers", "usage")
+    __slots__ = ("containers", "day", "usage")
 
     def __init__(self, history: PodHistory) -> None:
+        self.day = history.day
         self.usage = GroupUsage(history.pod)
         self.containers = {name: GroupUsage(found) for name, found in history.containers.items()}
 
@@ -66,7 +67,8 @@ class _Record:
             for name, each in self.containers.items()
             if not is_expired(each.history, now_sec)
         }
-        return PodHistory(pod=without_old(self.usage.history, now_sec), containers=containers)
+        pod = without_old(self.usage.history, now_sec)
+        return PodHistory(pod=pod, containers=containers, day=self.day)
 
 
 class UsageRecorder(AgentPart):
@@ -164,6 +166,9 @@ class UsageRecorder(AgentPart):
         record = self._record(files, pod.pod.key)
         group = control_group(pod.slice, observed)
         self._sample(record.usage, cgroups, group, pod.requests)
+        milli, used_bytes = record.usage.cpu_milli, cgroups.working_set_bytes(group)
+        if milli is not None and used_bytes is not None:
+            record.day = record.day.add(self._now().sec, milli, used_bytes)
         for container, below in _container_groups(pod, observed):
             usage = record.containers.get(container.name)
             if usage is None:
@@ -243,10 +248,12 @@ class Moment(NamedTuple):
 class GroupUsage:
     """Adds samples of a control group to a history, which outlives the group."""
 
-    __slots__ = ("_counted", "_kills", "_peak_bytes", "_waits", "history")
+    __slots__ = ("_counted", "_kills", "_peak_bytes", "_waits", "cpu_milli", "history")
 
     def __init__(self, history: UsageHistory) -> None:
         self.history = history
+        self.cpu_milli: int | None = None
+        """The average between the last two samples; None before the second one."""
         self._counted: tuple[float, int] | None = None
         """When the CPU time was read last, and the CPU time in microseconds."""
         self._waits: tuple[float, int, int] | None = None
@@ -262,7 +269,7 @@ class GroupUsage:
     def sample(self, cgroups: CgroupFs, group: str, now: Moment, *, requests: Amounts) -> None:
         """Add a sample; without a group nothing is added, and the next group begins at 0."""
         usec = cgroups.counter(group, "cpu_usec")
-        before = self._counted
+        before, self.cpu_milli = self._counted, None
         # a counter that decreases belongs to a new group with the same name
         if usec is None or (before is not None and usec < before[1]):
             self._counted = self._waits = before = None
@@ -273,8 +280,8 @@ class GroupUsage:
             self.history = UsageHistory()
         self._counted = now.monotonic_sec, usec
         if before is not None and now.monotonic_sec > before[0]:
-            milli = (usec - before[1]) / (now.monotonic_sec - before[0]) / 1000
-            self.history = add_cpu(self.history, round(milli), now.sec)
+            self.cpu_milli = round((usec - before[1]) / (now.monotonic_sec - before[0]) / 1000)
+            self.history = add_cpu(self.history, self.cpu_milli, now.sec)
         # kills count from the previous sample on, and the peak with them
         earlier, self._kills = self._kills, cgroups.counter(group, "oom_kills") or 0
         kills = max(self._kills - earlier, 0)

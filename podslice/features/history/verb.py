@@ -24,6 +24,7 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import separated
 from podslice.errors import HostError, Problem, Severity, invalid
+from podslice.features.history.day import Point
 from podslice.features.history.files import recorded_files, see_agent
 from podslice.features.history.model import PodHistory
 from podslice.features.history.prometheus import PrometheusApi
@@ -423,6 +424,16 @@ class ContainerEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PointEntry:
+    """The highest usage in a quarter of an hour."""
+
+    time_usec: int
+    """The start of the quarter."""
+    cpu_milli: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class PodEntry(ContainerEntry):
     """The recommended amounts of a pod."""
 
@@ -430,6 +441,8 @@ class PodEntry(ContainerEntry):
     containers: tuple[ContainerEntry, ...]
     sum_of_requests: AmountsEntry
     saving: AmountsEntry
+    day: tuple[PointEntry, ...]
+    """The usage in each quarter of an hour of the last day in which samples were taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -447,6 +460,15 @@ def _entry(pod: PodRecommendation) -> PodEntry:
         containers=tuple(starmap(_container_entry, pod.containers.items())),
         sum_of_requests=amounts_entry(pod.sum_of_requests),
         saving=amounts_entry(pod.saving),
+        day=tuple(map(_point_entry, pod.day.points)),
+    )
+
+
+def _point_entry(point: Point) -> PointEntry:
+    return PointEntry(
+        time_usec=point.start_sec * 1_000_000,
+        cpu_milli=point.cpu_milli,
+        memory_bytes=point.memory_bytes,
     )
 
 

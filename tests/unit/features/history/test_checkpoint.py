@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from podslice.features.history.day import Day, Point
 from podslice.features.history.model import (
     DecayingHistogram,
     MemoryPeaks,
@@ -51,9 +52,10 @@ def of_weights(weights, total):
 
 
 def test_a_document_is_read_as_it_was_written():
-    history = PodHistory(pod=FULL, containers={"main": UsageHistory(), "log": FULL})
+    day = Day.of([Point(1_700_091_900, 1050, 104_857_600), Point(1_700_092_800, 0, 0)])
+    history = PodHistory(pod=FULL, containers={"main": UsageHistory(), "log": FULL}, day=day)
     read = parse_pod_history(json.loads(json.dumps(format_pod_history(history))))
-    assert read.containers["main"] == UsageHistory()
+    assert (read.containers["main"], read.day) == (UsageHistory(), day)
     assert read.pod.cpu.weights == pytest.approx({0: 2500.0, 3: 10_000.0}, rel=1e-3)
     again = parse_pod_history(format_pod_history(read))
     assert again.pod.cpu.weights == pytest.approx(read.pod.cpu.weights)
@@ -106,6 +108,12 @@ def test_the_weights_that_are_read_have_the_total():
         ({"pod__samples": 2**63}, "samples is not a whole number"),
         ({"pod__memory__window_end_sec": None}, "window_end_sec is not a whole number"),
         ({"pod__waits__cpu_sec": "1"}, "cpu_sec is not a number"),
+        ({"day": {}}, "day is not the list of a day's values"),
+        ({"day": [[0, 0, 0]] * 97}, "day is not the list of a day's values"),
+        ({"day": [[0, 0]]}, "each value of day has 3 numbers"),
+        ({"day": [0]}, "each value of day has 3 numbers"),
+        ({"day": [[0, -1, 0]]}, "cpu_milli is not a whole number"),
+        ({"day": [[0, 0, 2**63]]}, "memory_bytes is not a whole number"),
     ],
 )
 def test_a_damaged_document_is_an_error(changes, error):
@@ -114,3 +122,16 @@ def test_a_damaged_document_is_an_error(changes, error):
     for found in ([], None, "text"):
         with pytest.raises(ValueError, match="a mapping is missing"):
             parse_pod_history(found)
+
+
+def test_an_earlier_document_has_no_day():
+    found = document()
+    del found["day"]
+    assert parse_pod_history(found).day == Day()
+
+
+def test_a_clock_that_is_set_back_begins_again():
+    day = Day().add(9000, 100, 10).add(9100, 50, 20)
+    assert day.points == [Point(9000, 100, 20)]
+    assert day.add(950, 30, 30).points == [Point(900, 30, 30)]
+    assert day.add(9000 + 86_400, 30, 30).points == [Point(9000 + 86_400, 30, 30)]

@@ -155,6 +155,14 @@ async def test_a_day_in_fast_motion(here):
         assert amounts.memory_limit.recommended == 121 * MI * 1000
     assert here.context.recommended["default/web"] == only_amounts(found.amounts)
     assert found.sum_of_requests == {CPU: 1169, MEMORY: 121 * MI * 1000}
+    # the first sample has no rate, and the last one begins the next quarter of an hour
+    points = history.day.points
+    assert [point.start_sec for point in points] == [
+        START_SEC + 900 * number for number in range(1, 97)
+    ]
+    assert {point.cpu_milli for point in points} == {1000, 500}
+    (most,) = (point for point in points if point.memory_bytes == 100 * MI)
+    assert most.start_sec == START_SEC + 600 * 60
 
 
 async def test_reserved_slices_have_a_history(here):

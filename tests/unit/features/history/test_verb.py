@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from podslice.features.history.day import Day
 from podslice.features.history.files import UsageFiles
 from podslice.features.history.model import PodHistory, format_pod_history, parse_pod_history
 from podslice.features.history.samples import add_oom_kills
@@ -41,7 +42,8 @@ def record(here):
     def write(key, cpu, memory, kills=0, **containers):
         pod, _ = history_of(cpu, memory, kills)
         below = {name: history_of(*load)[0] for name, load in containers.items()}
-        files.write(files.pod_path(key), PodHistory(pod=pod, containers=below))
+        day = Day().add(1_700_006_400, cpu, memory * MI)
+        files.write(files.pod_path(key), PodHistory(pod=pod, containers=below, day=day))
 
     return write
 
@@ -138,6 +140,7 @@ def test_the_document(podslice, apply, record, now):
         },
         "sum_of_requests": {"cpu_milli": 1169, "memory_bytes": 121 * MI},
         "saving": {},
+        "day": [{"time_usec": 1_700_006_400_000_000, "cpu_milli": 1000, "memory_bytes": 100 * MI}],
     }
     of_yaml = yaml.safe_load(podslice("recommend", "-o", "yaml").out)
     assert of_yaml == json.loads(podslice("recommend", "-o", "json").out)

@@ -11,6 +11,7 @@
 #   make debs    those of all releases of Debian and Ubuntu
 #   make rpm     build the rpm into dist/ (root)
 #   make ansible build the Ansible collection into dist/
+#   make cockpit build the page for Cockpit into dist/cockpit (npm)
 #   make lock    pin the newest versions of all dependencies, with their hashes
 #   make man     generate manual pages and completions in build/
 #   make demo    run the first session of the README in a private systemd (root)
@@ -25,7 +26,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PIP := $(VENV)/bin/pip install -q --disable-pip-version-check
 
-.PHONY: check coverage bench deb debs rpm ansible lock man mutation test demo pictures clean lab-clean
+.PHONY: check coverage bench deb debs rpm ansible cockpit lock man mutation test demo pictures clean lab-clean
 
 check: $(VENV)/ready
 	@$(RUN) -m pytest -q -n auto tests/test_*.py tests/unit tests/cases
@@ -53,6 +54,9 @@ rpm: $(VENV)/ready
 
 ansible: $(VENV)/ready
 	@$(RUN) packaging/build.py ansible
+
+cockpit: $(VENV)/ready
+	@$(RUN) packaging/build.py cockpit
 
 lock: $(VENV)/ready
 	@$(RUN) packaging/build.py lock

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Build the packages into dist/: debs, the rpm, the Ansible collection.
+"""Build the packages into dist/: debs, the rpm, the Ansible collection, and the page for Cockpit.
 
     packaging/build.py deb [--kind KIND]     for this system
-    packaging/build.py debs      for Debian 13, Debian 12, and others on amd64 and arm64
+    packaging/build.py debs      for Debian 13, Debian 12, and others on amd64 and arm64;
+                                 the page for Cockpit is a package for all of them
     packaging/build.py rpm
     packaging/build.py ansible
+    packaging/build.py cockpit   writes the page into dist/cockpit
     packaging/build.py lock      updates the files that pin dependencies: builder/locks.py
 
 Debs and the rpm require root and Debian: each build runs in a temporary copy of a small Debian,
@@ -28,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [path for path in (str(HERE), str(ROOT)) if path not in sys.path]
 
-from builder import collection, locks, sbom, wheels  # noqa: E402 - after the path
+from builder import collection, locks, page, sbom, wheels  # noqa: E402 - after the path
 from builder.changelog import date_sec, debian_changelog, rpm_changelog  # noqa: E402 - as above
 from builder.chroot import ensure_chroot, run_in  # noqa: E402
 
@@ -41,9 +43,10 @@ SOURCES = (
     *("podslice", "units", "packaging", "examples", "docs/json"),
     *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"),
 )
-NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.pyc", ".*", "node_modules")
 INSTALLED = {"docs/json": "json", "examples": "examples"}
 """Directories of the source beside the README in a package, where they are."""
+PAGE = "packaging/cockpit"
 LINK = re.compile(r"\[([^]]*)\]\(([^)]*)\)")
 VERSION_LINE = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 
@@ -79,6 +82,7 @@ class Deb:
             of Debian installs the latter.
         target: the release in its changelog.
         architecture: for which it is built, if that is not the one of the chroot.
+        is_page: it is the package of the page for Cockpit, with nothing in common with the others.
     """
 
     chroot: str
@@ -86,6 +90,7 @@ class Deb:
     target: str
     suffix: str = ""
     architecture: str | None = None
+    is_page: bool = False
 
 
 DEBS = {
@@ -101,6 +106,7 @@ DEBS = {
         )
         for architecture in wheels.MACHINES
     },
+    "cockpit": Deb(chroot="trixie", directory="cockpit", target="unstable", is_page=True),
 }
 
 
@@ -114,20 +120,26 @@ class Built:
     @property
     def package(self) -> Path:
         """The package to install."""
-        (found,) = [*self.dir.glob("*.deb"), *self.dir.glob("*.noarch.rpm")]
+        (found,) = [*self.dir.glob("*.deb"), *self.dir.glob("podslice-*.noarch.rpm")]
         return found
 
     @property
     def packages(self) -> list[Path]:
-        """The package, and the source rpm, from which Fedora builds its own."""
-        return [self.package, *self.dir.glob("*.src.rpm")]
+        """The package, and for rpm the page, and the source from which Fedora builds its own."""
+        return [
+            self.package,
+            *self.dir.glob("cockpit-podslice-*.noarch.rpm"),
+            *self.dir.glob("*.src.rpm"),
+        ]
 
 
 def main() -> int:
     """Run the verb of the command line and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    verbs = parser.add_subparsers(required=True, dest="verb", metavar="deb|debs|rpm|ansible|lock")
-    for verb in ("deb", "debs", "rpm", "ansible"):
+    verbs = parser.add_subparsers(
+        required=True, dest="verb", metavar="deb|debs|rpm|ansible|cockpit|lock"
+    )
+    for verb in ("deb", "debs", "rpm", "ansible", "cockpit"):
         options = verbs.add_parser(verb, allow_abbrev=False)
         options.add_argument("--dist", type=Path, default=ROOT / "dist", metavar="DIR")
         options.add_argument("--version", help="default: that of the source")
@@ -142,6 +154,12 @@ def main() -> int:
         if arguments.verb == "ansible":
             version = arguments.version or source_version()
             report(collection.build_collection(arguments.dist, version, source_date()))
+            return 0
+        if arguments.verb == "cockpit":
+            target = arguments.dist / "cockpit"
+            shutil.rmtree(target, ignore_errors=True)
+            page.build_page(target, arguments.version or source_version())
+            report(target)
             return 0
         if arguments.verb == "deb":
             kinds = arguments.kind or [kind_of(platform.freedesktop_os_release())]
@@ -215,7 +233,7 @@ def build(
     epoch = source_date() if epoch is None else epoch
     with tempfile.TemporaryDirectory(prefix="podslice-build.") as name:
         source = Path(name) / "source"
-        copy_source(source, version)
+        copy_source(source, version, kind)
         chroot = ensure_chroot("trixie" if kind == "rpm" else DEBS[kind].chroot)
         if kind == "rpm":
             prepare_rpm(source, version, epoch)
@@ -276,15 +294,23 @@ def source_date() -> int:
     return int(commit or changelog.stat().st_mtime)
 
 
-def copy_source(target: Path, version: str) -> None:
-    """Copy the source of a package, and set its version."""
+def copy_source(target: Path, version: str, kind: str) -> None:
+    """Copy the source of a package, and set its version; where the page is part of it, build that."""
     target.mkdir()
+    if kind != "rpm" and DEBS[kind].is_page:
+        page.build_page(target / "page", version)
+        shutil.copyfile(ROOT / PAGE / "README.md", target / "README.md")
+        return
     for name in SOURCES:
         path = ROOT / name
         if path.is_dir():
             shutil.copytree(path, target / name, ignore=NOT_SOURCE)
         else:
             shutil.copyfile(path, target / name)
+    if kind == "rpm":
+        page.build_page(target / "page", version)
+    else:
+        shutil.rmtree(target / PAGE)
     (target / "README.md").write_text(installed_readme((ROOT / "README.md").read_text()))
     init = target / "podslice/__init__.py"
     init.write_text(VERSION_LINE.sub(f'__version__ = "{version}"', init.read_text()))
@@ -318,14 +344,19 @@ def prepare_deb(source: Path, version: str, epoch: int, kind: str) -> None:
     """Create debian/, in which files of the kind replace common ones."""
     deb = DEBS[kind]
     debian = source / "debian"
-    directories = shutil.ignore_patterns(*(each.directory for each in DEBS.values()))
-    shutil.copytree(ROOT / "packaging/deb", debian, ignore=directories)
+    if deb.is_page:
+        shutil.copytree(ROOT / "packaging/deb/source", debian / "source")
+    else:
+        directories = shutil.ignore_patterns(*(each.directory for each in DEBS.values()))
+        shutil.copytree(ROOT / "packaging/deb", debian, ignore=directories)
     own = ROOT / "packaging/deb" / deb.directory
     if own.is_dir():
         shutil.copytree(own, debian, dirs_exist_ok=True)
     (debian / "rules").chmod(0o755)
     changelog = (ROOT / "CHANGELOG.md").read_text()
     entries = debian_changelog(changelog, version, deb.suffix, deb.target, epoch)
+    if deb.is_page:
+        entries = re.sub("^podslice ", "cockpit-podslice ", entries, flags=re.MULTILINE)
     (debian / "changelog").write_text(entries)
     if (debian / "requirements.txt").exists():
         shutil.copytree(wheels.ensure_wheels(kind), debian / "wheels")
@@ -353,6 +384,11 @@ def prepare_rpm(source: Path, version: str, epoch: int) -> None:
 
 def put_sbom(source: Path, kind: str, version: str, epoch: int, chroot: Path) -> None:
     """Write the bill of materials where the rules and the spec expect it."""
+    if kind == "rpm" or DEBS[kind].is_page:
+        text = sbom.page_sbom(page.libraries(), version=version, epoch=epoch)
+        (source / sbom.PAGE_FILE).write_text(text)
+    if kind != "rpm" and DEBS[kind].is_page:
+        return
     control = "packaging/rpm/podslice.spec" if kind == "rpm" else "debian/control"
     vendored = source / "debian/wheels"
     text = sbom.make_sbom(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import email
 import json
 import re
@@ -20,9 +21,11 @@ from cyclonedx.model.license import LicenseExpression
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
+from builder.page import Library
 from tests.lab import deps
 
 FILE = "podslice.cdx.json"
+PAGE_FILE = "cockpit-podslice.cdx.json"
 PROPERTY = "podslice:requires"
 LICENCE = "Apache-2.0"
 NEEDED = {
@@ -81,11 +84,29 @@ def make_sbom(
     needs = NEEDS[kind.partition("-")[0]]
     found = [_needed(kind, name, control, chroot) for name in needs]
     found += [_vendored(paths) for paths in _libraries(wheels)] if wheels else []
+    return _document(root, found, f"{kind} {version}", epoch)
+
+
+def page_sbom(libraries: Iterable[Library], *, version: str, epoch: int) -> str:
+    """Return the document of the page for Cockpit, with the packages of npm in its bundle."""
+    root = _component(
+        "cockpit-podslice", version, LICENCE, "generic", role=ComponentType.APPLICATION
+    )
+    found = []
+    for each in libraries:
+        made = _component(each.name, each.version, each.licence, "npm")
+        digest = base64.b64decode(each.sha512).hex()
+        made.hashes = [HashType(alg=HashAlgorithm.SHA_512, content=digest)]
+        found.append(made)
+    return _document(root, found, f"cockpit {version}", epoch)
+
+
+def _document(root: Component, found: list[Component], name: str, epoch: int) -> str:
     bom = Bom(components=found)
     bom.metadata.component = root
     bom.metadata.timestamp = datetime.fromtimestamp(epoch, tz=UTC)
     names = " ".join(sorted(str(each.purl) for each in found))
-    bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, f"podslice {kind} {version} {epoch} {names}")
+    bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, f"podslice {name} {epoch} {names}")
     bom.register_dependency(root, found)
     return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
 

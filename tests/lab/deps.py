@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tests.lab.lock import locked
@@ -58,6 +58,21 @@ def _install(wanted: list[str]) -> list[str]:
     if still := missing():
         raise LabError(f"apt installed {', '.join(wanted)}, yet these are missing: {still}")
     return wanted
+
+
+def ensure_commands(packages: Mapping[str, str]) -> None:
+    """Install the packages of the commands that this host lacks.
+
+    Raises:
+        LabError: as `ensure_deps`.
+    """
+    lacking = [package for command, package in packages.items() if not _is_there(command)]
+    if lacking:
+        require_host()
+        with locked(cache_dir() / ".apt.lock"):
+            if not _known_to_apt(lacking):
+                _update()
+            run_tool("apt-get", "-q", "install", "--yes", "--no-install-recommends", *lacking)
 
 
 def missing() -> list[str]:

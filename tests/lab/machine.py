@@ -11,7 +11,7 @@ from typing import Literal, Protocol, Self
 DEFAULT_TIMEOUT_SEC = 120.0
 NOT_PUSHED = frozenset(
     {
-        *(".git", ".venv", "dist", "build"),
+        *(".git", ".venv", "dist", "build", "node_modules"),
         *("__pycache__", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"),
     }
 )

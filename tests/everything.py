@@ -46,10 +46,11 @@ PARTS = {
     "monitoring": [*MONITORING],
     "podman": [*PODMAN],
     "fleet": ["tests/fleet"],
+    "cockpit": ["tests/cockpit"],
 }
 IN_PARALLEL = (
     *("host", "agent", "packaging", "fleet", "podman", "upgrade", "bench", "install"),
-    *("pressure", "monitoring", "bus"),
+    *("pressure", "monitoring", "bus", "cockpit"),
 )
 """Parts with machines, which run in parallel, from a queue with the longest first. Other parts change no
 result: a machine that has to wait for a processor does so with all that runs in it."""

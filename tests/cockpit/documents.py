@@ -33,7 +33,8 @@ class Documents:
         has_limits = qos != "BestEffort"
         key = f"shop/{name}" if number % 4 else f"default/{name}"
         tier = f"/kubepods.slice/kubepods{TIERS[qos]}.slice" if TIERS[qos] else "/kubepods.slice"
-        slice_ = f"kubepods{TIERS[qos]}-pod{key.replace('/', '.')}.slice"
+        namespace, _, _ = key.partition("/")
+        slice_ = f"kubepods{TIERS[qos]}-pod{name}.{namespace}.slice"
         cpu, memory = 500 + 250 * (number % 7), (128 << (number % 4)) * MI
         requests = amounts(cpu // 2, memory // 2) if qos == "Burstable" else amounts(cpu, memory)
         return {
@@ -125,8 +126,10 @@ class Documents:
             "pod": self._text("shop/video"),
             "qos_class": "Guaranteed",
             "reason": "OutOfmemory",
-            "message": self._text("memory: requested 64Gi, free 18Gi"),
-            "hint": "lower its requests, or delete other pods",
+            "message": self._text(
+                "requests 64 GiB of memory, 18.7 GiB is free (11.7 GiB of 30.4 GiB is requested)"
+            ),
+            "hint": "lower its requests, or delete other pods; see: podslice node",
             "condition": None,
             "manifest": self._text("/etc/podslice/manifests/video.yaml"),
             "is_applied": False,
@@ -149,8 +152,9 @@ class Documents:
             {
                 "kind": "container-oom-killed",
                 "object": killed["key"],
-                "message": self._text("container app was OOM-killed 5 min ago"),
-                "hint": f"to see why: podslice logs {killed['key']} -c app",
+                "message": self._text("container app was killed for lack of memory by the kernel"),
+                "hint": f"to see its output: podslice logs {killed['key']} -c app; to start it again:"
+                f" podslice run --detach {killed['key']} -c app -- COMMAND",
                 "pod": killed["key"],
                 "command": None,
             },

@@ -63,7 +63,7 @@ START_WAIT_SEC = 600.0
 _LOOK_SEC = 2.0
 """The interval at which services that are starting are looked at."""
 _NOTE_SEC = 30.0
-"""The interval at which is printed what starts are waited for."""
+"""The interval of notes about starts that are not complete."""
 _NOTED_MAX = 3
 _RESTARTS_MAX = 3
 """Restarts after which a service has failed, although systemd continues: after 10 s, or more."""
@@ -282,7 +282,7 @@ class QuadletChanges(Extension):
         return _result(step, error)
 
     async def _note_waits(self, names: Collection[UnitName]) -> None:
-        """Print at intervals which services systemd is starting, of these or else of all."""
+        """Print at intervals which services systemd is still starting: of these, or else of all."""
         for count in itertools.count(1):
             await asyncio.sleep(_NOTE_SEC)
             with suppress(SystemdError):

@@ -27,8 +27,11 @@ from podslice.model.grammar import ARGUMENT
 EMPTY_VARIABLE = "PODSLICE_EMPTY"
 """A variable of the service, not of the container, that is set to nothing."""
 _EMPTY = f"${{{EMPTY_VARIABLE}}}"
-_LATER = re.compile(r"\x00(\w+)\x00")
-"""A variable of the service whose value is known once the pod runs. No text of a manifest has it."""
+_LATER = re.compile(r"\x00(PODSLICE_(?:NODE_NAME|HOST_IP|POD_IP))\x00")
+"""A variable of the service whose value is known once the pod runs.
+
+A manifest cannot state it: readers refuse U+0000.
+"""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./%$-]+")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}

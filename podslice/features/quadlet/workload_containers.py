@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from podslice.errors import quote, warning
-from podslice.features.quadlet.unit_text import later, later_in
+from podslice.features.quadlet.unit_text import later
 from podslice.features.quadlet.workload import (
     SECCOMP_ROOT,
     Action,
@@ -444,9 +444,7 @@ class ContainerReader(NamedTuple):
         elif source["resourceFieldRef"] is not None:
             at = f"{path}.resourceFieldRef"
             value = self._read_resource(source["resourceFieldRef"], container, at)
-        if value is not None and not (later_in([value]) or ARGUMENT.matches(value)):
-            self.refusals.error(path, f"the value is not {ARGUMENT.name}", ARGUMENT.form)
-        elif value is not None:
+        if value is not None:
             yield Variable(name=name, value=value, is_literal=True)
         for kind, of in (("ConfigMap", "configMapKeyRef"), ("Secret", "secretKeyRef")):
             found = self._find(kind, source[of], f"{path}.{of}")
@@ -503,7 +501,11 @@ class ContainerReader(NamedTuple):
         if found := _SUBSCRIPT.fullmatch(stated):
             of_kind = self.metadata.get(found[1])
             value = of_kind.get(found[2]) if isinstance(of_kind, Mapping) else None
-            return value if isinstance(value, str) else ""
+            text = value if isinstance(value, str) else ""
+            if ARGUMENT.matches(text):
+                return text
+            self.refusals.error(path, f"the value is not {ARGUMENT.name}", ARGUMENT.form)
+            return None
         reason = f"{quote(stated)} is unknown to podslice"
         self.refusals.refuse(path, reason, f"write {_KNOWN}")
         return None

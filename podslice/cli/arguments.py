@@ -106,7 +106,7 @@ def number(least: int, most: int | None = None) -> Callable[[str | int], int]:
     typer has one, too, but its message differs between its versions.
     """
 
-    def parse(given: str | int) -> int:  # some versions of typer pass the default as it is
+    def parse(given: str | int) -> int:  # some versions of typer pass the default, a number
         text = str(given)
         if not text.removeprefix("-").isdecimal():
             raise typer.BadParameter(f"{text!r} is not a number")

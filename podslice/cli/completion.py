@@ -46,7 +46,7 @@ def complete_namespaces(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_units(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the services with a unit file; for `release` those with a drop-in of podslice."""
+    """Return the services with a unit file; for `release` the services with a drop-in of podslice."""
     return _matching(_units(ctx), incomplete)
 
 

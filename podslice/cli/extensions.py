@@ -41,7 +41,7 @@ def extensions(world: World, request: PodRequest) -> tuple[Extension, ...]:
 
 
 def pods_run_by_features(keys: Iterable[str] | None, manager: Manager) -> frozenset[str]:
-    """Return those pods whose containers a feature runs; with None all, also without a record."""
+    """Return the pods whose containers a feature runs; with None all such pods, also without a record."""
     keys = None if keys is None else frozenset(keys)
     found = (load(each.run_pods)(keys, manager) for each in FEATURES if each.run_pods)
     return frozenset(chain.from_iterable(found))

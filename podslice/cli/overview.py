@@ -118,7 +118,7 @@ async def observe(world: LiveWorld) -> Overview:
     return Overview(
         state=state,
         units=tuple(
-            # a runtime may run a container that has no unit, except that of a pod with quadlets
+            # a runtime may run a container without a unit, except the containers of a pod with quadlets
             replace(each, state=UNOBSERVED)
             if unanswered and each.state == NOT_STARTED and each.pod not in wanted.started
             else each

@@ -63,7 +63,7 @@ From = Annotated[str, Field(serialization_alias="from")]
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemEntry:
-    """A problem: where it is, what it is, and what would be right."""
+    """A problem: its place, its message, and the way out."""
 
     severity: Severity
     where: str
@@ -79,7 +79,7 @@ def _problem_entries(found: Sequence[Problem]) -> list[ProblemEntry]:
 
 
 Problems = Annotated[tuple[Problem, ...], PlainSerializer(_problem_entries)]
-"""Problems: the document has the first ones, and one that states the number of the others."""
+"""Problems: a document has the first problems, and a last one with the number of further problems."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ def configuration_entry(origin: Origin) -> ConfigurationEntry | None:
 
 @dataclass(frozen=True, kw_only=True)
 class AmountsEntry:
-    """Amounts of resources, without those that are not stated."""
+    """The stated amounts of resources."""
 
     cpu_milli: int | None = None
     memory_bytes: int | None = None
@@ -194,7 +194,7 @@ def schema(report: Any, title: str, further: Mapping[str, Any] | None = None) ->
 
 
 def schemas(verbs: Mapping[str, VerbRow], features: Sequence[Feature]) -> dict[str, Document]:
-    """Return the schema of each verb's document, and of that of errors, by their names."""
+    """Return the schemas of the verbs' documents and of the document of errors, by name."""
     made = {"problems": schema(ProblemsReport, "Problems of a verb that fails")}
     for name, row in verbs.items():
         if row.report:

@@ -64,7 +64,7 @@ class Feature(NamedTuple):
     It is made with a world and a `PodRequest`.
     """
     run_pods: Reference = ""
-    """A function that returns, of the keys of pods, those whose containers the feature runs.
+    """A function that returns, of the keys of pods, the keys of pods whose containers the feature runs.
 
     With None it returns all of them.
     """

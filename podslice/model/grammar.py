@@ -184,8 +184,8 @@ _REGISTRY = "docker.io"
 def full_image(reference: str) -> str:
     """Return a reference as Kubernetes' runtimes read it, with its registry and its tag or digest.
 
-    podman itself looks for a name without a registry in those of registries.conf(5), which Debian
-    leaves empty.
+    podman itself looks for a name without a registry in the registries of registries.conf(5), a list
+    that Debian leaves empty.
 
     Source: distribution/reference, normalize.go, splitDockerDomain and TagNameOnly.
     """

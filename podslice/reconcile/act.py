@@ -330,7 +330,7 @@ async def _stop(step: StopUnit, client: Client) -> None:
         await run_concurrently([*signalled, *stopped])
         await client.stop(step.name)
     else:
-        # a service that was released belongs to another slice, but runs in this one until it restarts
+        # a released service belongs to another slice, but runs in the slice of the pod until it restarts
         services = [unit for unit in step.occupants.units if _is_service_of_others(unit)]
         units = (step.name, *services)
         await run_concurrently(_stop_in_time(name, client, grace_sec) for name in units)

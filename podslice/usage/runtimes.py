@@ -52,7 +52,7 @@ GroupOf = Callable[[int], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedPort:
-    """Ports of a container, and those of the host that lead to them."""
+    """Ports of a container, and the ports of the host that lead to the container."""
 
     host_ip: str
     """Empty for all addresses."""

@@ -45,7 +45,7 @@ const parse = color => {
 };
 const over = ([r, g, b, a], below) => [r, g, b].map((each, index) => (each * a + below[index] * (255 - a)) / 255);
 const behind = each => {
-  // of labels it is that of a pseudo-element
+  // a label has its background in a pseudo-element
   const [below, above] = ["", "::before"].map(part => parse(window.getComputedStyle(each, part).backgroundColor));
   const own = above[3] === 255 ? above : below;
   return own[3] === 255 || !each.parentElement ? own.slice(0, 3) : over(own, behind(each.parentElement));

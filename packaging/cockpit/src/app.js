@@ -43,7 +43,7 @@ function App() {
     cockpit.addEventListener("locationchanged", update);
     return () => cockpit.removeEventListener("locationchanged", update);
   }, []);
-  // anew when the agent has started or ended
+  // again when the agent has started or ended
   useEffect(() => {
     if (state)
       return podslice.watchUse(root, (use, source) => setLive({ use, source }));

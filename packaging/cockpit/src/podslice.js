@@ -75,7 +75,7 @@ export function toState(status) {
   for (const other of status.others) {
     const within = rows.filter(row => row.pod === other.pod);
     const state = other.runtime ?? "other";
-    // podman and docker run a container in a unit of their own
+    // podman and docker each run a container in a separate unit
     const same = within.find(row => row.kind === "container" && row.name === other.container && row.state !== "active");
     if (same)
       same.state = state;
@@ -216,7 +216,7 @@ export function toPlan(found) {
   };
 }
 
-// What it prints is shown as it is
+// The output of the command is shown unchanged
 export async function change(command) {
   const { exit, output } = await settled(spawn(command, { superuser: "require", err: "out" }));
   if (exit)
@@ -232,7 +232,7 @@ export async function readDifference(file, text) {
   return visible(output).split("\n").slice(2, -1);
 }
 
-// ---- Use, every two seconds, by slice, pod and "pod container"; that of the host is ""
+// ---- Use, every two seconds, by slice, pod and "pod container"; the key of the host is ""
 
 const pressureOf = found => name =>
   found[`${name}_pressure_percent`] ?? found.pressure?.[name]?.some.avg10_percent;
@@ -272,7 +272,7 @@ export function useOfAgent(summary, throttled, root) {
 
 const PERIODS = /^(?:podslice_pod|container)_cpu_cfs_(throttled_)?periods_total\{(.*)\} (\S+)$/gm;
 
-// The CPU quota periods, and those that were throttled
+// The number of CPU quota periods, and of throttled periods
 export function periodsOf(metrics) {
   const periods = new Map();
   for (const [, isThrottled, labels, value] of metrics.matchAll(PERIODS)) {

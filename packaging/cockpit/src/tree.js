@@ -47,7 +47,7 @@ export function visibleRows(rows, use, { text = "", onlyProblems = false, sort =
   return shown;
 }
 
-// The agent measures pods: where a slice has no values of its own, those of what is in it, together
+// The agent measures pods: a slice without measured values has the sum of the pods in it
 export function withSums(rows, use) {
   const sums = new Map(use);
   for (const row of [...rows].reverse().filter(row => row.kind === "slice" && !use.has(row.use))) {

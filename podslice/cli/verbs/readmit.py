@@ -37,7 +37,7 @@ class Report:
     """The pods that may run again."""
 
     agent_runs: bool
-    """Whether an agent starts those again that a manifest directory has."""
+    """Whether an agent starts the pods again that a manifest directory has."""
     readmitted: tuple[ReadmittedPod, ...]
     not_evicted: tuple[str, ...]
 

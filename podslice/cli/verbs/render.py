@@ -131,7 +131,7 @@ _COLUMNS = (
 
 
 def lines(report: UnitsReport, display: Display) -> Iterator[str]:
-    """Return a table of the units; of those other than slices only with `-o wide`."""
+    """Return a table of the units; units other than slices are in it only with `-o wide`."""
     rows = []
     for unit in report.units:
         if unit.kind is UnitKind.SLICE or display.wide:

@@ -110,7 +110,7 @@ class InitContainerEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class PortEntry:
-    """Ports of a container, and those of the host that lead to them."""
+    """Ports of a container, and the ports of the host that lead to the container."""
 
     host_ip: str
     host_port: int
@@ -161,7 +161,7 @@ class PodVolumeEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class PodReport:
-    """Everything about one pod; its properties are those of its units in the status."""
+    """Everything about one pod, except the properties of its units, which are in the status."""
 
     namespace: str
     name: str

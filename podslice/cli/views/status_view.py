@@ -266,7 +266,7 @@ def tree(shown: Sequence[UnitRow], display: Display) -> Iterator[str]:
 def _properties(unit: UnitStatus) -> Cell:
     """Return the properties that systemd has; the state where it has none."""
     has = [each for each in unit.properties if each.systemd is not None]
-    # those that differ first: what does not fit is cut off at the end
+    # differing properties first: what does not fit is cut off at the end
     has.sort(key=lambda each: not each.differs)
     if not has:
         return _state_cell(unit)

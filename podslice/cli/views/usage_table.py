@@ -220,7 +220,7 @@ _PRESSURE = Column(title="PRESSURE", drop=7, min_width=10)
 _STEADY = {"CPU / LIMIT": 5, "MEM / LIMIT": 8, "MEM%": 4, "TASKS": 5}
 """The widths of most numbers, so that columns stay in their place on a page that is redrawn.
 
-For usage beside its limit, that of the usage.
+For usage beside its limit, the width of the usage.
 """
 _HIGH_PERCENT, _FULL_PERCENT = 75, 90
 """From these shares of a limit, use is a warning or an error."""

@@ -1,4 +1,4 @@
-"""The containers that podman runs in the slice of a removed pod, as those of a compose project.
+"""The containers that podman runs in the slice of a removed pod, such as the containers of a compose project.
 
 systemd stops a slice together with conmon, which records the end of a container: podman would show
 the container as running until the next boot. Therefore podman stops it first.
@@ -52,7 +52,7 @@ class ContainerStops(Extension):
         self._world = world
 
     async def plan(self, assessment: Assessment, failed: Collection[str] | None = None) -> PodSteps:
-        """Return the stops, before those of slices."""
+        """Return the stops of containers, which come before the stops of slices."""
         steps = (each for each in assessment.plan.steps if isinstance(each, StopUnit))
         stops = {str(each.name): each for each in steps if each.pod is not None}
         if failed is not None or not stops:
@@ -78,7 +78,7 @@ class ContainerStops(Extension):
         )
 
     async def act(self, steps: Sequence[PodStep]) -> AsyncGenerator[PodResult, None]:
-        """Stop the containers of each pod with one command, those of all pods at the same time."""
+        """Stop the containers of each pod with one command, and all pods at the same time."""
         stops = [each for each in steps if isinstance(each, ContainerStop)]
         by_pod: dict[str, list[ContainerStop]] = {}
         for each in stops:

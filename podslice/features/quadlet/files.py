@@ -463,7 +463,7 @@ def read_owner(path: Path) -> str | None:
 
 
 def pods_with_quadlets(keys: Iterable[str] | None, manager: Manager) -> frozenset[str]:
-    """Return those pods that run from quadlets, as far as this user may read these; None: all."""
+    """Return the pods that run from quadlets this user may read: of these keys, or all with None."""
     found = set()
     for path in Path(manager.generator_directory).glob("*.pod"):
         with suppress(HostError):

@@ -88,7 +88,7 @@ class File:
     content: bytes = field(repr=False)
     mode: int = UNIT_MODE
     gid: int | None = None
-    """The group; None for that of the writing user."""
+    """The group; None for the group of the writing user."""
     is_secret: bool = False
     """Whether the value of a Secret is in it."""
     is_unit: bool = False

@@ -104,7 +104,7 @@ def volume_file(
 
 
 def _setting_groups(script: str, options: Options, *stated: str) -> str:
-    """Return the command of a script; that of a user has the groups of the user's containers."""
+    """Return the command of a script; for a user's pod it has the groups of the user's containers."""
     own = (PODMAN, "unshare") if options.manager.is_user else ()
     return words((*own, "/usr/bin/sh", "-c", script, "sh", *stated))
 

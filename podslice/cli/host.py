@@ -160,7 +160,16 @@ def recorded_keys(planning: Planning) -> set[str]:
     Raises:
         HostError: the records cannot be read, or there is no session.
     """
-    records = open_store(planning).load()
+    return keys_in(open_store(planning))
+
+
+def keys_in(store: Store) -> set[str]:
+    """Return the keys of the applied and the evicted pods.
+
+    Raises:
+        HostError: the records cannot be read.
+    """
+    records = store.load()
     return {*(pod.key for pod in records.pods), *(mark.pod for mark in records.evicted)}
 
 

@@ -77,13 +77,8 @@ class PodFilter(NamedTuple):
                 name.
         """
         found = {key: pods_named(key, known) for key in self.keys}
-        unknown = [
-            Problem(where=key, message="no such pod", hint=nearest_pod(key, known) or _LIST)
-            for key, pods in found.items()
-            if not pods
-        ]
-        if unknown:
-            raise InputError(unknown)
+        if unknown := [key for key, pods in found.items() if not pods]:
+            raise unknown_pods(unknown, known, "no such pod")
         return self._replace(keys=tuple(dict.fromkeys(chain.from_iterable(found.values()))))
 
 
@@ -112,6 +107,19 @@ def pods_named(key: str, known: Collection[str]) -> list[str]:
     return sorted(
         (each for each, number in numbers.items() if number.isdecimal() and number.isascii()),
         key=lambda each: int(numbers[each]),
+    )
+
+
+def keys_named(names: Iterable[str], namespace: str | None, known: Collection[str]) -> list[str]:
+    """Return the keys of the pods and of the pods of workloads that are named, also unknown ones."""
+    keys = [key_of(name, namespace) for name in names]
+    return [each for key in keys for each in pods_named(key, known) or [key]]
+
+
+def unknown_pods(keys: Iterable[str], known: Collection[str], message: str) -> InputError:
+    """Return the error of pods that do not exist; its hints are the most similar names."""
+    return InputError(
+        Problem(where=key, message=message, hint=nearest_pod(key, known) or _LIST) for key in keys
     )
 
 

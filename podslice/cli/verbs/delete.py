@@ -25,7 +25,7 @@ from podslice.cli.manifests import load_manifests
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, note
-from podslice.cli.pods import key_of, nearest_pod, pods_named, without_kind
+from podslice.cli.pods import keys_named, nearest_pod, without_kind
 from podslice.cli.progress import emit_report, follow
 from podslice.cli.session import in_world, locked
 from podslice.cli.views.problem_lines import problem_line
@@ -89,8 +89,7 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         note("pods are only stopped; the values of other units change with the next podslice apply")
     # after a reboot quadlets have no records
     known = recorded_keys(planning) | pods_run_by_features(None, planning.manager)
-    named = [key_of(name, namespace) for name in without_kind(pod or (), namespace, known)]
-    keys = {each for key in named for each in pods_named(key, known) or [key]}
+    keys = {*keys_named(without_kind(pod or (), namespace, known), namespace, known)}
     of_files = _keys_of_files(filename or [], namespace)
     keys |= of_files
     if not keys and not every:

@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -17,11 +17,11 @@ import typer
 from podslice.cli import host, interrupts
 from podslice.cli.arguments import DONE, Names, Namespace, Output, lines_option, since_option
 from podslice.cli.output import OutputFormat, display_on, emit, note, write
-from podslice.cli.pods import key_of, nearest_pod, pods_named
+from podslice.cli.pods import keys_named, unknown_pods
 from podslice.cli.report import document
 from podslice.cli.views.layout import Column, Shorten, blocks, table
 from podslice.cli.views.style import Cell, Display, Role, Styled
-from podslice.errors import HostError, InputError, Problem, printable
+from podslice.errors import HostError, printable
 from podslice.kernel.proc import find_manager
 from podslice.model.unit import Manager
 from podslice.store.store import Store
@@ -103,12 +103,7 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     """
     manager = find_manager(user=user)
     known = _known_pods(manager)
-    keys = [
-        named
-        for name in pods or ()
-        for key in [key_of(name, namespace)]
-        for named in pods_named(key, known) or [key]
-    ]
+    keys = keys_named(pods or (), namespace, known)
     is_limited = lines is None and since is None and not every
     if is_limited:
         lines = _FOLLOWED if follow else _SHOWN
@@ -120,7 +115,10 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     if follow:
         return _follow(entries, output)
     read = tuple(entries)
-    _check_names(keys, {*known, *(each.pod for each in read if each.pod)})
+    # a pod that exists, or has existed
+    known |= {each.pod for each in read if each.pod}
+    if missing := [key for key in keys if key not in known]:
+        raise unknown_pods(missing, known, "no such pod, and no events about it")
     found = aggregate(read)
     report = EventsReport(events=found if lines is None else found[len(found) - lines :])
     emit(
@@ -137,27 +135,8 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 def _known_pods(manager: Manager) -> set[str]:
     """Return the applied and the evicted pods; none if the records cannot be read."""
     with suppress(HostError):
-        records = Store(host.runtime_directory(manager)).load()
-        return {*(pod.key for pod in records.pods), *(mark.pod for mark in records.evicted)}
+        return host.keys_in(Store(host.runtime_directory(manager)))
     return set()
-
-
-def _check_names(keys: Sequence[str], known: Collection[str]) -> None:
-    """Check that each pod exists, or has existed.
-
-    Raises:
-        InputError: no event is about one of them, and it is not applied.
-    """
-    missing = [key for key in keys if key not in known]
-    if missing:
-        raise InputError(
-            Problem(
-                where=key,
-                message="no such pod, and no events about it",
-                hint=nearest_pod(key, known) or "to list pods: podslice status",
-            )
-            for key in missing
-        )
 
 
 def aggregate(entries: Iterable[Entry]) -> tuple[EventEntry, ...]:

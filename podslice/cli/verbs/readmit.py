@@ -13,7 +13,7 @@ from podslice.cli.host import open_store, tolerate
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, configured
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.pods import key_of, pods_named
+from podslice.cli.pods import keys_named
 from podslice.cli.report import document
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import Problem
@@ -66,8 +66,7 @@ def readmit(
     """
     store = open_store(tolerate(planning))
     evicted = {mark.pod for mark in store.load().evicted}
-    named = [key_of(name, namespace) for name in pod]
-    keys = {each for key in named for each in pods_named(key, evicted) or [key]}
+    keys = {*keys_named(pod, namespace, evicted)}
     interrupts.begin("pods may have been readmitted; see: podslice status")
     with manual_log("readmit", store, planning.manager) as log:
         log.announce(pods=sorted(keys & evicted))

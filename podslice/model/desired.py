@@ -35,7 +35,8 @@ class ContainerDecision:
         return self.scope, service_name(self.scope)
 
 
-class VolumeDecision(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeDecision:
     """The decision on one volume in memory."""
 
     name: str
@@ -89,7 +90,8 @@ class PodDecision:
         return not any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
-class Refusal(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Refusal:
     """A pod that is not admitted. Its units that were applied before do not change."""
 
     pod: str

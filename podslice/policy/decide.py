@@ -349,7 +349,7 @@ def _renamed(template: PodDecision, pod: Pod, config: Config) -> PodDecision:
         containers=tuple(map(renamed, template.containers)),
         overhead=renamed(template.overhead) if template.overhead else None,
         volumes=tuple(
-            each._replace(path=path, unit=mount_name(path))
+            replace(each, path=path, unit=mount_name(path))
             for each, path in zip(template.volumes, paths, strict=True)
         ),
         elsewhere=tree.elsewhere(pod.uid, template.qos),
@@ -361,7 +361,7 @@ def unmounted(volume: VolumeDecision) -> VolumeDecision:
     """Return the volume as a plain directory, since a user manager can't mount."""
     path = f"$XDG_RUNTIME_DIR{volume.path.removeprefix('/run')}"
     why = "a plain directory without a size limit: a user manager can't mount"
-    return volume._replace(path=path, size_bytes=None, why=why)
+    return replace(volume, path=path, size_bytes=None, why=why)
 
 
 def mount_structure(volume: VolumeDecision) -> dict[str, Value]:

@@ -36,7 +36,8 @@ class PodService(NamedTuple):
     """As systemd has it; inactive where it is not loaded."""
 
 
-class Running(NamedTuple):
+@dataclass(frozen=True, slots=True, order=True)
+class Running:
     """An observed process."""
 
     pid: int

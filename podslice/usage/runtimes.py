@@ -58,7 +58,7 @@ class PublishedPort:
     """Empty for all addresses."""
     host_port: int
     container_port: int
-    count: int = 1
+    count: int
     """The number of successive ports."""
     protocol: str
 
@@ -381,6 +381,7 @@ def _docker_ports(entry: Mapping[str, Any]) -> Iterator[PublishedPort]:
                 host_ip="" if host_ip == "0.0.0.0" else host_ip,  # noqa: S104
                 host_port=int(each["HostPort"]),
                 container_port=int(port),
+                count=1,
                 protocol=protocol or "tcp",
             )
 

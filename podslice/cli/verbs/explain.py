@@ -29,7 +29,7 @@ from podslice.errors import Problem, invalid
 from podslice.inputs.manifest.load import LoadedPods
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
-from podslice.model.desired import Desired, PodDecision, Refusal
+from podslice.model.desired import Desired, PodDecision, Refusal, VolumeDecision
 from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, Qos
 from podslice.model.unit import UnitName
@@ -53,17 +53,6 @@ class ContainerEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VolumeEntry:
-    """The decision on one volume in memory."""
-
-    name: str
-    unit: UnitName
-    path: str
-    size_bytes: int | None
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class PodEntry:
     """The decision about a pod."""
 
@@ -81,7 +70,7 @@ class PodEntry:
     """Those until the init containers have finished, if they differ."""
     hugetlb_bytes: dict[str, int] | None = None
     containers: tuple[ContainerEntry, ...]
-    volumes: tuple[VolumeEntry, ...]
+    volumes: tuple[VolumeDecision, ...]
     notes: tuple[str, ...]
     problems: Problems
 
@@ -151,7 +140,7 @@ def pod_entry(decision: PodDecision) -> PodEntry:
         init_properties=None if in_init is None else property_entries(in_init),
         hugetlb_bytes=hugetlb_bytes(decision.hugepages),
         containers=tuple(containers),
-        volumes=tuple(VolumeEntry(**each._asdict()) for each in decision.volumes),
+        volumes=tuple(decision.volumes),
         notes=tuple(decision.notes),
         problems=tuple(decision.problems),
     )

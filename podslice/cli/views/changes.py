@@ -90,15 +90,6 @@ class SkippedEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RefusalEntry:
-    """A pod that was not admitted."""
-
-    pod: str
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class ForeignEntry:
     """Why the root slice belongs to a kubelet, so that podslice changes nothing."""
 
@@ -130,7 +121,7 @@ class PlanReport:
     changed: bool
     steps: tuple[AnyStepEntry, ...]
     skipped: tuple[SkippedEntry, ...]
-    refused: tuple[RefusalEntry, ...]
+    refused: tuple[Refusal, ...]
     foreign: ForeignEntry | None = None
     reserved_slices: tuple[ReservedSliceEntry, ...] = ()
 
@@ -143,7 +134,7 @@ class ChangesReport:
     changed: bool
     steps: tuple[AnyStepEntry, ...]
     skipped: tuple[SkippedEntry, ...]
-    refused: tuple[RefusalEntry, ...]
+    refused: tuple[Refusal, ...]
     remaining: tuple[AnyStepEntry, ...]
     stuck: tuple[StuckPod, ...]
 
@@ -182,13 +173,8 @@ def step_entry(
     )
 
 
-def _left_out(
-    skipped: Iterable[Skipped], refused: Iterable[Refusal]
-) -> tuple[tuple[SkippedEntry, ...], tuple[RefusalEntry, ...]]:
-    return (
-        tuple(SkippedEntry(unit=each.unit, name=each.name, why=each.why) for each in skipped),
-        tuple(RefusalEntry(**each._asdict()) for each in refused),
-    )
+def _skipped_entries(skipped: Iterable[Skipped]) -> tuple[SkippedEntry, ...]:
+    return tuple(SkippedEntry(unit=each.unit, name=each.name, why=each.why) for each in skipped)
 
 
 def foreign_entry(found: Foreign | None) -> ForeignEntry | None:
@@ -218,12 +204,11 @@ def plan_document(
     held: ReservedValues | None = None,
 ) -> Document:
     """Return a plan, with the steps of features in lists by their kind."""
-    skipped, refused = _left_out(made.skipped, made.refused)
     report = PlanReport(
         changed=bool(made or around),
         steps=tuple(map(step_entry, made.steps)),
-        skipped=skipped,
-        refused=refused,
+        skipped=_skipped_entries(made.skipped),
+        refused=tuple(made.refused),
         foreign=foreign_entry(foreign),
         reserved_slices=reserved_entries(held) if held else (),
     )
@@ -232,13 +217,12 @@ def plan_document(
 
 def changes_document(done: Report, origin: Origin | None) -> Document:
     """Return the report of an apply or a delete, with the steps of features in lists by their kind."""
-    skipped, refused = _left_out(done.skipped, done.refused)
     report = ChangesReport(
         configuration=configuration_entry(origin) if origin else None,
         changed=done.is_change,
         steps=tuple(step_entry(*each) for each in done.results),
-        skipped=skipped,
-        refused=refused,
+        skipped=_skipped_entries(done.skipped),
+        refused=tuple(done.refused),
         remaining=tuple(map(step_entry, done.remaining.steps)),
         stuck=done.stuck,
     )

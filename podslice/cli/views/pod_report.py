@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from podslice.cli.report import AmountsEntry, amounts_entry
@@ -18,15 +18,8 @@ from podslice.model.properties import CPU_QUOTA, MEMORY_MAX, TASKS_MAX
 from podslice.model.unit import UnitName
 from podslice.systemd.journal import Entry
 from podslice.usage.location import Running
+from podslice.usage.runtimes import PublishedPort
 from podslice.usage.unit_status import HOLDS_PROCESSES
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessEntry:
-    """A process."""
-
-    pid: int
-    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,17 +102,6 @@ class InitContainerEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PortEntry:
-    """Ports of a container, and the ports of the host that lead to the container."""
-
-    host_ip: str
-    host_port: int
-    container_port: int
-    count: int
-    protocol: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class MessageEntry:
     """A message of a container."""
 
@@ -137,12 +119,12 @@ class PodContainerEntry:
     state: str
     restarts: int
     last_exit: ExitEntry | None
-    processes: tuple[ProcessEntry, ...]
+    processes: tuple[Running, ...]
     usage: UseEntry | None
     runtime: str | None
     runtime_name: str | None
     image: str | None
-    ports: tuple[PortEntry, ...]
+    ports: tuple[PublishedPort, ...]
     io_read_bytes: int | None
     io_written_bytes: int | None
     log: tuple[MessageEntry, ...]
@@ -212,9 +194,7 @@ def pod_report(detail: PodDetail) -> PodReport:
         uid=pod.uid,
         qos_class=decision.qos,
         phase=detail.phase,
-        init_containers=tuple(
-            InitContainerEntry(name=name, done=done) for name, done in detail.init_containers
-        ),
+        init_containers=init_container_entries(detail.init_containers),
         node_conditions=tuple(detail.node_conditions),
         manifest=None if detail.source is None else printable(detail.source),
         apply_command=detail.apply_command,
@@ -240,6 +220,11 @@ def pod_report(detail: PodDetail) -> PodReport:
         events_problem=detail.events_problem or None,
         log_problem=detail.log_problem or None,
     )
+
+
+def init_container_entries(found: Iterable[tuple[str, bool]]) -> tuple[InitContainerEntry, ...]:
+    """Return init containers; `found` are the names, and whether the containers are done."""
+    return tuple(InitContainerEntry(name=name, done=done) for name, done in found)
 
 
 def _use(row: UsageRow) -> dict[str, Any]:
@@ -294,22 +279,17 @@ def _container_entry(detail: PodDetail, row: UnitRow) -> PodContainerEntry:
         state=unit.state,
         restarts=unit.restarts,
         last_exit=exit_entry(unit.last_exit),
-        processes=process_entries(row.processes),
+        processes=tuple(row.processes),
         usage=None if used is None else UseEntry(**_use(used)),
         runtime=held and held.runtime,
         runtime_name=held and held.name,
         image=held.image or None if held else None,
-        ports=tuple(PortEntry(**asdict(each)) for each in held.ports) if held else (),
+        ports=tuple(held.ports) if held else (),
         **_io(more.sample),
         log=tuple(
             MessageEntry(time_usec=each.time_usec, message=each.message) for each in more.log
         ),
     )
-
-
-def process_entries(found: Iterable[Running]) -> tuple[ProcessEntry, ...]:
-    """Return processes."""
-    return tuple(ProcessEntry(pid=each.pid, name=each.name) for each in found)
 
 
 def exit_entry(last: ContainerExit | None) -> ExitEntry | None:

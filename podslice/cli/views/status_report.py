@@ -16,9 +16,7 @@ from podslice.cli.views.changes import (
 from podslice.cli.views.pod_report import (
     ExitEntry,
     PodReport,
-    ProcessEntry,
     exit_entry,
-    process_entries,
 )
 from podslice.errors import Problem, Severity, printable
 from podslice.kernel.cgroup import Usage
@@ -27,7 +25,7 @@ from podslice.model.node_state import Condition, Eviction, PendingPod
 from podslice.model.unit import UnitKind, UnitName
 from podslice.reconcile.assess import Assessment
 from podslice.usage.health import HealthKind, HealthProblem
-from podslice.usage.location import Located, Placement
+from podslice.usage.location import Located, Placement, Running
 from podslice.usage.unit_status import HOLDS_PROCESSES, PodFacts, UnitStatus
 
 
@@ -73,7 +71,7 @@ class ContainerEntry(UnitEntry):
     """The unit of a container."""
 
     container: str
-    processes: tuple[ProcessEntry, ...]
+    processes: tuple[Running, ...]
     restarts: int
     last_exit: ExitEntry | None
 
@@ -87,7 +85,7 @@ class OtherEntry:
     container: str | None
     runtime: str | None
     restarts: int
-    processes: tuple[ProcessEntry, ...]
+    processes: tuple[Running, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +248,7 @@ def _unit_entry(
         return ContainerEntry(
             **common,
             container=unit.label,
-            processes=process_entries(placement.held.get(unit.name, ())),
+            processes=tuple(placement.held.get(unit.name, ())),
             restarts=unit.restarts,
             last_exit=exit_entry(unit.last_exit),
         )
@@ -278,7 +276,7 @@ def state_fields(state: Assessment, placement: Placement) -> dict[str, Any]:
             container=each.container,
             runtime=each.runtime,
             restarts=each.restarts,
-            processes=process_entries(each.processes),
+            processes=tuple(each.processes),
         )
         for each in placement.others
     )

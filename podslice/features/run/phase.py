@@ -21,6 +21,7 @@ from podslice.cli.report import ConfigurationEntry, configuration_entry, documen
 from podslice.cli.session import in_world, locked
 from podslice.cli.views import tables
 from podslice.cli.views.changes import ChangesReport
+from podslice.cli.views.pod_report import InitContainerEntry, init_container_entries
 from podslice.errors import HostError, InputError, Problem
 from podslice.features.run.target import find_pod
 from podslice.model.config import Rules
@@ -46,14 +47,6 @@ class PhaseName(StrEnum):
 
     INIT = "init"
     RUNNING = "running"
-
-
-@dataclass(frozen=True, kw_only=True)
-class InitContainerEntry:
-    """An init container, and whether it has finished."""
-
-    name: str
-    done: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +90,7 @@ def phase(
             configuration=configuration_entry(planning.origin),
             pod=found.pod.pod.key,
             phase=_name(found),
-            init_containers=tuple(
-                InitContainerEntry(name=name, done=done) for name, done in found.init_containers
-            ),
+            init_containers=init_container_entries(found.init_containers),
         )
         emit(
             output,

@@ -73,7 +73,7 @@ def test_the_reason_of_a_pod(more, reason, message, hint):
 def test_remedies_name_the_service_manager_and_the_start_of_containers():
     found = pending_pods(
         candidates=decisions(WEB, besteffort("batch"), burstable("db"), burstable("api")),
-        refused=(LARGE._replace(pod="default/db"), SHORT._replace(pod="default/api")),
+        refused=(replace(LARGE, pod="default/db"), replace(SHORT, pod="default/api")),
         evicted=(replace(MARK, pod="default/old", uid="old"),),
         sources={"web": "/m/a b.yaml", "batch": "/m/batch.yaml"},
         started={"default/web"},
@@ -112,6 +112,6 @@ def test_the_condition_that_holds_a_pod_back(refusal, condition):
 
 
 def test_a_reason_whose_message_has_the_remedy_needs_no_hint():
-    taken = LARGE._replace(reason="NameInUse")
+    taken = replace(LARGE, reason="NameInUse")
     (found,) = pending(WEB, refused=(taken,))
     assert found.hint == ""

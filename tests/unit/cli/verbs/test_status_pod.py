@@ -174,7 +174,7 @@ def with_podman(shop, here, runtimes_hold, messages):
             f"cgroup/{GROUP}/io.stat": "254:0 rbytes=3145728 wbytes=4096\n",
         },
     )
-    port = {"host_port": 8080, "container_port": 80, "protocol": "tcp"}
+    port = {"host_port": 8080, "container_port": 80, "count": 1, "protocol": "tcp"}
     runtimes_hold.append(
         RuntimeContainer(
             runtime="podman",

@@ -240,24 +240,22 @@ def _run(given: list[str]) -> int:
 def _fail(problems: Sequence[Problem], code: int, given: Sequence[str]) -> int:
     """Report why a verb has no result: on stderr, and as a document if it was to print one."""
     note_problems(problems)
-    # of the command line, which may be wrong, so that typer has parsed nothing
-    own = given[: given.index("--")] if "--" in given else given
-    asked = _value_of("--output", own) or _value_of("-o", own)
+    asked = _output_in(given[: given.index("--")] if "--" in given else given)
     if asked in (OutputFormat.JSON, OutputFormat.YAML):
         report = ProblemsReport(problems=tuple(problems))
         write_document(document(report), OutputFormat(asked))
     return code
 
 
-def _value_of(flag: str, given: Sequence[str]) -> str:
-    """Return the value of an option on the command line, which not all versions of typer quote."""
+def _output_in(given: Sequence[str]) -> str:
+    """Return the output format on a command line, which may be wrong: typer has parsed nothing then."""
     for word, following in zip(given, [*given[1:], ""], strict=True):
-        if word == flag:
+        if word in ("--output", "-o"):
             return following
-        if word.startswith(f"{flag}="):
+        if word.startswith("--output="):
             return word.partition("=")[2]
-        if len(flag) == len("-o") and word.startswith(flag):  # -ojson
-            return word.removeprefix(flag)
+        if word.startswith("-o"):  # -ojson
+            return word.removeprefix("-o").removeprefix("=")
     return ""
 
 

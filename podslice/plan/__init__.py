@@ -148,6 +148,10 @@ class PodStepEntry:
     error: str | None = None
 
 
+PodStepEntries = tuple[PodStepEntry, ...]
+"""The steps of a feature in a document."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodStep:
     """A step on a file, a service or a volume of a pod, before or after the steps on slices.

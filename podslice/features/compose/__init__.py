@@ -16,7 +16,6 @@ FEATURE = Feature(
     },
     changes="podslice.features.compose.containers:ContainerStops",
     keys={
-        verb: {"containers": "podslice.features.compose.containers:ContainerEntries"}
-        for verb in ("plan", "apply", "delete")
+        verb: {"containers": "podslice.plan:PodStepEntries"} for verb in ("plan", "apply", "delete")
     },
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from podslice.kernel.programs import NoAnswerError
-from podslice.plan import Action, PodStep, PodStepEntry, PodSteps, StopUnit
+from podslice.plan import Action, PodStep, PodSteps, StopUnit
 from podslice.reconcile.assess import Assessment
 from podslice.reconcile.extension import Extension, PodRequest
 from podslice.reconcile.report import Outcome, PodResult
@@ -34,10 +34,6 @@ class ContainerStop(PodStep):
     def subject(self) -> str:
         """The container and its pod."""
         return f"{_PODMAN} container {self.name} ({self.pod}): {self.why}"
-
-
-ContainerEntries = tuple[PodStepEntry, ...]
-"""The steps in a document."""
 
 
 class ContainerStops(Extension):

@@ -19,8 +19,7 @@ FEATURE = Feature(
     },
     changes="podslice.features.quadlet.services:QuadletChanges",
     keys={
-        verb: {"quadlets": "podslice.features.quadlet.transition:QuadletEntries"}
-        for verb in ("plan", "apply", "delete")
+        verb: {"quadlets": "podslice.plan:PodStepEntries"} for verb in ("plan", "apply", "delete")
     },
     run_pods="podslice.features.quadlet.files:pods_with_quadlets",
     health="podslice.features.quadlet.keeper:find_health",

@@ -12,7 +12,7 @@ from podslice.model.event import Kind
 from podslice.model.naming import POD_LABEL, data_directory
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitName
-from podslice.plan import Action, PodStep, PodStepEntry
+from podslice.plan import Action, PodStep
 
 REMOVED = "the pod is removed"
 CHANGED = "its files change"
@@ -46,10 +46,6 @@ class QuadletStep(PodStep):
         if self.action is not Action.START or not is_container:
             return None
         return Kind.CONTAINER_STARTED, f"started {self.name} of pod {self.pod}"
-
-
-QuadletEntries = tuple[PodStepEntry, ...]
-"""The steps in a document."""
 
 
 class PresentPod(NamedTuple):

@@ -4,19 +4,25 @@ FILE is a module below `podslice/`; without one, all modules of `tests/pure.py`.
 the original are listed in `tests/mutation/equivalent.toml` with the reason, and are not counted. The
 exit code is 1 if fewer than 97 % of the others are killed, or if an entry of that list no longer
 applies.
+
+With `--rooms SEED`, the modules with effects are mutated instead: of each kind of change one in each
+room, chosen at random, which the unit tests must detect in 85 % of the cases.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.mutation.operators import kinds
 from tests.mutation.runner import Outcome, Result, Session
 from tests.pure import pure_modules
 
@@ -36,6 +42,26 @@ A feature is tested by its own tests, too.
 """
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 AIM = 0.97
+CPU_SEC = 30
+
+ROOMS = {
+    "reconcile": ("reconcile",),
+    "systemd": ("systemd",),
+    "agent": ("agent",),
+    "quadlet": ("features/quadlet",),
+    "features": tuple(
+        f"features/{path.name}"
+        for path in sorted((ROOT / "podslice/features").iterdir())
+        if path.is_dir() and path.name not in ("quadlet", "__pycache__")
+    ),
+}
+"""Rooms with effects → their packages."""
+ROOM_TESTS = tuple(
+    f"tests/unit/{name}" for name in ("reconcile", "systemd", "agent", "store", "features", "cli")
+)
+ROOM_AIM = 0.85
+ROOM_CPU_SEC = 600
+"""Thousands of tests enter some functions."""
 
 
 def main() -> int:
@@ -43,8 +69,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("file", nargs="*", type=Path)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--rooms", type=int, metavar="SEED")
     asked = parser.parse_args()
-    plugin = Session(paths=asked.file or pure_modules(), workers=asked.workers)
+    if asked.rooms is not None:
+        chosen = _choose(random.Random(asked.rooms))
+        plugin = Session([*chosen], asked.workers, ROOM_CPU_SEC, chosen)
+        code = _run(plugin, ROOM_TESTS)
+        return code or _judge(plugin.results, aim=ROOM_AIM, is_whole=False)
+    plugin = Session(asked.file or pure_modules(), asked.workers, CPU_SEC)
+    code = _run(plugin, (*TESTS, *_feature_tests(plugin.paths)))
+    return code or _judge(plugin.results, aim=AIM, is_whole=not asked.file)
+
+
+def _run(plugin: Session, tests: Iterable[str]) -> int:
     options = (
         "-o",
         "addopts=--import-mode=importlib",
@@ -53,8 +90,7 @@ def main() -> int:
         "-p",
         "no:terminal",
     )
-    code = pytest.main([*options, *TESTS, *_feature_tests(plugin.paths)], plugins=[plugin])
-    return int(code) or _judge(plugin.results, is_whole=not asked.file)
+    return int(pytest.main([*options, *tests], plugins=[plugin]))
 
 
 def _feature_tests(paths: Iterable[Path]) -> Iterator[str]:
@@ -62,7 +98,23 @@ def _feature_tests(paths: Iterable[Path]) -> Iterator[str]:
         yield f"tests/unit/features/{name}"
 
 
-def _judge(results: Sequence[Result], *, is_whole: bool) -> int:
+def _choose(chance: random.Random) -> dict[Path, frozenset[int]]:
+    """Choose one mutant of each kind in each room: the numbers of those of each module."""
+    chosen: dict[Path, set[int]] = defaultdict(set)
+    for packages in ROOMS.values():
+        places: dict[str, list[tuple[Path, int]]] = defaultdict(list)
+        for package in packages:
+            for path in sorted(Path("podslice", package).rglob("*.py")):
+                if path not in pure_modules():
+                    for number, kind in enumerate(kinds(path.read_text())):
+                        places[kind].append((path, number))
+        for _, found in sorted(places.items()):
+            path, number = chance.choice(found)
+            chosen[path].add(number)
+    return {path: frozenset(numbers) for path, numbers in chosen.items()}
+
+
+def _judge(results: Sequence[Result], *, aim: float, is_whole: bool) -> int:
     """Print the survivors and the share of mutants that were killed."""
     entries = tomllib.loads(EQUIVALENT.read_text()).get("equivalent", [])
     equivalent = {
@@ -87,7 +139,7 @@ def _judge(results: Sequence[Result], *, is_whole: bool) -> int:
         f"{len(results)} mutants, {len(survived) - len(left)} of them equivalent,"
         f" {len(left)} survivors: {share:.1%} of the others killed\n"
     )
-    return int(share < AIM or bool(stale))
+    return int(share < aim or bool(stale))
 
 
 if __name__ == "__main__":

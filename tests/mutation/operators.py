@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+import itertools
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -51,11 +52,15 @@ class Mutant:
     tree: ast.Module
 
 
-def mutate(source: str) -> Iterator[Mutant]:
-    """Yield every mutant of a module, in the order of its lines."""
+def mutate(source: str, chosen: Container[int] | None = None) -> Iterator[Mutant]:
+    """Yield every mutant of a module, or those with the chosen numbers, in the order of its lines."""
     tree = ast.parse(source)
+    numbers = itertools.count()
     for path, function in _functions(tree, ()):
-        for node, field, index, new, change in _changes(function):
+        for node, field, index, new, (_, change) in _changes(function):
+            number = next(numbers)
+            if chosen is not None and number not in chosen:
+                continue
             old = getattr(node, field)
             places = [old if index is None else old[index], node, function]
             line = next(each.lineno for each in places if hasattr(each, "lineno"))
@@ -68,6 +73,13 @@ def mutate(source: str) -> Iterator[Mutant]:
                 )
 
 
+def kinds(source: str) -> Iterator[str]:
+    """Yield the kinds of the mutants of a module, in their order."""
+    for _, function in _functions(ast.parse(source), ()):
+        for *_, (kind, _) in _changes(function):
+            yield kind
+
+
 def _functions(
     scope: ast.Module | ast.ClassDef, path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Function]]:
@@ -77,6 +89,21 @@ def _functions(
             yield (*path, node.name), node
         elif isinstance(node, ast.ClassDef):
             yield from _functions(node, (*path, node.name))
+
+
+def probed(source: str, name: str) -> ast.Module:
+    """Return a module whose functions first call a builtin of this name with their qualified name."""
+    tree = ast.parse(source)
+    for path, function in _functions(tree, ()):
+        call = ast.Call(
+            func=ast.Name(id=name, ctx=ast.Load()),
+            args=[ast.Constant(value=".".join(path))],
+            keywords=[],
+        )
+        first = 1 if ast.get_docstring(function, clean=False) is not None else 0
+        place = function.body[min(first, len(function.body) - 1)]
+        function.body.insert(first, ast.copy_location(ast.Expr(value=call), place))
+    return ast.fix_missing_locations(tree)
 
 
 class _Replaced:
@@ -102,7 +129,8 @@ class _Replaced:
         return old
 
 
-_Change = tuple[ast.AST, str, int | None, object, str]
+_Change = tuple[ast.AST, str, int | None, object, tuple[str, str]]
+"""A node, its field and index, what replaces it, and the kind of the change with its description."""
 
 
 def _changes(function: Function) -> Iterator[_Change]:
@@ -130,29 +158,41 @@ def _changes_of(node: ast.AST) -> Iterator[_Change]:
         case ast.Compare(ops=ops):
             for index, operator in enumerate(ops):
                 new = _COMPARISONS[type(operator)]
-                yield node, "ops", index, new(), f"{type(operator).__name__} → {new.__name__}"
+                yield (
+                    node,
+                    "ops",
+                    index,
+                    new(),
+                    ("comparison", f"{type(operator).__name__} → {new.__name__}"),
+                )
         case ast.BinOp(op=operator) | ast.AugAssign(op=operator) if type(operator) in _OPERATIONS:
             swapped = _OPERATIONS[type(operator)]
-            yield node, "op", None, swapped(), f"{type(operator).__name__} → {swapped.__name__}"
+            yield (
+                node,
+                "op",
+                None,
+                swapped(),
+                ("arithmetic", f"{type(operator).__name__} → {swapped.__name__}"),
+            )
         case ast.BoolOp(op=ast.And()):
-            yield node, "op", None, ast.Or(), "and → or"
+            yield node, "op", None, ast.Or(), ("and, or", "and → or")
         case ast.BoolOp(op=ast.Or()):
-            yield node, "op", None, ast.And(), "or → and"
+            yield node, "op", None, ast.And(), ("and, or", "or → and")
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield node, "operand", None, _negate(operand), "not removed"
+            yield node, "operand", None, _negate(operand), ("not", "not removed")
         case ast.UnaryOp(op=ast.USub()):
-            yield node, "op", None, ast.UAdd(), "- removed"
+            yield node, "op", None, ast.UAdd(), ("sign", "- removed")
         case ast.Constant(value=bool() as value):
-            yield node, "value", None, not value, f"{value} → {not value}"
+            yield node, "value", None, not value, ("truth value", f"{value} → {not value}")
         case ast.Constant(value=int() as value):
-            yield node, "value", None, value + 1, f"{value} → {value + 1}"
+            yield node, "value", None, value + 1, ("number", f"{value} → {value + 1}")
         case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
-            yield node, "test", None, _negate(test), "condition negated"
+            yield node, "test", None, _negate(test), ("condition", "condition negated")
         case ast.comprehension(ifs=conditions):
             for index in range(len(conditions)):
-                yield node, "ifs", index, ast.Constant(value=True), "filter removed"
+                yield node, "ifs", index, ast.Constant(value=True), ("filter", "filter removed")
         case ast.Return(value=ast.expr() as value) if not _is_nothing(value):
-            yield node, "value", None, ast.Constant(value=None), "return None"
+            yield node, "value", None, ast.Constant(value=None), ("result", "return None")
         case ast.Call():
             yield from _changes_of_call(node)
         case _:
@@ -164,11 +204,11 @@ def _changes_of_call(call: ast.Call) -> Iterator[_Change]:
     if isinstance(call.func, ast.Name) and call.func.id in _CALLS:
         other = _CALLS[call.func.id]
         new = ast.Name(id=other, ctx=ast.Load())
-        yield call, "func", None, new, f"{call.func.id} → {other}"
+        yield call, "func", None, new, ("function", f"{call.func.id} → {other}")
     for keyword in call.keywords:
         if keyword.arg is not None and keyword.arg not in ("message", "hint", "why"):
             rest = [each for each in call.keywords if each is not keyword]
-            yield call, "keywords", None, rest, f"argument {keyword.arg} removed"
+            yield call, "keywords", None, rest, ("argument", f"argument {keyword.arg} removed")
 
 
 def _changes_of_body(node: ast.AST) -> Iterator[_Change]:
@@ -179,7 +219,7 @@ def _changes_of_body(node: ast.AST) -> Iterator[_Change]:
             is_effect = isinstance(each, ast.Expr) and isinstance(each.value, _EFFECTS)
             if is_effect or isinstance(each, ast.Break | ast.Continue | ast.Raise | ast.AugAssign):
                 kept = ast.copy_location(ast.Pass(), each)
-                yield node, field, index, kept, f"{type(each).__name__} removed"
+                yield node, field, index, kept, ("statement", f"{type(each).__name__} removed")
 
 
 def _negate(test: ast.expr) -> ast.expr:

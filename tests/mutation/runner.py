@@ -1,15 +1,17 @@
 """Run the tests against mutants, in a process of its own for each.
 
-The tests are imported and collected once. A first pass records which tests enter which function. Each
-mutant then gets a fork of that process, in which the code of one function is replaced, and the tests
+The tests are imported and collected once. A first pass, in which each function records its call, shows
+which tests enter which function. Each mutant then gets a fork of that process, in which the code of one function is replaced, and the tests
 that enter it run until one fails. This takes a fraction of a second where a tool that starts pytest
 for each mutant takes several.
 """
 
 from __future__ import annotations
 
+import builtins
 import functools
 import gc
+import importlib
 import itertools
 import os
 import pickle
@@ -17,7 +19,7 @@ import resource
 import sys
 import time
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -25,11 +27,11 @@ from pathlib import Path
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tests.mutation.operators import Mutant, mutate
+from tests.mutation.operators import Mutant, mutate, probed
 
-CPU_SEC = 30
-"""Processor time of all tests of one mutant; an endless loop exceeds it."""
 MEMORY_BYTES = 4 * 2**30
+_PROBE = "entered in "
+"""The beginning of the name of the builtin that functions of a file call in the first pass."""
 
 _SURVIVED, _KILLED, _NOT_INSTALLED = 0, 1, 2
 """Exit codes of a fork."""
@@ -67,6 +69,10 @@ class Session:
 
     paths: Sequence[Path]
     workers: int
+    cpu_sec: int
+    """Processor time of all tests of one mutant; an endless loop exceeds it."""
+    chosen: Mapping[Path, frozenset[int]] | None = None
+    """The numbers of the mutants of each module that are tested; without it, all are."""
     results: list[Result] = field(default_factory=list)
     _items: dict[Key, list[pytest.Item]] = field(default_factory=dict)
     """The tests that enter a function, the fastest first."""
@@ -75,9 +81,10 @@ class Session:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Record what each test enters, then test the mutants on all workers."""
-        files = {str(path.resolve()) for path in self.paths}
-        self._record(session.items, files)
-        self._functions = _functions_of(files)
+        for path in self.paths:
+            importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
+        self._functions = _functions_of({str(path.resolve()) for path in self.paths})
+        self._record(session.items)
         gc.freeze()  # a fork shares what the collector of cycles does not touch
         pipes = [self._start(number) for number in range(self.workers)]
         for pipe in pipes:
@@ -101,8 +108,7 @@ class Session:
             os._exit(code)
 
     def _work(self, number: int) -> Iterator[Result]:
-        mutants = ((path, mutant) for path in self.paths for mutant in mutate(path.read_text()))
-        for path, mutant in itertools.islice(mutants, number, None, self.workers):
+        for path, mutant in itertools.islice(self._mutants(), number, None, self.workers):
             outcome = self._test((str(path.resolve()), mutant.function), mutant)
             if outcome is not Outcome.KILLED:
                 sys.__stderr__.write(f"{outcome}: {path}:{mutant.line} {mutant.change}\n")
@@ -114,29 +120,47 @@ class Session:
                 outcome=outcome,
             )
 
+    def _mutants(self) -> Iterator[tuple[Path, Mutant]]:
+        for path in self.paths:
+            chosen = None if self.chosen is None else self.chosen.get(path, ())
+            for mutant in mutate(path.read_text(), chosen):
+                yield path, mutant
+
     def _test(self, key: Key, mutant: Mutant) -> Outcome:
         tests = self._items.get(key, [])
         return self._fork(key, mutant, tests) if tests else Outcome.UNTESTED
 
-    def _record(self, items: Sequence[pytest.Item], files: set[str]) -> None:
+    def _record(self, items: Sequence[pytest.Item]) -> None:
+        originals = {each: each.__code__ for found in self._functions.values() for each in found}
+        seen: set[Key] = set()
+        for path in self.paths:
+            self._probe(path, seen)
         entered: dict[Key, list[tuple[float, int]]] = {}
         for number, item in enumerate(items):
             _clear_caches()
-            seen: set[Key] = set()
+            seen.clear()
             following = items[number + 1] if number + 1 < len(items) else None
             started = time.process_time()
-            sys.setprofile(functools.partial(_note, files, seen))
-            try:
-                is_passed = _passes(item, following)
-            finally:
-                sys.setprofile(None)
-            if not is_passed:
+            if not _passes(item, following):
                 pytest.exit(f"{item.nodeid} fails without any mutation", returncode=2)
             for key in seen:
                 entered.setdefault(key, []).append((time.process_time() - started, number))
+        for function, code in originals.items():
+            function.__code__ = code
         self._items = {
             key: [items[number] for _, number in sorted(tests)] for key, tests in entered.items()
         }
+
+    def _probe(self, path: Path, seen: set[Key]) -> None:
+        """Let each function of a module record its call."""
+        file = str(path.resolve())
+        name = f"{_PROBE}{file}"
+        setattr(builtins, name, lambda function: seen.add((file, function)))
+        compiled = compile(probed(path.read_text(), name), file, "exec", dont_inherit=True)
+        codes = {(code.co_qualname, code.co_firstlineno): code for code in _codes(compiled)}
+        for key, functions in self._functions.items():
+            for each in functions if key[0] == file else ():
+                each.__code__ = codes[each.__code__.co_qualname, each.__code__.co_firstlineno]
 
     def _fork(self, key: Key, mutant: Mutant, tests: Sequence[pytest.Item]) -> Outcome:
         """Run the tests against a mutant until one fails; the tests must not outlive this."""
@@ -144,7 +168,7 @@ class Session:
         if child == 0:
             code = _NOT_INSTALLED
             try:
-                resource.setrlimit(resource.RLIMIT_CPU, (CPU_SEC, CPU_SEC))
+                resource.setrlimit(resource.RLIMIT_CPU, (self.cpu_sec, self.cpu_sec))
                 resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
                 silent = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(silent, 1)
@@ -170,12 +194,6 @@ class Session:
                 if code.co_qualname == key[1]
                 and code.co_firstlineno == function.__code__.co_firstlineno
             )
-
-
-def _note(files: set[str], seen: set[Key], frame: types.FrameType, event: str, _: object) -> None:
-    code = frame.f_code
-    if event == "call" and code.co_filename in files:
-        seen.add((code.co_filename, code.co_qualname.partition(".<locals>")[0]))
 
 
 def _functions_of(files: set[str]) -> dict[Key, list[types.FunctionType]]:

@@ -82,8 +82,6 @@ class Vm(RemoteMachine):
             if is_cold:
                 qemu.make_overlay(self._image.disk, self._disk)
                 self._boot_again()
-                if has_source:
-                    self.push(source_dir(), recipe.SOURCE_DIR)
             elif will_freeze:
                 self._restore_copy(ensure_template(self._image, self._hardware))
             elif has_source:

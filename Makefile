@@ -4,7 +4,7 @@
 #   make coverage    branch coverage of the pure core, which must be complete
 #   make mutation    mutants of the pure core that no test kills (15 minutes);
 #                MUTATION='podslice/policy/aggregate.py' mutates this file only
-#   make bench   speed against the lower bound, and the effect on a real kernel (root, 45 minutes);
+#   make bench   speed against the lower bound, and the effect on a real kernel (root, 25 minutes);
 #                BENCH='planning steady' measures these only
 #   make test    all tests, with a real systemd in namespaces and in a virtual machine (root)
 #   make deb     build the package of this system into dist/ (root)

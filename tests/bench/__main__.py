@@ -2,8 +2,11 @@
 
     python3 -m tests.bench [NAME]... [--quick] [--json FILE] [--plots DIR] [--results FILE]
 
-Without names all benchmarks run, which takes about 45 minutes and requires root and the test lab.
+Without names all benchmarks run, which takes about 25 minutes and requires root and the test lab.
 The machine should be idle otherwise: disturbed rounds are marked.
+
+Each benchmark is a module with NAME and TITLE, the kind of its MACHINE, and `run`, which measures in
+such a machine and returns the Result; `quick` asks for one small round.
 """
 
 from __future__ import annotations
@@ -14,27 +17,36 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from tests.bench import host
+from tests.bench import host, inside
 from tests.bench.result import Result, to_json, to_markdown, to_text
+from tests.lab.qemu import Hardware
+from tests.lab.vm import Vm
 
 MODULES = {
     "planning": "planning",
     "start-up": "start_up",
     "bring-up": "bring_up",
     "steady": "steady",
-    "boot": "boot",
     "agent": "agent_cost",
-    "recording": "recording",
     "blocking": "blocking",
     "sharing": "sharing",
-    "weights": "weights",
     "trees": "trees",
     "memory": "protection",
 }
 """The benchmarks by name, in their order."""
+MACHINES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "none": nullcontext,
+    "namespace": inside.open_namespace,
+    "vm": partial(Vm, has_source=True),
+    "counting vm": partial(Vm, hardware=Hardware(clock="instructions")),
+}
+"""A new machine for each benchmark, by the name of its kind."""
 DEFAULT_DIR = Path("build/bench")
 ROOT = Path(__file__).parents[2]
 
@@ -68,7 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in arguments.names or MODULES:
         module = importlib.import_module(f"tests.bench.{MODULES[name]}")
         sys.stderr.write(f"-- {name}: {module.TITLE}\n")
-        result = module.run(quick=arguments.quick)
+        with MACHINES[module.MACHINE]() as booted:
+            result = module.run(booted, quick=arguments.quick)
         print_now(f"\n{to_text(result)}")
         results.append(result)
         # results are kept even if a later benchmark fails
@@ -79,12 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def write_figures(path: Path, document: dict[str, object]) -> None:
+def write_figures(path: Path, document: dict[str, Any]) -> None:
     """Write the JSON document; results of other benchmarks from an earlier run are kept."""
-    known: dict[str, object] = {}
-    if path.exists():
-        known = json.loads(path.read_text())["results"]
-    document["results"] = {**known, **document["results"]}  # type: ignore[dict-item]
+    known = json.loads(path.read_text())["results"] if path.exists() else {}
+    document["results"] = {**known, **document["results"]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n")
 

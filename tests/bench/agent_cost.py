@@ -2,9 +2,8 @@
 
     python3 -m tests.bench agent [--quick]
 
-In a namespace machine of the lab: a private systemd at this host's speed. Every size gets its own
-machine and agent, which applies all the pods and is then left alone. Rounds are as far
-apart as by default, so that a minute here is a minute of a node.
+In a namespace. Every size gets its own agent, which applies all the pods and is then left alone.
+Rounds are as far apart as by default, so that a minute here is a minute of a node.
 
 Then manifests are added one after another: the time from the write to the limit in the kernel. The
 same number of slices is started beside the same pods by the bare call, of a client that is already
@@ -32,21 +31,20 @@ from podslice.plan.make import make_plan
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from podslice.systemd.bus import Bus
-from tests.bench.inside import put_podslice
+from tests.bench import inside
 from tests.bench.load import watch_load
 from tests.bench.planning import CAPS, CONFIG, NODE
-from tests.bench.result import Aim, Plot, Point, Result, Spread, Table, spread
+from tests.bench.result import Aim, Result, Spread, Table, spread
 from tests.host import agent
 from tests.lab.namespace import Namespace
-from tests.lab.paths import require_host
 
 NAME = "agent"
 TITLE = "The agent: what it costs while nothing happens, and how soon a new manifest is in force"
-SIZES, MINUTES, LATENCIES = (0, 110, 250, 500), 1.0, 15
-QUICK_SIZES, QUICK_MINUTES, QUICK_LATENCIES = (20,), 0.1, 2
+MACHINE = "namespace"
+SIZES, SETTLE_SEC, MINUTES, LATENCIES = (0, 110, 250, 500), 5.0, 1.0, 15
+QUICK_SIZES, QUICK_SETTLE_SEC, QUICK_MINUTES, QUICK_LATENCIES = (3,), 0.2, 0.02, 1
 CORE_AIM_PERCENT, RSS_AIM_MIB, LATENCY_AIM_MS = 0.5, 60.0, 25.0
 TICKS_PER_SEC = os.sysconf("SC_CLK_TCK")
-SETTLE_SEC = 5.0
 PAUSE_SEC = 1.0
 POLL_SEC = 0.001
 LIMIT_SEC = 300.0
@@ -88,24 +86,25 @@ class Cost:
     disturbed: bool
 
 
-def run(*, quick: bool = False) -> Result:
-    """Measure each size in its own machine."""
-    require_host()
-    sizes, minutes, tries = (
-        (QUICK_SIZES, QUICK_MINUTES, QUICK_LATENCIES) if quick else (SIZES, MINUTES, LATENCIES)
+def run(machine: Namespace, *, quick: bool = False) -> Result:
+    """Measure each size with its own agent."""
+    sizes, settle_sec, minutes, tries = (
+        (QUICK_SIZES, QUICK_SETTLE_SEC, QUICK_MINUTES, QUICK_LATENCIES)
+        if quick
+        else (SIZES, SETTLE_SEC, MINUTES, LATENCIES)
     )
     costs = []
     for pods in sizes:
         sys.stderr.write(f"{pods} pods, {minutes:g} min\n")
-        with Namespace() as machine:
-            put_podslice(machine)
-            costs.append(measure(machine, pods, minutes, tries))
+        costs.append(measure(machine, pods, settle_sec, minutes, tries))
+        agent.remove(machine)
+        inside.stop_all(machine)
+        machine.run("rm", "-rf", "/var/lib/podslice")
     return Result(
         name=NAME,
         title=TITLE,
         tables=(idle_table(costs), latency_table(costs)),
         aims=make_aims(costs[-1]),
-        plots=(latency_plot(costs),),
         rounds=[asdict(cost) for cost in costs],
     )
 
@@ -181,31 +180,16 @@ def make_aims(cost: Cost) -> tuple[Aim, ...]:
     )
 
 
-def latency_plot(costs: list[Cost]) -> Plot:
-    """Return a plot of both by the number of pods."""
-    return Plot(
-        name="agent-latency",
-        title="From a manifest's coming to its limit in the kernel",
-        x="pods there already",
-        y="ms",
-        kind="lines",
-        series={
-            "podslice agent": tuple(Point(x=c.pods, y=spread(c.latency_ms)) for c in costs),
-            "bare D-Bus calls": tuple(Point(x=c.pods, y=spread(c.bare_ms)) for c in costs),
-        },
-    )
-
-
-def measure(machine: Namespace, pods: int, minutes: float, tries: int) -> Cost:
+def measure(machine: Namespace, pods: int, settle_sec: float, minutes: float, tries: int) -> Cost:
     """Start an agent with a number of pods, leave it idle, and then add one pod after another."""
     directory = machine.root / agent.MANIFESTS.lstrip("/")
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     names = {f"pod-{number}": number for number in range(pods)}
     for name, number in names.items():
         (directory / f"{name}.yaml").write_text(make_manifest(name, number))
     agent.start(machine, "--sync-period=1m")  # the default, whose rounds are part of the cost
     agent.until(lambda: all(is_in_force(machine, *pod) for pod in names.items()), LIMIT_SEC)
-    time.sleep(SETTLE_SEC)
+    time.sleep(settle_sec)
     process = machine.root / "proc" / str(agent.pid(machine))
     rounds, before, began = count_rounds(machine), read_usage(process), time.monotonic()
     with watch_load() as load:

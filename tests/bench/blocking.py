@@ -25,6 +25,7 @@ from tests.unit.agent.reconciled import Node
 
 NAME = "blocking"
 TITLE = "Blocking: how long manifests hold up the agent's event loop"
+MACHINE = "none"
 GOOD, MANY = 20, 1000
 QUICK = ("replicas-of-containers", "invalid-documents")
 ORDINARY = f"{MANY} ordinary pods"
@@ -45,7 +46,7 @@ class Held:
     disturbed: bool
 
 
-def run(*, quick: bool = False) -> Result:
+def run(_: None = None, *, quick: bool = False) -> Result:
     """Measure each bomb, and many ordinary pods."""
     names = QUICK if quick else (*BOMBS, ORDINARY)
     found = [asyncio.run(measure(name)) for name in names]

@@ -1,28 +1,32 @@
-"""A machine in which clients of systemd are measured: podslice as installed by a package, and others.
+"""A namespace in which clients of systemd are measured: podslice as installed by a package, and others.
 
-The programs inside it are in `peers`; `peers/runner.py` measures them, inside as well.
+It has a private systemd at this host's speed. The programs inside it are in `peers`;
+`peers/runner.py` measures them, inside as well. floor.c, the client of libsystemd in C, is compiled
+in another namespace.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from podslice.model.properties import OBSERVED
 from podslice.model.unit import UnitKind
-from tests.bench import floor
 from tests.bench.load import watch_load
 from tests.bench.pods import CAPACITY, make_manifests
 from tests.lab import extras
+from tests.lab.image import ensure_dir, make_key
 from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir
+from tests.lab.recipe import DEFAULT_SUITE
 
 PEERS = Path(__file__).parent / "peers"
-PACKAGES = ("runc", "python3-pystemd", "python3-dbus-fast")
+PACKAGES = ("python3-dbus-fast",)
 DIR = "/bench"
 MANIFESTS, WORK = f"{DIR}/pods.yaml", f"{DIR}/work"
 FLOOR = f"{DIR}/floor"
@@ -31,6 +35,15 @@ TIMEOUT_SEC = 300.0
 GONE_PATIENCE_SEC = 10.0
 OPTIONS = (f"--set=capacity={CAPACITY}",)
 """Options of every verb of podslice."""
+FLOOR_SOURCE = Path(__file__).with_name("floor.c")
+FLOOR_PACKAGES = ("gcc", "libc6-dev", "libsystemd-dev")
+# not extras.unpack, which leaves out libraries to link with
+UNPACK = """\
+for deb in /mnt/*.deb; do
+    dpkg-deb --fsys-tarfile "$deb" | tar -C / --keep-directory-symlink -xf -
+done
+"""
+COMPILE = ("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", "/root/floor", "/root/floor.c")
 COMPARED = (
     *("Description", "LoadState", "ActiveState", "Transient", "ControlGroup", "DropInPaths"),
     *("Wants", "Requires", "After", "Slice", "DefaultDependencies"),
@@ -74,20 +87,33 @@ def podslice(*arguments: str) -> tuple[str, ...]:
     return ("python3", "-m", "podslice", verb, *OPTIONS, *rest)
 
 
-def put_podslice(machine: Namespace) -> None:
-    """Install the source tree with its bytecode, as a package does."""
-    machine.push(source_dir(), "/src")
-    machine.run("python3", "-m", "compileall", "-q", "/src/podslice")
+@contextmanager
+def open_namespace() -> Iterator[Namespace]:
+    """Boot a machine with all programs, and podslice with its bytecode, as a package installs it."""
+    with Namespace() as machine:
+        machine.push(source_dir(), "/src")
+        machine.run("python3", "-m", "compileall", "-q", "/src/podslice")
+        extras.unpack(machine, DEFAULT_SUITE, PACKAGES)
+        machine.put(FLOOR, build_floor().read_bytes(), 0o755)
+        for path in PEERS.iterdir():
+            if path.is_file():
+                machine.put(f"{DIR}/{path.name}", path.read_bytes(), 0o755)
+        yield machine
 
 
-def prepare(machine: Namespace, suite: str) -> None:
-    """Install everything in a new machine."""
-    put_podslice(machine)
-    extras.unpack(machine, suite, PACKAGES)
-    machine.put(FLOOR, floor.build(suite).read_bytes(), 0o755)
-    for path in PEERS.iterdir():
-        if path.is_file():
-            machine.put(f"{DIR}/{path.name}", path.read_bytes(), 0o755)
+def build_floor() -> Path:
+    """Return the program of floor.c; from the cache if possible."""
+    debs = extras.fetch(DEFAULT_SUITE, FLOOR_PACKAGES)
+    key = make_key(debs.parent.name, FLOOR_SOURCE, *COMPILE)
+
+    def build(new: Path) -> None:
+        with Namespace(bind={"/mnt": debs}) as machine:
+            machine.run("sh", "-ec", UNPACK)
+            machine.put("/root/floor.c", FLOOR_SOURCE.read_bytes())
+            machine.run(*COMPILE, "-lsystemd")
+            (new / "floor").write_bytes(machine.get("/root/floor"))
+
+    return ensure_dir("bench", f"floor-{DEFAULT_SUITE}", key, build) / "floor"
 
 
 def put_pods(machine: Namespace, pods: int) -> None:

@@ -29,12 +29,13 @@ from podslice.plan.make import make_plan
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from tests.bench.load import watch_load
-from tests.bench.result import Aim, Plot, Point, Result, Table, ratios, spread
+from tests.bench.result import Aim, Result, Round, Spread, Table, ratios, sizes_of, spread, values
 
 T = TypeVar("T")
 
 NAME = "planning"
 TITLE = "Planning: from the text of manifests to the plan, against the YAML parser alone"
+MACHINE = "none"
 SIZES, QUICK_SIZES = (100, 1000, 10_000), (100,)
 ROUNDS = 5
 RATIO_AIM = 2.0
@@ -105,17 +106,16 @@ spec:
 """
 
 
-def run(*, quick: bool = False) -> Result:
+def run(_: None = None, *, quick: bool = False) -> Result:
     """Measure each size, with the garbage collector off and on in turn."""
     sizes, rounds = (QUICK_SIZES, 1) if quick else (SIZES, ROUNDS)
-    taken: list[dict[str, object]] = []
+    taken: list[Round] = []
     for pods in sizes:
         data = make_manifests(pods)
         for number in range(2 * rounds):
             sys.stderr.write(f"{pods} pods, round {number // 2 + 1}\n")
             taken.append(take_round(data, pods, number // 2 + 1, collecting=number % 2 == 1))
-    off = {pods: [r for r in taken if r["pods"] == pods and not r["collector"]] for pods in sizes}
-    on = {pods: [r for r in taken if r["pods"] == pods and r["collector"]] for pods in sizes}
+    off, on = ([each for each in taken if each["collector"] is is_on] for is_on in (False, True))
     return Result(
         name=NAME,
         title=TITLE,
@@ -124,12 +124,11 @@ def run(*, quick: bool = False) -> Result:
             make_table(on, "collector on"),
         ),
         aims=make_aims(off),
-        plots=(make_plot(off),),
         rounds=taken,
     )
 
 
-def take_round(data: bytes, pods: int, number: int, *, collecting: bool) -> dict[str, object]:
+def take_round(data: bytes, pods: int, number: int, *, collecting: bool) -> Round:
     """Take every measurement once."""
     with watch_load() as load:
         seconds = measure(data, pods, collecting=collecting)
@@ -145,19 +144,25 @@ def take_round(data: bytes, pods: int, number: int, *, collecting: bool) -> dict
     }
 
 
-def column(rounds: list[dict[str, object]], name: str) -> list[float]:
-    """Return one measurement of all rounds, in milliseconds."""
-    return [float(each[f"{name}_ms"]) for each in rounds]  # type: ignore[arg-type]
+def total_ms(taken: list[Round], pods: int) -> float:
+    """Return the median time from text to plan."""
+    return spread(values(taken, "total_ms", pods=pods)).middle
 
 
-def make_table(by_size: dict[int, list[dict[str, object]]], title: str) -> Table:
+def beside_loader(taken: list[Round], pods: int) -> Spread:
+    """Return the total as a multiple of the loader's time."""
+    total, loader = (values(taken, f"{name}_ms", pods=pods) for name in ("total", "loader"))
+    return ratios(total, loader)
+
+
+def make_table(taken: list[Round], title: str) -> Table:
     """Return a row for each size."""
     rows = []
-    for pods, rounds in by_size.items():
-        cells = [f"{spread(column(rounds, name)).middle:.1f}" for name in MEASURED]
-        each = 1000 * spread(column(rounds, "total")).middle / pods
-        ratio = ratios(column(rounds, "total"), column(rounds, "loader"))
-        rows.append((f"{pods:,}", *cells, f"{each:.0f}", ratio.show(2)))
+    for pods in sizes_of(taken):
+        middles = (spread(values(taken, f"{name}_ms", pods=pods)).middle for name in MEASURED)
+        each = 1000 * total_ms(taken, pods) / pods
+        ratio = beside_loader(taken, pods).show(2)
+        rows.append((f"{pods:,}", *(f"{ms:.1f}" for ms in middles), f"{each:.0f}", ratio))
     return Table(
         title=f"Milliseconds from text to plan; {title}",
         columns=("pods", *MEASURED, "µs a pod", "total / loader"),
@@ -165,41 +170,19 @@ def make_table(by_size: dict[int, list[dict[str, object]]], title: str) -> Table
     )
 
 
-def make_aims(by_size: dict[int, list[dict[str, object]]]) -> tuple[Aim, ...]:
+def make_aims(taken: list[Round]) -> tuple[Aim, ...]:
     """Return the aims for the largest number of pods; linear growth requires more than one size."""
-    fewest, most = min(by_size), max(by_size)
-    ratio = ratios(column(by_size[most], "total"), column(by_size[most], "loader"))
-    aims = [
-        Aim(
-            text=f"from text to plan, {most:,} pods, ratio to the loader",
-            value=ratio.middle,
-            limit=RATIO_AIM,
-        )
-    ]
-    if fewest != most:
-        few, many = (spread(column(by_size[p], "total")).middle / p for p in (fewest, most))
-        text = f"growth: what a pod costs among {most:,} against one among {fewest:,}"
-        aims.append(Aim(text=text, value=many / few, limit=LINEAR_AIM))
-    return tuple(aims)
-
-
-def make_plot(by_size: dict[int, list[dict[str, object]]]) -> Plot:
-    """Return a plot of the cost of a pod in each stage."""
-    series = {
-        name: tuple(
-            Point(x=f"{pods:,}", y=spread([1000 * each / pods for each in column(rounds, name)]))
-            for pods, rounds in by_size.items()
-        )
-        for name in MEASURED
-    }
-    return Plot(
-        name="planning",
-        title="From text to plan: what one pod costs",
-        x="pods",
-        y="µs a pod",
-        kind="bars",
-        series=series,
+    fewest, most = sizes_of(taken)[0], sizes_of(taken)[-1]
+    ratio = Aim(
+        text=f"from text to plan, {most:,} pods, ratio to the loader",
+        value=beside_loader(taken, most).middle,
+        limit=RATIO_AIM,
     )
+    if fewest == most:
+        return (ratio,)
+    few, many = (total_ms(taken, pods) / pods for pods in (fewest, most))
+    text = f"growth: what a pod costs among {most:,} against one among {fewest:,}"
+    return (ratio, Aim(text=text, value=many / few, limit=LINEAR_AIM))
 
 
 def measure(data: bytes, pods: int, *, collecting: bool) -> dict[str, float]:

@@ -1,14 +1,17 @@
-"""Results of a benchmark: tables, aims, plots and every round, as text, Markdown and JSON."""
+"""Results of a benchmark: rounds, tables, aims and plots, as text, Markdown and JSON."""
 
 from __future__ import annotations
 
+import random
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any
 
 VERSION = 1
 """Of the JSON document."""
+Round = dict[str, Any]
+"""Plain values of one measurement, with `disturbed` if the machine was busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,39 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
     return spread([one / other for one, other in zip(ours, theirs, strict=True)])
 
 
+def chosen(rounds: Iterable[Round], **wanted: object) -> list[Round]:
+    """Return the rounds with these values."""
+    return [each for each in rounds if all(each.get(key) == wanted[key] for key in wanted)]
+
+
+def values(rounds: Iterable[Round], key: str, **wanted: object) -> list[float]:
+    """Return one figure of the rounds with these values, round by round."""
+    return [each[key] for each in chosen(rounds, **wanted)]
+
+
+def show(rounds: Iterable[Round], key: str, digits: int = 0, **wanted: object) -> str:
+    """Return the spread of one figure."""
+    return spread(values(rounds, key, **wanted)).show(digits)
+
+
+def ratio(rounds: Iterable[Round], key: str, what: str, base: str, **wanted: object) -> Spread:
+    """Return one figure of a measurement as multiples of that of another one, `base`."""
+    rounds = chosen(rounds, **wanted)
+    return ratios(values(rounds, key, what=what), values(rounds, key, what=base))
+
+
+def sizes_of(rounds: Iterable[Round]) -> list[int]:
+    """Return the numbers of pods that were measured."""
+    return sorted({each["pods"] for each in rounds})
+
+
+def shuffled(names: Iterable[str], pods: int, number: int) -> list[str]:
+    """Return the names in a random order, the same for each run of this round."""
+    found = list(names)
+    random.Random(1000 * pods + number).shuffle(found)
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """One table; the first column names the row."""
@@ -55,48 +91,38 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
-    """An aim and the measured value."""
+    """An aim, which is a value at most, and the measured value."""
 
     text: str
     """`wall time of apply, 500 pods, ratio to the C client`."""
     value: float
     limit: float
     unit: str = ""
-    sense: Literal["at most", "at least"] = "at most"
 
     @property
     def is_met(self) -> bool:
-        return self.value <= self.limit if self.sense == "at most" else self.value >= self.limit
+        return self.value <= self.limit
 
     def show(self) -> str:
         """`met: …: 0.71, aim at most 0.8`."""
         word = "met" if self.is_met else "MISSED"
         unit = f" {self.unit}" if self.unit else ""
-        return f"{word}: {self.text}: {self.value:.3g}{unit}, aim {self.sense} {self.limit:g}{unit}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One measured point with its spread."""
-
-    x: float | str
-    """A number on a line, or the name of a group of bars."""
-    y: Spread
+        return f"{word}: {self.text}: {self.value:.3g}{unit}, aim at most {self.limit:g}{unit}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """One picture."""
+    """A picture with groups of bars."""
 
     name: str
     """Of the file, without its ending."""
     title: str
     x: str
-    """With its unit."""
     y: str
-    kind: Literal["bars", "lines"]
-    series: dict[str, tuple[Point, ...]]
-    guide: float | None = None
+    """With its unit."""
+    series: dict[str, dict[str, Spread]]
+    """The bars of each color, by group."""
+    guide: float
     """The position of a thin horizontal line, for example at a ratio of 1."""
 
 
@@ -110,8 +136,7 @@ class Result:
     tables: tuple[Table, ...]
     aims: tuple[Aim, ...] = ()
     plots: tuple[Plot, ...] = ()
-    rounds: list[dict[str, object]] = field(default_factory=list)
-    """Every round: plain values, with `disturbed` if the machine was busy."""
+    rounds: list[Round] = field(default_factory=list)
 
     @property
     def disturbed(self) -> int:

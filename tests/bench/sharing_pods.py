@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from tests.bench.simulation import CpuGroup, share_cpu
+from podslice.features.simulate.sharing import CpuGroup, share_cpu
+from tests.bench.result import Round
 
-Row = dict[str, Any]
 SPLIT, SHARED = WAYS = ("split", "shared")
 CPUS = 2
-CPU_MILLI, MEMORY_MIB = 1500, 96
-"""The resources of pods."""
+CPU_MILLI = 1500
+"""The budget of a pod."""
 REQUEST_MILLI = 60
 """Of every pod but one, so that they have the same weight."""
 PERIOD_MS = 100
 """The kernel's period of CPU quotas."""
 PRECISION_MS = 1e-6
-BURST_MILLI = 200
-"""The limit of the pods whose work does not fit into one period."""
-PINNED = "pinned"
-"""The Guaranteed pod that gets a CPU of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,22 +28,9 @@ class Scale:
     rounds: int = 5
     turns_ms: int = 12_000
     ticks: int = 135
-    memory_rounds: int = 3
-    periods_ms: tuple[int, ...] = (PERIOD_MS, 250, 500, 1000)
-    """The periods of the pods with a quota period of their own."""
-    bursts: int = 20
 
 
-QUICK = Scale(
-    sizes=(3,),
-    pods=2,
-    rounds=1,
-    turns_ms=2_500,
-    ticks=8,
-    memory_rounds=1,
-    periods_ms=(PERIOD_MS, 500),
-    bursts=2,
-)
+QUICK = Scale(sizes=(3,), pods=2, rounds=1, turns_ms=2_000, ticks=8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,86 +40,49 @@ class Pod:
     name: str
     size: int
     way: str
-    is_for_memory: bool = False
     first_milli: int = 0
     """The request of the first container, if it is larger than those of the others."""
     second_limit_milli: int = 0
     """A limit that the second container has although the pod is shared."""
-    cpu_milli: int = CPU_MILLI
-    period_ms: int = PERIOD_MS
-    is_guaranteed: bool = False
-    """Whether its only container requests what it is limited to, in memory, too."""
-    has_own_cpus: bool = False
-    """Whether its CPUs are exclusive, so that it has no quota."""
-
-    @property
-    def budget(self) -> int:
-        """In thousandths of a CPU, or MiB."""
-        return MEMORY_MIB if self.is_for_memory else self.cpu_milli
 
     def limit(self, container: int) -> int:
-        """The same of a container; 0 for none."""
+        """Return the limit of a container, in thousandths of a CPU; 0 for none."""
         if self.way == SPLIT:
-            return self.budget // self.size
+            return CPU_MILLI // self.size
         return self.second_limit_milli if container == 1 else 0
 
-    def manifest(self) -> Row:
+    def manifest(self) -> Round:
         """Return the manifest for `podslice apply`."""
-        metadata: Row = {"name": self.name, "uid": self.name}
-        if self.period_ms != PERIOD_MS:
-            metadata["annotations"] = {"podslice.io/cpu-quota-period": f"{self.period_ms}ms"}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self._spec()}
-
-    def _spec(self) -> Row:
-        if self.is_guaranteed:
-            same = {"cpu": f"{self.cpu_milli}m", "memory": f"{MEMORY_MIB}Mi"}
-            resources: Row = {"requests": same, "limits": same}
-            return {"containers": [{"name": "c0", "resources": resources}]}
         containers = []
         for at in range(self.size):
             milli = (at == 0 and self.first_milli) or REQUEST_MILLI // self.size
             resources = {"requests": {"cpu": f"{milli}m", "memory": "4Mi"}}
-            resources |= self._limits(self.limit(at))
+            resources |= _limits(self.limit(at))
             containers.append({"name": f"c{at}", "resources": resources})
-        spec: Row = {"containers": containers}
+        spec: Round = {"containers": containers}
         if self.way == SHARED:
-            spec["resources"] = self._limits(self.budget)
-        return spec
+            spec["resources"] = _limits(CPU_MILLI)
+        metadata = {"name": self.name, "uid": self.name}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     def in_kernel(self, container: int) -> dict[str, str]:
         """Return the expected limits of a container and its pod in the kernel."""
-        own, whole, none = self.limit(container), self.budget, 0
-        if self.is_for_memory:
-            cpu, memory = (none, none), (own, whole)
-        else:
-            cpu, memory = (own, whole), (none, none)
-        if self.is_guaranteed:
-            memory = (MEMORY_MIB, MEMORY_MIB)
-        if self.has_own_cpus:
-            cpu = (none, none)
         return {
-            "container_cpu": _cpu_max(cpu[0], PERIOD_MS),
-            "pod_cpu": _cpu_max(cpu[1], self.period_ms),
-            **dict(zip(("container_memory", "pod_memory"), map(_memory_max, memory), strict=True)),
+            "container_cpu": _cpu_max(self.limit(container)),
+            "pod_cpu": _cpu_max(CPU_MILLI),
         }
 
-    def _limits(self, limit: int) -> dict[str, dict[str, str]]:
-        if not limit:
-            return {}
-        text = {"memory": f"{limit}Mi"} if self.is_for_memory else {"cpu": f"{limit}m"}
-        return {"limits": text}
+
+def _limits(milli: int) -> dict[str, dict[str, str]]:
+    return {"limits": {"cpu": f"{milli}m"}} if milli else {}
 
 
-def _cpu_max(milli: int, period_ms: int) -> str:
-    return f"{milli * period_ms or 'max'} {period_ms * 1000}"
-
-
-def _memory_max(mebibytes: int) -> str:
-    return str(mebibytes * 2**20 or "max")
+def _cpu_max(milli: int) -> str:
+    return f"{milli * PERIOD_MS or 'max'} {PERIOD_MS * 1000}"
 
 
 def pods_of(scale: Scale) -> dict[Pod, int]:
-    """All pods, and the number of their containers with a process: the others are idle."""
+    """Return all pods, and the number of their containers with a process: the others are idle."""
     pods = {}
     for way in WAYS:
         for size in scale.sizes:
@@ -145,13 +90,6 @@ def pods_of(scale: Scale) -> dict[Pod, int]:
         size = scale.sizes[0]
         for number in range(1, scale.pods):
             pods[Pod(name=f"{way}-{size}-{number}", size=size, way=way)] = 2
-        pods[Pod(name=f"memory-{way}", size=3, way=way, is_for_memory=True)] = 3
-    for period in scale.periods_ms:
-        burst = Pod(name=f"burst-{period}", size=1, way=SHARED, cpu_milli=BURST_MILLI)
-        siblings = Pod(name=f"siblings-{period}", size=3, way=SHARED)
-        pods[replace(burst, period_ms=period)] = 1
-        pods[replace(siblings, period_ms=period)] = 2
-    pods[Pod(name=PINNED, size=1, way=SPLIT, cpu_milli=1000, is_guaranteed=True)] = 1
     pods[Pod(name="weighed", size=3, way=SHARED, first_milli=560)] = 2
     pods[Pod(name="capped", size=3, way=SHARED, second_limit_milli=1000)] = 2
     return pods
@@ -211,7 +149,7 @@ def _working_ms(parts: tuple[Part, ...], size: int, way: str) -> float:
             )
             for part in left_ms
         )
-        whole = CpuGroup(name="pod", quota_milli=pod.budget, children=groups)
+        whole = CpuGroup(name="pod", quota_milli=CPU_MILLI, children=groups)
         rates = share_cpu([whole], CPUS)
         step_ms = min(left / rates[f"{part.container}"] for part, left in left_ms.items())
         passed_ms += step_ms

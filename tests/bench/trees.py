@@ -23,23 +23,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from podslice.features.simulate.sharing import Assumptions, CpuGroup, cpu_tree, share_cpu
 from podslice.model.config import Config
 from podslice.model.node import Node
 from podslice.model.pod import Container, Pod
 from podslice.model.resources import Resources
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
-from tests.bench.result import Aim, Plot, Point, Result, Spread, Table
-from tests.bench.simulation import Assumptions, CpuGroup, cpu_tree, share_cpu
-from tests.lab.paths import require_host
-from tests.lab.qemu import Hardware
+from tests.bench.result import Aim, Result, Table
 from tests.lab.vm import Vm
 
 NAME = "trees"
 TITLE = "Simulation: CPU time in random trees of pods against what simulate shows"
+MACHINE = "counting vm"
 CPUS = 2
 CONFIG = Config(admission=False)
-SEEDS, QUICK_SEEDS = range(20), range(2)
+SEEDS, QUICK_SEEDS = range(20), range(1)
 AIM_POINTS = 5.0
 SETTLE_SEC, WINDOW_SEC, QUICK_SEC = 1.5, 4.0, 0.5
 STARTS = 5
@@ -81,17 +80,16 @@ class Round:
         return [abs(measured[name] - self.predicted[name]) for name in self.predicted]
 
 
-def run(*, quick: bool = False) -> Result:
+def run(machine: Vm, *, quick: bool = False) -> Result:
     """Measure every tree in one machine."""
-    require_host()
-    hardware = Hardware(cpu_count=CPUS, clock="host" if quick else "instructions")
-    settle_sec, window_sec = (QUICK_SEC, QUICK_SEC) if quick else (SETTLE_SEC, WINDOW_SEC)
+    settle_sec, window_sec, starts = (
+        (QUICK_SEC, QUICK_SEC, 1) if quick else (SETTLE_SEC, WINDOW_SEC, STARTS)
+    )
     rounds = []
-    with Vm(hardware=hardware) as machine:
-        machine.put(GUEST_FILE, GUEST.read_text())
-        for seed in QUICK_SEEDS if quick else SEEDS:
-            sys.stderr.write(f"trees: tree {seed}\n")
-            rounds.append(measure(machine, seed, settle_sec, window_sec, 1 if quick else STARTS))
+    machine.put(GUEST_FILE, GUEST.read_text())
+    for seed in QUICK_SEEDS if quick else SEEDS:
+        sys.stderr.write(f"trees: tree {seed}\n")
+        rounds.append(measure(machine, seed, settle_sec, window_sec, starts))
     return make_result(rounds)
 
 
@@ -170,7 +168,7 @@ def plain_group(group: CpuGroup) -> dict[str, Any]:
 
 
 def make_result(rounds: Sequence[Round]) -> Result:
-    """Return the table and the plot of all trees."""
+    """Return the table of all trees."""
     return Result(
         name=NAME,
         title=TITLE,
@@ -183,7 +181,6 @@ def make_result(rounds: Sequence[Round]) -> Result:
                 unit="points",
             ),
         ),
-        plots=(make_plot(rounds),),
         rounds=[
             {
                 "seed": each.seed,
@@ -238,22 +235,3 @@ def _walk(groups: Iterable[CpuGroup]) -> Iterator[CpuGroup]:
 def _threads(group: CpuGroup) -> int:
     threads: int = plain_group(group)["threads"]
     return threads
-
-
-def make_plot(rounds: Iterable[Round]) -> Plot:
-    """Return a plot of every share: predicted against measured."""
-    pairs = sorted(
-        (each.predicted[name], each.measured[name]) for each in rounds for name in each.predicted
-    )
-    ends = (0.0, pairs[-1][0])
-    return Plot(
-        name="trees-predicted",
-        title="CPU time in random trees of pods",
-        x="simulated, % of the machine",
-        y="measured, %",
-        kind="lines",
-        series={
-            "as simulated": tuple(Point(x=x, y=Spread(x, x, x)) for x in ends),
-            "measured": tuple(Point(x=x, y=Spread(y, y, y)) for x, y in pairs),
-        },
-    )

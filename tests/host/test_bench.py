@@ -1,23 +1,35 @@
-"""Every benchmark that needs a machine runs; `make bench` measures.
+"""Every benchmark runs; `make bench` measures.
 
-That of the boot runs in tests/packaging/test_install.py, which boots a machine with the package.
+Each one has a new machine there, and here those of one kind share it.
 """
 
 import importlib
 
 import pytest
 
-from tests.bench.__main__ import MODULES
+from tests.bench.__main__ import MACHINES, MODULES
 from tests.lab import fixtures
 
-ELSEWHERE = ("planning", "boot")
+SHARED = {"none": "none", "namespace": "bench_namespace", "vm": "vm", "counting vm": "vm"}
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name not in ELSEWHERE])
-def test_a_benchmark_runs(name):
+@pytest.fixture(scope="module")
+def none():
+    """No machine."""
+
+
+@pytest.fixture(scope="module")
+def bench_namespace():
     fixtures.need_lab()
+    with MACHINES["namespace"]() as machine:
+        yield machine
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_benchmark_runs(name, request):
     module = importlib.import_module(f"tests.bench.{MODULES[name]}")
-    result = module.run(quick=True)
+    machine = request.getfixturevalue(SHARED[module.MACHINE])
+    result = module.run(machine, quick=True)
     assert result.name == name == module.NAME
     assert result.title == module.TITLE
     assert result.rounds

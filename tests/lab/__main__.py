@@ -8,18 +8,18 @@ import sys
 import termios
 import threading
 import tty
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from tests.lab import deps, image, keeper, paths, recipe
+from tests.lab import image, keeper, paths, recipe
 from tests.lab.machine import CommandTimeout, LabError, Process
 from tests.lab.namespace import Namespace
 from tests.lab.remote import RemoteMachine
-from tests.lab.vm import Vm, ensure_template
+from tests.lab.vm import Vm
 
 SHELL_TIMEOUT_SEC = 24 * 3600.0
+CACHED = ("template", "image", "base", "build", "package", "wheels", "extras", "bench")
 EPILOG = """\
 examples:
-  python3 -m tests.lab image bookworm
   python3 -m tests.lab run -- systemd-cgls
   python3 -m tests.lab run --vm -- python3 -m pytest -q tests/bus
   python3 -m tests.lab shell --vm
@@ -50,54 +50,22 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     verbs = parser.add_subparsers(required=True, metavar="VERB")
-
-    def add(
-        name: str, call: Callable[[argparse.Namespace], int], text: str
-    ) -> argparse.ArgumentParser:
-        verb = verbs.add_parser(name, help=text, description=text.capitalize() + ".")
-        verb.set_defaults(call=call)
-        return verb
-
-    add("deps", do_deps, "install what this host lacks, with apt")
-    verb = add("image", do_image, "build an image and its template, if the cache has none")
-    verb.add_argument("suite", nargs="?", default=recipe.DEFAULT_SUITE, choices=recipe.SUITES)
-    verb.add_argument("--no-template", action="store_true", help="do not boot it in a vm")
-    verb = add("shell", do_shell, "boot a machine and open a shell in it")
-    add_machine_options(verb)
-    verb = add("run", do_run, "boot a machine and run one command in it")
-    add_machine_options(verb)
-    verb.add_argument("--timeout", type=float, default=600.0, metavar="SEC", help="default: 600")
-    verb.add_argument("command", nargs="+", metavar="CMD", help="after --")
-    verb = add("clean", do_clean, "remove what killed runs have left")
-    verb.add_argument("--all", action="store_true", help="and the cache with all images")
-    add("info", do_info, "show the state of the lab")
+    shell = verbs.add_parser("shell", help="boot a machine and open a shell in it")
+    shell.set_defaults(call=do_shell)
+    run = verbs.add_parser("run", help="boot a machine and run one command in it")
+    run.set_defaults(call=do_run)
+    run.add_argument("--timeout", type=float, default=600.0, metavar="SEC", help="default: 600")
+    run.add_argument("command", nargs="+", metavar="CMD", help="after --")
+    for verb in (shell, run):
+        verb.add_argument("--vm", action="store_true", help="a virtual machine, not a namespace")
+        verb.add_argument("--suite", default=recipe.DEFAULT_SUITE, choices=recipe.SUITES)
+    clean = verbs.add_parser("clean", help="remove what killed runs have left")
+    clean.set_defaults(call=do_clean)
+    clean.add_argument("--all", action="store_true", help="and the cache with all images")
     return parser
 
 
-def add_machine_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options that choose the machine."""
-    verb.add_argument("--vm", action="store_true", help="a virtual machine, not a namespace")
-    verb.add_argument("--cold", action="store_true", help="boot the vm, do not restore it")
-    verb.add_argument("--suite", default=recipe.DEFAULT_SUITE, choices=recipe.SUITES)
-
-
-def do_deps(_: argparse.Namespace) -> int:
-    """Install packages."""
-    print_line(f"installed: {' '.join(deps.ensure_deps()) or 'nothing, none is missing'}")
-    return 0
-
-
-def do_image(arguments: argparse.Namespace) -> int:
-    """Build an image."""
-    built = image.ensure_image(arguments.suite)
-    print_line(built.dir)
-    if not arguments.no_template:
-        print_line(ensure_template(built))
-    return 0
-
-
 def do_run(arguments: argparse.Namespace) -> int:
-    """Run one command."""
     with boot(arguments) as machine:
         return run_attached(machine, arguments.command, arguments.timeout)
 
@@ -119,37 +87,21 @@ def do_shell(arguments: argparse.Namespace) -> int:
 
 
 def do_clean(arguments: argparse.Namespace) -> int:
-    """Remove leftovers."""
     paths.require_host()
     runs = paths.run_dir()
-    for name in keeper.sweep(runs.iterdir()) if runs.is_dir() else ():
-        print_line(f"removed {name}")
+    removed: list[object] = [*(keeper.sweep(runs.iterdir()) if runs.is_dir() else ())]
     if arguments.all:
-        for kind in ("template", "image", "base", "build", "package", "wheels", "extras"):
-            for path in image.remove_unused(kind):
-                print_line(f"removed {path}")
+        removed += [path for kind in CACHED for path in image.remove_unused(kind)]
         shutil.rmtree(paths.cache_dir() / "debs", ignore_errors=True)
-    return 0
-
-
-def do_info(_: argparse.Namespace) -> int:
-    """Show the state of the lab."""
-    print_line(f"cache     {paths.cache_dir()}")
-    print_line(f"host      {deps.host_suite() or 'unknown'}, {paths.why_unavailable() or 'usable'}")
-    print_line(f"missing   {' '.join(deps.missing()) or 'nothing'}")
-    for kind in ("base", "image", "template", "build", "package", "wheels", "extras", "run"):
-        for path in sorted(p for p in (paths.cache_dir() / kind).glob("*") if p.is_dir()):
-            print_line(f"{kind:9} {path.name}")
+    sys.stdout.writelines(f"removed {each}\n" for each in removed)
     return 0
 
 
 def boot(arguments: argparse.Namespace) -> RemoteMachine:
-    """Yield the machine that the options choose, with the source tree at /src."""
-    if arguments.cold and not arguments.vm:
-        raise LabError("--cold is for --vm only")
-    if not arguments.vm:
-        return Namespace(arguments.suite, bind={"/src": paths.source_dir()})
-    return Vm(arguments.suite, has_source=True, is_cold=arguments.cold)
+    """Return the machine that the options choose, with the source tree at /src."""
+    if arguments.vm:
+        return Vm(arguments.suite, has_source=True)
+    return Namespace(arguments.suite, bind={"/src": paths.source_dir()})
 
 
 def run_attached(machine: RemoteMachine, command: Sequence[str], timeout_sec: float) -> int:
@@ -172,11 +124,6 @@ def feed(process: Process) -> None:
         while data := os.read(0, 1 << 16):
             process.write(data)
         process.close_stdin()
-
-
-def print_line(text: object) -> None:
-    """Write a line."""
-    sys.stdout.write(f"{text}\n")
 
 
 if __name__ == "__main__":

@@ -44,11 +44,7 @@ SKIPPED_STEPS = "essential/unlink,download/empty,cleanup/apt/cache"
 
 
 def build_base(suite: str, target: Path, debs: Path) -> None:
-    """Fill `target` with `root/` and `vmlinuz`; packages are kept in `debs` for the next time.
-
-    Raises:
-        LabError: mmdebstrap failed.
-    """
+    """Fill `target` with `root/` and `vmlinuz`; packages are kept in `debs` for the next time."""
     with _work_dir(target) as work:
         root = work / "root"
         _mmdebstrap(suite, root, debs, log=work / "log")

@@ -13,8 +13,6 @@ SYSTEMD_V1 = "name=systemd"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """One mounted hierarchy."""
-
     names: str  # "memory", "cpu,cpuacct", "name=systemd"; empty for cgroup v2
     mount_point: Path
     own: Path  # the cgroup of this process, below the mount point
@@ -36,11 +34,7 @@ class Layout:
 
 
 def host_layout() -> Layout:
-    """Return the hierarchies of this host.
-
-    Raises:
-        LabError: no usable hierarchy is mounted.
-    """
+    """Return the hierarchies of this host."""
     paths = _own_paths(Path("/proc/self/cgroup").read_text())
     found = _mounted(Path("/proc/self/mountinfo").read_text(), paths)
     unified = tuple(h for h in found if not h.names)
@@ -54,11 +48,7 @@ def host_layout() -> Layout:
 
 
 def unified_only(layout: Layout) -> tuple[Hierarchy, ...]:
-    """Return the hierarchy of cgroup v2.
-
-    Raises:
-        LabError: it is not mounted.
-    """
+    """Return the hierarchy of cgroup v2."""
     found = tuple(h for h in layout.hierarchies if not h.names)
     if not found:
         raise LabError("the cgroup v2 hierarchy is not mounted, and this systemd needs it")

@@ -43,11 +43,9 @@ class Call:
 
     @property
     def is_done(self) -> bool:
-        """Return whether the final reply was received."""
         return self.exit_code is not None or self.error is not None
 
     def take(self, head: dict[str, Any], data: bytes) -> None:
-        """Process one reply."""
         match head["is"]:
             case "stdout" | "stderr" as name if self._sink:
                 self._sink(name, data)
@@ -65,7 +63,6 @@ class Call:
                 self.error = LabError(f"{' '.join(self.argv)}: {head.get('message', head)}")
 
     def result(self) -> Result:
-        """Return the outcome so far, as text."""
         return Result(
             argv=self.argv,
             exit_code=-1 if self.exit_code is None else self.exit_code,
@@ -95,7 +92,6 @@ class Channel:
         return self._last_number
 
     def close(self) -> None:
-        """Close the connection; the agent stops the commands of this channel."""
         self._socket.close()
 
     def start(
@@ -114,7 +110,6 @@ class Channel:
         return call
 
     def send(self, call: Call, request: Mapping[str, Any], data: bytes = b"") -> None:
-        """Send more data for a call."""
         head = {**request, "id": call.number, "size": len(data)}
         unsent = memoryview(json.dumps(head).encode() + b"\n" + data)
         with self._sending:

@@ -20,7 +20,6 @@ CAPACITY = "capacity = 'cpu=8,memory=32Gi,ephemeral-storage=100Gi'\n"
 
 
 def main() -> int:
-    """Run the demo; return 1 if a command fails."""
     if reason := why_unavailable():
         print_line(reason)
         return 1
@@ -38,12 +37,10 @@ def main() -> int:
 
 
 def image_is_there() -> bool:
-    """Return whether an image has been built before."""
     return any((cache_dir() / "image").glob("*"))
 
 
 def show(machine: Machine, step: session.Step) -> bool:
-    """Run one command as on a terminal; return False if it failed."""
     print_line(f"$ {step.command}")
     result = session.run(machine, step.command, color=sys.stdout.isatty())
     print_line(result.stdout)

@@ -6,9 +6,8 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tests.lab.lock import locked
 from tests.lab.machine import LabError
-from tests.lab.paths import cache_dir, require_host
+from tests.lab.paths import cache_dir, locked, require_host
 
 # a file or a command that shows that the package is installed; faster than a dpkg call
 PACKAGES = {
@@ -31,56 +30,39 @@ BACKPORTS_LIST = Path("/etc/apt/sources.list.d/podslice-lab-backports.list")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def ensure_deps() -> list[str]:
-    """Install missing packages, one process after the other; return their names.
-
-    Raises:
-        LabError: not root, not Debian, or apt failed.
-    """
-    if not missing():
-        return []
-    require_host()
-    with locked(cache_dir() / ".apt.lock"):
-        return _install(missing())
-
-
-def _install(wanted: list[str]) -> list[str]:
-    if not wanted:
-        return []
-    if shutil.which("apt-get") is None:
-        raise LabError(f"missing on this host: {', '.join(wanted)}; only apt is known here")
-    suite = host_suite()
-    if not _known_to_apt(wanted):
-        _update()
-    if suite in BACKPORTS_FOR and any(name.startswith("qemu") for name in wanted):
-        wanted = [*(n for n in wanted if n not in BACKPORTED), *_qemu_from_backports(suite)]
-    run_tool("apt-get", "-q", "install", "--yes", "--no-install-recommends", *wanted)
-    if still := missing():
-        raise LabError(f"apt installed {', '.join(wanted)}, yet these are missing: {still}")
-    return wanted
+def ensure_deps() -> None:
+    """Install the packages that the lab needs."""
+    ensure_commands(PACKAGES)
 
 
 def ensure_commands(packages: Mapping[str, str]) -> None:
-    """Install the packages of the commands that this host lacks.
-
-    Raises:
-        LabError: as `ensure_deps`.
-    """
-    lacking = [package for command, package in packages.items() if not _is_there(command)]
-    if lacking:
-        require_host()
-        with locked(cache_dir() / ".apt.lock"):
-            if not _known_to_apt(lacking):
-                _update()
-            run_tool("apt-get", "-q", "install", "--yes", "--no-install-recommends", *lacking)
+    """Install the packages of the files and commands that this host lacks; as `ensure_deps`."""
+    if not _missing(packages):
+        return
+    require_host()
+    with locked(cache_dir() / ".apt.lock"):
+        if wanted := _missing(packages):  # another process may have installed them meanwhile
+            _install(wanted)
+    if still := _missing(packages):
+        raise LabError(f"apt has installed packages, yet these are missing: {', '.join(still)}")
 
 
-def missing() -> list[str]:
-    """Return the packages that are missing on the host."""
-    return [package for trace, package in PACKAGES.items() if not _is_there(trace)]
+def _missing(packages: Mapping[str, str]) -> list[str]:
+    return [package for trace, package in packages.items() if not _is_there(trace)]
 
 
-def host_suite() -> str:
+def _install(wanted: list[str]) -> None:
+    if shutil.which("apt-get") is None:
+        raise LabError(f"missing on this host: {', '.join(wanted)}; only apt is known here")
+    if not _known_to_apt(wanted):
+        _update()
+    suite = _host_suite()
+    if suite in BACKPORTS_FOR and any(name.startswith("qemu") for name in wanted):
+        wanted = [*(n for n in wanted if n not in BACKPORTED), *_qemu_from_backports(suite)]
+    run_tool("apt-get", "-q", "install", "--yes", "--no-install-recommends", *wanted)
+
+
+def _host_suite() -> str:
     """Return the codename of the host's release; empty if it is unknown."""
     try:
         lines = Path("/etc/os-release").read_text().splitlines()
@@ -91,11 +73,7 @@ def host_suite() -> str:
 
 
 def debian_mirror() -> str:
-    """Return the address of the host's Debian archive; $PODSLICE_MIRROR overrides it.
-
-    Raises:
-        LabError: apt has none.
-    """
+    """Return the address of the host's Debian archive; $PODSLICE_MIRROR overrides it."""
     if named := os.environ.get("PODSLICE_MIRROR"):
         return named
     if (found := _indexed_mirror()) is None:
@@ -153,11 +131,7 @@ def _indexed_mirror() -> str | None:
 
 
 def run_tool(*argv: str, check: bool = True) -> str:
-    """Run a program of this host; return its output.
-
-    Raises:
-        LabError: its exit status is not 0 and `check` is set.
-    """
+    """Run a program of this host; return its output."""
     done = subprocess.run(
         argv,
         capture_output=True,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.lab import deps
 from tests.lab.image import ensure_dir, ensure_image, make_key
-from tests.lab.machine import Machine
+from tests.lab.remote import RemoteMachine
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 # not useful in a machine, and large
@@ -25,7 +25,7 @@ def fetch(suite: str, packages: tuple[str, ...]) -> Path:
 
 
 def unpack(
-    machine: Machine, suite: str, packages: tuple[str, ...], *, left_out: tuple[str, ...] = ()
+    machine: RemoteMachine, suite: str, packages: tuple[str, ...], *, left_out: tuple[str, ...] = ()
 ) -> None:
     """Install the files of packages and their dependencies in a machine, without dpkg.
 

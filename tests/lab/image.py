@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab import bootstrap, deps, recipe
-from tests.lab.lock import locked
 from tests.lab.machine import LabError, to_bytes
-from tests.lab.paths import cache_dir, require_host
+from tests.lab.paths import cache_dir, locked, require_host
 
 DISK_SIZE_BYTES = 4 << 30
 KEY_PATTERN = "[0-9a-f]" * 16
 GUEST_DIR = Path(__file__).parent / "guest"
 AGENT_FILES = {
     "usr/local/lib/podlab/agent.py": (GUEST_DIR / "agent.py", 0o644),
-    "usr/local/lib/podlab/podlab_commands.py": (GUEST_DIR / "podlab_commands.py", 0o644),
     "etc/systemd/system/podlab-agent.service": (GUEST_DIR / "podlab-agent.service", 0o644),
 }
 
@@ -29,34 +27,17 @@ class Image:
 
     suite: str
     dir: Path
-
-    @property
-    def root(self) -> Path:
-        """The root directory, which must not be changed."""
-        return self.dir / "root"
-
-    @property
-    def disk(self) -> Path:
-        """The same as a raw ext4 file system."""
-        return self.dir / "root.ext4"
-
-    @property
-    def kernel(self) -> Path:
-        """The kernel of the suite."""
-        return self.dir / "vmlinuz"
-
-    @property
-    def initrd(self) -> Path:
-        """The initial memory disk: it mounts /dev/vda and starts its /sbin/init."""
-        return self.dir / "initrd"
+    root: Path
+    """The root directory, which must not be changed."""
+    disk: Path
+    """The same as a raw ext4 file system."""
+    kernel: Path
+    initrd: Path
+    """The initial memory disk: it mounts /dev/vda and starts its /sbin/init."""
 
 
 def ensure_image(suite: str = recipe.DEFAULT_SUITE) -> Image:
-    """Build the suite's image if the cache has none for the present recipe.
-
-    Raises:
-        LabError: no root, an unknown suite, or the build failed.
-    """
+    """Build the suite's image if the cache has none for the present recipe."""
     require_host()
     if suite not in recipe.SUITES:
         raise LabError(f"suite {suite!r} is not known; known are {', '.join(recipe.SUITES)}")
@@ -67,7 +48,8 @@ def ensure_image(suite: str = recipe.DEFAULT_SUITE) -> Image:
         base_key, Path(recipe.__file__), Path(__file__), *(p for p, _ in AGENT_FILES.values())
     )
     made = ensure_dir("image", suite, key, lambda new: _build(suite, base_key, new))
-    return Image(suite=suite, dir=made)
+    files = {"root": "root", "disk": "root.ext4", "kernel": "vmlinuz", "initrd": "initrd"}
+    return Image(suite=suite, dir=made, **{key: made / name for key, name in files.items()})
 
 
 def ensure_dir(kind: str, name: str, key: str, build: Callable[[Path], None]) -> Path:

@@ -85,7 +85,6 @@ def lock_run_dir(run_dir: Path, mode: int = fcntl.LOCK_SH) -> int:
 
 
 def start(orders: Orders) -> int:
-    """Start the machine; return its process id."""
     cgroups = [Path(cgroup) for cgroup in orders.cgroups]
     if orders.parent:
         enable_controllers(Path(orders.parent))
@@ -155,7 +154,6 @@ def enable_controllers(cgroup: Path) -> None:
 
 
 def remove_cgroups(orders: Orders) -> None:
-    """Remove the cgroups of a machine that has ended."""
     for cgroup in orders.cgroups:
         remove_cgroup(Path(cgroup))
 
@@ -202,7 +200,6 @@ def sweep(run_dirs: Iterable[Path]) -> list[str]:
 
 
 def dump(orders: Orders) -> str:
-    """Return one line of JSON."""
     return json.dumps(asdict(orders)) + "\n"
 
 

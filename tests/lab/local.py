@@ -1,30 +1,24 @@
 """The present machine: for tests that run inside a namespace or a virtual machine."""
 
 import contextlib
-import json
 import os
-import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Mapping
-from functools import cached_property
-from io import BytesIO
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Literal, Self
+from typing import IO
 
 from tests.lab.machine import (
     DEFAULT_TIMEOUT_SEC,
     CommandTimeout,
     Kind,
+    Machine,
+    Options,
     Result,
-    pack_tree,
     to_bytes,
 )
 from tests.lab.paths import source_dir
-from tests.lab.remote import FACTS, UNPACK
 
 
 class LocalProcess:
@@ -93,76 +87,27 @@ class LocalProcess:
         )
 
 
-class Local:
+class Local(Machine):
     """The present machine: commands are child processes, and closing it stops nothing."""
 
     kind: Kind = "local"
     bus_address: str | None = "unix:path=/run/dbus/system_bus_socket"
     root: Path | None = Path("/")
 
-    @cached_property
-    def _facts(self) -> dict[str, Any]:
-        return json.loads(self.run(sys.executable, "-c", FACTS).stdout)  # type: ignore[no-any-return]
-
-    @property
-    def systemd_version(self) -> int:
-        return int(self._facts["systemd"])
-
-    @property
-    def cgroup_version(self) -> Literal[1, 2]:
-        return 2 if self._facts["is_unified"] else 1
-
-    @property
-    def has_controllers(self) -> bool:
-        return {"cpu", "memory", "pids"} <= set(self._facts["controllers"])
-
     @property
     def last_request(self) -> object:
         return object()  # its commands are not counted
 
-    def run(
-        self,
-        *argv: str,
-        input: str | bytes | None = None,  # noqa: A002 (as subprocess.run calls it)
-        check: bool = True,
-        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
-        env: Mapping[str, str] | None = None,
-    ) -> Result:
-        process = self.spawn(*argv, env=env)
+    def _run(self, argv: tuple[str, ...], options: Options) -> Result:
+        process = self.spawn(*argv, env=options.get("env"))
         with contextlib.suppress(BrokenPipeError):
-            process.write(to_bytes(input))
+            process.write(to_bytes(options.get("input")))
         process.close_stdin()
-        result = process.wait(timeout_sec)
-        return result.checked() if check else result
+        return process.wait(options.get("timeout_sec", DEFAULT_TIMEOUT_SEC))
 
-    def module(
-        self,
-        name: str,
-        *args: str,
-        input: str | bytes | None = None,  # noqa: A002
-        check: bool = True,
-        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
-        env: Mapping[str, str] | None = None,
-    ) -> Result:
-        return self.run(
-            *(sys.executable, "-m", name, *args),
-            input=input,
-            check=check,
-            timeout_sec=timeout_sec,
-            env={"PYTHONPATH": str(source_dir()), **(env or {})},
-        )
-
-    def podslice(
-        self,
-        *args: str,
-        input: str | bytes | None = None,  # noqa: A002
-        check: bool = True,
-        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
-        env: Mapping[str, str] | None = None,
-    ) -> Result:
-        return self.module(
-            "podslice", *args, input=input, check=check, timeout_sec=timeout_sec, env=env
-        )
+    def _run_module(self, name: str, args: tuple[str, ...], options: Options) -> Result:
+        env = {"PYTHONPATH": str(source_dir()), **(options.get("env") or {})}
+        return self._run((sys.executable, "-m", name, *args), {**options, "env": env})
 
     def spawn(self, *argv: str, env: Mapping[str, str] | None = None) -> LocalProcess:
         return LocalProcess(argv, {**os.environ, **(env or {})})
@@ -176,25 +121,5 @@ class Local:
     def get(self, path: str) -> bytes:
         return Path(path).read_bytes()
 
-    def push(self, local_dir: Path, guest_dir: str) -> None:
-        archive = pack_tree(local_dir)
-        shutil.rmtree(guest_dir, ignore_errors=True)
-        with tarfile.open(fileobj=BytesIO(archive)) as tar:
-            tar.extractall(guest_dir, filter="data")
-
-    def unpack(self, archive: Path) -> None:
-        self.run(*UNPACK, str(archive))
-
     def close(self) -> None:
         pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

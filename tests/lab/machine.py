@@ -1,12 +1,14 @@
-"""The interface of machines for tests, and its values. No effects in here."""
+"""The interface of machines for tests, and its values."""
 
 import io
+import json
 import tarfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, TypedDict, Unpack
 
 DEFAULT_TIMEOUT_SEC = 120.0
 NOT_PUSHED = frozenset(
@@ -18,6 +20,17 @@ NOT_PUSHED = frozenset(
 
 Kind = Literal["namespace", "vm", "local"]
 
+FACTS = """
+import json, os, subprocess
+shown = subprocess.run(["systemctl", "--version"], capture_output=True, text=True).stdout
+is_unified = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+if is_unified:
+    controllers = open("/sys/fs/cgroup/cgroup.controllers").read().split()
+else:
+    controllers = [n for n in os.listdir("/sys/fs/cgroup") if os.path.ismount("/sys/fs/cgroup/" + n)]
+    controllers = [n for name in controllers for n in name.split(",")]
+print(json.dumps({"systemd": shown.split()[1], "is_unified": is_unified, "controllers": controllers}))
+"""
 START_SERVICE = ("systemd-run", "--quiet", "--service-type=exec")
 """Starts a service and returns once its command is executed, in its control group.
 
@@ -56,37 +69,34 @@ class Result:
 class CommandError(Exception):
     """A command ended with another exit code than 0; carries its Result."""
 
+    what = "exit code {}"
+
     def __init__(self, result: Result) -> None:
         super().__init__(result)
         self.result = result
 
     def __str__(self) -> str:
-        return _describe(f"exit code {self.result.exit_code}", self.result)
+        command, what = " ".join(self.result.argv), self.what.format(self.result.exit_code)
+        outputs = f"--- stdout\n{self.result.stdout}\n--- stderr\n{self.result.stderr}"
+        return f"{command}: {what}\n{outputs}"
 
 
 class CommandTimeout(CommandError):
     """A command was killed because it took too long; carries what it had written."""
 
-    def __str__(self) -> str:
-        return _describe("killed after its time limit", self.result)
+    what = "killed after its time limit"
 
 
 class Process(Protocol):
-    """A command that runs in the background."""
-
     pid: int  # in the machine's PID namespace
 
     def kill(self, signal_number: int = 9) -> None:
         """Send a signal to the command and its process group; do nothing if it has ended."""
-        ...
 
     def write(self, data: str | bytes) -> None:
         """Write to its standard input, which stays open until `close_stdin`."""
-        ...
 
-    def close_stdin(self) -> None:
-        """Close its standard input."""
-        ...
+    def close_stdin(self) -> None: ...
 
     def wait(self, timeout_sec: float = DEFAULT_TIMEOUT_SEC) -> Result:
         """Wait for its end.
@@ -94,134 +104,107 @@ class Process(Protocol):
         Raises:
             CommandTimeout: it still ran after `timeout_sec`, and has been killed.
         """
-        ...
 
 
-class Machine(Protocol):
+class Options(TypedDict, total=False):
+    """How a command runs."""
+
+    input: str | bytes
+    """Its standard input, which is empty by default."""
+    check: bool
+    """Raise if the exit code is not 0, which is the default."""
+    timeout_sec: float
+    env: Mapping[str, str]
+    """Added to a small fixed environment."""
+
+
+class Machine(ABC):
     """A machine with systemd as PID 1, where root can run commands."""
 
-    @property
-    def kind(self) -> Kind:
-        """The kind of this machine."""
-        ...
+    kind: Kind
+    bus_address: str | None = None
+    """Address of its system bus for a process of this host; None if that is not reachable."""
+    root: Path | None = None
+    """Its root directory in this host's file system; None if it is not accessible."""
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run("/usr/bin/python3", "-SE", "-c", FACTS).stdout)
+        return found
 
     @property
     def systemd_version(self) -> int:
         """The major version: 257."""
-        ...
+        return int(self._facts["systemd"])
 
     @property
     def cgroup_version(self) -> Literal[1, 2]:
         """The cgroup layout of its systemd: 1 also for the hybrid one."""
-        ...
+        return 2 if self._facts["is_unified"] else 1
 
     @property
     def has_controllers(self) -> bool:
         """Whether limits of memory, cpu and pids are enforced."""
-        ...
+        return {"cpu", "memory", "pids"} <= set(self._facts["controllers"])
 
     @property
-    def bus_address(self) -> str | None:
-        """Address of its system bus for a process of this host.
-
-        None for the local machine, whose bus is the default one, and for a virtual machine,
-        whose bus is not reachable.
-        """
-        ...
-
-    @property
-    def root(self) -> Path | None:
-        """Its root directory in this host's file system; None if it is not accessible."""
-        ...
-
-    @property
+    @abstractmethod
     def last_request(self) -> object:
         """Identify the last request: two are equal if the machine was not used in between."""
-        ...
 
-    def run(
-        self,
-        *argv: str,
-        input: str | bytes | None = None,  # noqa: A002 (as subprocess.run calls it)
-        check: bool = True,
-        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
-        env: Mapping[str, str] | None = None,
-    ) -> Result:
+    def run(self, *argv: str, **options: Unpack[Options]) -> Result:
         """Run a command as root in the machine's own cgroup tree, and wait for it.
-
-        Args:
-            input: its standard input, which is empty by default.
-            check: raise if the exit code is not 0.
-            env: added to a small fixed environment.
 
         Raises:
             CommandError: the exit code is not 0 and `check` is set.
             CommandTimeout: it did not end in time, and has been killed with its process group.
         """
-        ...
+        result = self._run(argv, options)
+        return result.checked() if options.get("check", True) else result
 
-    def module(
-        self,
-        name: str,
-        *args: str,
-        input: str | bytes | None = None,  # noqa: A002
-        check: bool = True,
-        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
-        env: Mapping[str, str] | None = None,
-    ) -> Result:
+    def module(self, name: str, *args: str, **options: Unpack[Options]) -> Result:
         """Run `python3 -m NAME ARGS` in the source tree at /src; as `run`.
 
         Remote machines use a fork of an interpreter that has imported the libraries.
         """
-        ...
+        result = self._run_module(name, args, options)
+        return result.checked() if options.get("check", True) else result
 
-    def podslice(
-        self,
-        *args: str,
-        input: str | bytes | None = None,  # noqa: A002
-        check: bool = True,
-        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
-        env: Mapping[str, str] | None = None,
-    ) -> Result:
+    def podslice(self, *args: str, **options: Unpack[Options]) -> Result:
         """Run the command line of podslice from the source tree at /src, as `module`."""
-        ...
+        return self.module("podslice", *args, **options)
 
+    @abstractmethod
+    def _run(self, argv: tuple[str, ...], options: Options) -> Result: ...
+
+    @abstractmethod
+    def _run_module(self, name: str, args: tuple[str, ...], options: Options) -> Result: ...
+
+    @abstractmethod
     def spawn(self, *argv: str, env: Mapping[str, str] | None = None) -> Process:
         """Start a command and return at once; its standard input stays open."""
-        ...
 
+    @abstractmethod
     def put(self, path: str, data: str | bytes, mode: int = 0o644) -> None:
         """Write a file, and create its parent directories."""
-        ...
 
+    @abstractmethod
     def get(self, path: str) -> bytes:
         """Read a file.
 
         Raises:
             FileNotFoundError: it does not exist.
         """
-        ...
 
-    def push(self, local_dir: Path, guest_dir: str) -> None:
-        """Replace `guest_dir` by a copy of `local_dir`, without caches and the git directory."""
-        ...
-
-    def unpack(self, archive: Path) -> None:
-        """Extract a tar archive of this host in the root directory; what exists there remains."""
-        ...
-
+    @abstractmethod
     def close(self) -> None:
         """Stop the machine and remove its files on this host; a second call does nothing."""
-        ...
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def pack_tree(local_dir: Path) -> bytes:
@@ -233,7 +216,6 @@ def pack_tree(local_dir: Path) -> bytes:
 
 
 def to_bytes(data: str | bytes | None) -> bytes:
-    """Return the input of a command as bytes."""
     return data.encode() if isinstance(data, str) else data or b""
 
 
@@ -245,9 +227,3 @@ def _skip_caches(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     member.uid = member.gid = 0
     member.uname = member.gname = "root"
     return member
-
-
-def _describe(what: str, result: Result) -> str:
-    return (
-        f"{' '.join(result.argv)}: {what}\n--- stdout\n{result.stdout}\n--- stderr\n{result.stderr}"
-    )

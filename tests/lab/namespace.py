@@ -1,17 +1,17 @@
 """An image's systemd in namespaces of this host: native speed, ready in half a second."""
 
+import json
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from tests.lab import container_init, keeper
 from tests.lab.cgroups import host_layout, is_systemd_host, unified_only
-from tests.lab.channel import Channel
 from tests.lab.image import Image, ensure_image
 from tests.lab.machine import Kind
 from tests.lab.recipe import DEFAULT_SUITE, UNIFIED_SUITES
-from tests.lab.remote import Held, RemoteMachine
+from tests.lab.remote import RemoteMachine
 
 AGENT_SOCKET = "run/podlab.sock"
 BUS_SOCKET = "run/dbus/system_bus_socket"
@@ -20,7 +20,7 @@ SYSTEMD = ("/lib/systemd/systemd", "--system", "--log-level=notice", "--log-targ
 
 
 class Namespace(RemoteMachine):
-    """A systemd in a temporary copy of an image, with its own cgroups; satisfies Machine.
+    """A systemd in a temporary copy of an image, with its own cgroups.
 
     On a host with cgroup v1 it gets the v1 controllers cpu, cpuacct, memory and pids, otherwise v2. A
     suite whose systemd refuses v1 gets v2 there, too, without these controllers.
@@ -36,39 +36,19 @@ class Namespace(RemoteMachine):
 
         Args:
             suite: the image.
-            bind: directories of this host by their path inside, where they are read-only.
-
-        Raises:
-            LabError: no image, or it does not boot.
-        """
-        super().__init__()
+            bind: directories of this host by their path inside, where they are read-only."""
         image = ensure_image(suite)
-        self._held = Held("ns")
+        super().__init__("ns")
         try:
             self._start(image, bind or {})
             socket_path = Path(f"/proc/{self._held.pid}/root/{AGENT_SOCKET}")
-            connection = self._held.connect(socket_path, BOOT_TIMEOUT_SEC)
-            self._channel = Channel(connection, self._held.last_words)
+            self._connect(socket_path, BOOT_TIMEOUT_SEC)
             self._wait_booted(BOOT_TIMEOUT_SEC)
         except BaseException:
             self.close()
             raise
         self.root = Path(f"/proc/{self.pid}/root")
         self.bus_address = f"unix:path={self.root / BUS_SOCKET}"
-
-    @property
-    def pid(self) -> int:
-        """The process id of its systemd on this host."""
-        return self._held.pid
-
-    @property
-    def name(self) -> str:
-        """The name of its cgroups on this host, and of its run directory."""
-        return self._held.name
-
-    def close(self) -> None:
-        super().close()
-        self._held.close()
 
     def _start(self, image: Image, bind: Mapping[str, Path]) -> None:
         layout = host_layout()
@@ -88,7 +68,7 @@ class Namespace(RemoteMachine):
         orders = keeper.Orders(
             argv=(
                 *(sys.executable, "-I", "-S", container_init.__file__),
-                container_init.dump(inside),
+                json.dumps(asdict(inside)),
             ),
             run_dir=str(self._held.dir),
             in_namespaces=True,

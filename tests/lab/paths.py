@@ -1,8 +1,11 @@
-"""The directories of the lab: images in a cache, one directory per running machine."""
+"""The directories of the lab: images in a cache, one directory per running machine; and their locks."""
 
+import fcntl
 import os
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.lab.machine import LabError
@@ -36,6 +39,17 @@ def why_unavailable() -> str | None:
 
 
 def require_host() -> None:
-    """Raise LabError if no machine can be created."""
     if reason := why_unavailable():
         raise LabError(reason)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which is created if necessary; wait for other processes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -126,7 +126,6 @@ class Control:
         self._ask("qmp_capabilities")
 
     def close(self) -> None:
-        """Close the connection; the machine continues."""
         self._file.close()
         self._connection.close()
 
@@ -185,7 +184,6 @@ class Control:
                 raise LabError(f"QEMU: {command}: {reply['error']['desc']}")
 
     def _read(self) -> dict[str, Any]:
-        """Read a reply or an event."""
         try:
             line = self._file.readline()
         except OSError as error:

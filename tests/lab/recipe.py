@@ -7,89 +7,45 @@ UNIFIED_SUITES = frozenset({"forky"})
 KERNEL_PACKAGE = "linux-image-cloud-amd64"
 USER_NAME, USER_ID = "lab", 1000
 
-PACKAGES = (
-    "busybox-static",  # the initrd, and root directories for containers
-    "dbus",
-    "dbus-user-session",
-    "iproute2",
-    "kmod",
-    "libpam-systemd",
-    "procps",
-    "python3",
-    "python3-dbus-next",
-    "python3-h11",
-    "python3-prometheus-client",
-    "python3-pydantic",
-    "python3-pytest",
-    "python3-pytest-asyncio",
-    "python3-rich",
-    "python3-typer",
-    "python3-yaml",
-    "systemd-sysv",
-    "udev",
+
+def words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+# busybox-static: the initrd, and root directories for containers
+PACKAGES = words(
+    """
+    busybox-static dbus dbus-user-session iproute2 kmod libpam-systemd procps python3
+    python3-dbus-next python3-h11 python3-prometheus-client python3-pydantic python3-pytest
+    python3-pytest-asyncio python3-rich python3-typer python3-yaml systemd-sysv udev
+    """
 )
 
 # imported once into the agent, so that its forks start at once; missing modules are ignored
-PRELOADED_MODULES = (
-    "asyncio",
-    "subprocess",
-    "json",
-    "tomllib",
-    "yaml",
-    "pydantic.main",
-    "pydantic.fields",
-    "pydantic.types",
-    "pydantic.functional_validators",
-    "pydantic.type_adapter",
-    "pydantic._internal._generate_schema",
-    "pydantic._internal._validators",
-    "typer.main",
-    "typer.completion",
-    "typer.rich_utils",
-    "rich.console",
-    "rich.live",
-    "rich.progress",
-    "rich.table",
-    "rich.traceback",
-    "dbus_next.aio",
-    "h11",
-    "prometheus_client",
-    "pytest",
-    "_pytest.assertion.rewrite",
-    "pytest_asyncio.plugin",
+PRELOADED_MODULES = words(
+    """
+    asyncio subprocess json tomllib yaml pydantic.main pydantic.fields pydantic.types
+    pydantic.functional_validators pydantic.type_adapter pydantic._internal._generate_schema
+    pydantic._internal._validators typer.main typer.completion typer.rich_utils rich.console
+    rich.live rich.progress rich.table rich.traceback dbus_next.aio h11 prometheus_client pytest
+    _pytest.assertion.rewrite pytest_asyncio.plugin
+    """
 )
 
 SOURCE_DIR = "/src"
 
 # units that cost boot time in a slow machine and that no test uses
-MASKED_UNITS = (
-    "apt-daily-upgrade.timer",
-    "apt-daily.timer",
-    "console-getty.service",
-    "dev-hugepages.mount",
-    "dev-mqueue.mount",
-    "dpkg-db-backup.timer",
-    "e2scrub_all.timer",
-    "e2scrub_reap.service",
-    "fstrim.timer",
-    "getty-static.service",
-    "getty@tty1.service",
-    "kmod-static-nodes.service",
-    "ldconfig.service",
-    "modprobe@.service",
-    "serial-getty@ttyS0.service",
-    "sys-fs-fuse-connections.mount",
-    "sys-kernel-config.mount",
-    "sys-kernel-debug.mount",
-    "sys-kernel-tracing.mount",
-    "systemd-binfmt.service",
-    "systemd-hwdb-update.service",
-    "systemd-pcrphase-sysinit.service",
-    "systemd-pcrphase.service",
-    "systemd-random-seed.service",
-    "systemd-timesyncd.service",
-    "systemd-update-utmp-runlevel.service",
-    "systemd-update-utmp.service",
+MASKED_UNITS = words(
+    """
+    apt-daily-upgrade.timer apt-daily.timer console-getty.service dev-hugepages.mount
+    dev-mqueue.mount dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer
+    getty-static.service getty@tty1.service kmod-static-nodes.service ldconfig.service
+    modprobe@.service serial-getty@ttyS0.service sys-fs-fuse-connections.mount
+    sys-kernel-config.mount sys-kernel-debug.mount sys-kernel-tracing.mount systemd-binfmt.service
+    systemd-hwdb-update.service systemd-pcrphase-sysinit.service systemd-pcrphase.service
+    systemd-random-seed.service systemd-timesyncd.service systemd-update-utmp-runlevel.service
+    systemd-update-utmp.service
+    """
 )
 
 FILES = {

@@ -1,7 +1,6 @@
 """Common parts of namespaces and virtual machines, which are reached through the agent inside."""
 
 import contextlib
-import json
 import os
 import secrets
 import select
@@ -11,14 +10,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Unpack
 
 from tests.lab import keeper, recipe
 from tests.lab.channel import Channel, OutputSink, RemoteProcess
-from tests.lab.machine import DEFAULT_TIMEOUT_SEC, LabError, Result, pack_tree, to_bytes
+from tests.lab.machine import (
+    DEFAULT_TIMEOUT_SEC,
+    LabError,
+    Machine,
+    Options,
+    Result,
+    pack_tree,
+    to_bytes,
+)
 from tests.lab.paths import run_dir, source_dir
 
 SOURCE_ENVIRONMENT = {"PYTHONPATH": recipe.SOURCE_DIR}
@@ -44,11 +49,7 @@ class Held:
         self._keeper: subprocess.Popen[str] | None = None
 
     def start(self, orders: keeper.Orders, *, prefix: tuple[str, ...] = ()) -> None:
-        """Start the machine; `prefix` is a command that executes the rest of its arguments.
-
-        Raises:
-            LabError: it did not start.
-        """
+        """Start the machine; `prefix` is a command that executes the rest of its arguments."""
         self._end_keeper()
         with (self.dir / "log").open("ab") as log:
             self._keeper = subprocess.Popen(
@@ -72,7 +73,6 @@ class Held:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the machine's process runs."""
         return self._pidfd is not None and not select.select([self._pidfd], [], [], 0)[0]
 
     def connect(self, path: Path, timeout_sec: float = 30.0) -> socket.socket:
@@ -91,17 +91,12 @@ class Held:
             time.sleep(POLL_SEC)
 
     def wait_ended(self, timeout_sec: float) -> None:
-        """Wait until the machine has ended by itself.
-
-        Raises:
-            LabError: it has not.
-        """
+        """Wait until the machine has ended by itself."""
         assert self._pidfd is not None
         if not select.select([self._pidfd], [], [], timeout_sec)[0]:
             raise LabError(f"{self.name} does not end\n{self.last_words()}")
 
     def last_words(self) -> str:
-        """Return the last output of the machine and its keeper."""
         parts = []
         for name in ("log", "console"):
             with contextlib.suppress(OSError):
@@ -110,7 +105,6 @@ class Held:
         return "\n".join(parts)
 
     def close(self) -> None:
-        """Stop the machine, and wait for its end."""
         self._end_keeper()
         shutil.rmtree(self.dir, ignore_errors=True)
         if self._lock is not None:
@@ -134,91 +128,58 @@ def source_modules() -> tuple[str, ...]:
     return tuple(sorted(name for name in names if not name.endswith("__main__")))
 
 
-class RemoteMachine:
+class RemoteMachine(Machine):
     """A machine, as far as the agent provides it."""
 
-    bus_address: str | None = None
-    root: Path | None = None
-
-    def __init__(self) -> None:
+    def __init__(self, label: str) -> None:
+        self._held = Held(label)
         self._channel: Channel | None = None
         self._is_preloaded = self._is_source_preloaded = False
 
-    @cached_property
-    def _facts(self) -> dict[str, Any]:
-        return json.loads(self.run("/usr/bin/python3", "-SE", "-c", FACTS).stdout)  # type: ignore[no-any-return]
+    @property
+    def pid(self) -> int:
+        """The id of its process on this host: systemd, or QEMU."""
+        return self._held.pid
 
     @property
-    def systemd_version(self) -> int:
-        return int(self._facts["systemd"])
-
-    @property
-    def cgroup_version(self) -> Literal[1, 2]:
-        return 2 if self._facts["is_unified"] else 1
-
-    @property
-    def has_controllers(self) -> bool:
-        return {"cpu", "memory", "pids"} <= set(self._facts["controllers"])
+    def name(self) -> str:
+        """The name of its run directory, and of its cgroups on this host."""
+        return self._held.name
 
     @property
     def last_request(self) -> object:
         return self._agent(), self._agent().last_number
 
-    def run(
-        self,
-        *argv: str,
-        input: str | bytes | None = None,  # noqa: A002 (as subprocess.run calls it)
-        check: bool = True,
-        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
-        env: Mapping[str, str] | None = None,
-    ) -> Result:
-        request = {"do": "run", "argv": argv, "env": dict(env or {})}
-        call = self._agent().start(argv, request, to_bytes(input))
-        result = self._agent().wait(call, timeout_sec)
-        return result.checked() if check else result
+    def podslice(self, *args: str, **options: Unpack[Options]) -> Result:
+        self.preload_source()
+        return super().podslice(*args, **options)
 
-    def module(
-        self,
-        name: str,
-        *args: str,
-        input: str | bytes | None = None,  # noqa: A002
-        check: bool = True,
-        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
-        env: Mapping[str, str] | None = None,
-    ) -> Result:
+    def _run(self, argv: tuple[str, ...], options: Options) -> Result:
+        return self._wait(argv, {"do": "run", "argv": argv, "env": {}}, options)
+
+    def _run_module(self, name: str, args: tuple[str, ...], options: Options) -> Result:
         self.preload()
         request = {
             "do": "module",
             "name": name,
             "argv": args,
             "cwd": recipe.SOURCE_DIR,
-            "env": {**SOURCE_ENVIRONMENT, **(env or {})},
+            "env": SOURCE_ENVIRONMENT,
         }
-        call = self._agent().start(("python3", "-m", name, *args), request, to_bytes(input))
-        result = self._agent().wait(call, timeout_sec)
-        return result.checked() if check else result
+        return self._wait(("python3", "-m", name, *args), request, options)
 
-    def podslice(
-        self,
-        *args: str,
-        input: str | bytes | None = None,  # noqa: A002
-        check: bool = True,
-        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
-        env: Mapping[str, str] | None = None,
-    ) -> Result:
-        self.preload_source()
-        return self.module(
-            "podslice", *args, input=input, check=check, timeout_sec=timeout_sec, env=env
-        )
+    def _wait(self, argv: tuple[str, ...], request: dict[str, Any], options: Options) -> Result:
+        """Send a request to run a command, and wait for its end."""
+        request["env"] = {**request["env"], **(options.get("env") or {})}
+        call = self._agent().start(argv, request, to_bytes(options.get("input")))
+        return self._agent().wait(call, options.get("timeout_sec", DEFAULT_TIMEOUT_SEC))
 
     def preload(self) -> None:
-        """Let the agent import the libraries, once."""
         if not self._is_preloaded:
             self._import(recipe.PRELOADED_MODULES, "/usr/lib/python3/dist-packages")
             self._is_preloaded = True
 
     def preload_source(self) -> None:
-        """Let the agent import podslice from the source tree, once."""
         if not self._is_source_preloaded:
             self.preload()
             self._import(source_modules(), recipe.SOURCE_DIR)
@@ -237,29 +198,28 @@ class RemoteMachine:
         return bytes(self._agent().ask({"do": "get", "path": path}).stdout)
 
     def push(self, local_dir: Path, guest_dir: str) -> None:
+        """Replace `guest_dir` by a copy of `local_dir`, without caches and the git directory."""
         script = 'rm -rf "$1" && mkdir -p "$1" && tar -C "$1" -xf - --no-same-owner'
         self.run("sh", "-c", script, "push", guest_dir, input=pack_tree(local_dir))
         self._is_source_preloaded = False
 
     def unpack(self, archive: Path) -> None:
-        """Extract a tar archive of this host in the root directory."""
+        """Extract a tar archive of this host in the root directory; what exists there remains."""
         self.run(*UNPACK, "-", input=archive.read_bytes(), timeout_sec=UNPACK_TIMEOUT_SEC)
 
     def close(self) -> None:
+        self._disconnect()
+        self._held.close()
+
+    def _connect(self, path: Path, timeout_sec: float = 30.0) -> None:
+        """Connect to the agent."""
+        connection = self._held.connect(path, timeout_sec)
+        self._channel = Channel(connection, self._held.last_words)
+
+    def _disconnect(self) -> None:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _import(self, names: tuple[str, ...], directory: str) -> None:
         request = {"do": "preload", "names": names, "directory": directory}
@@ -271,11 +231,7 @@ class RemoteMachine:
         return self._channel
 
     def _wait_booted(self, timeout_sec: float) -> None:
-        """Wait until systemd has finished starting units.
-
-        Raises:
-            LabError: a unit failed.
-        """
+        """Wait until systemd has finished starting units."""
         state = self.run(
             "systemctl", "is-system-running", "--wait", check=False, timeout_sec=timeout_sec
         )
@@ -291,16 +247,3 @@ def _connect(connection: socket.socket, path: Path) -> None:
         connection.connect(f"/proc/self/fd/{directory}/{path.name}")
     finally:
         os.close(directory)
-
-
-FACTS = """
-import json, os, subprocess
-shown = subprocess.run(["systemctl", "--version"], capture_output=True, text=True).stdout
-is_unified = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
-if is_unified:
-    controllers = open("/sys/fs/cgroup/cgroup.controllers").read().split()
-else:
-    controllers = [n for n in os.listdir("/sys/fs/cgroup") if os.path.ismount("/sys/fs/cgroup/" + n)]
-    controllers = [n for name in controllers for n in name.split(",")]
-print(json.dumps({"systemd": shown.split()[1], "is_unified": is_unified, "controllers": controllers}))
-"""

@@ -40,7 +40,6 @@ def sections(readme: str) -> dict[str, str]:
 
 
 def read_steps(text: str) -> list[Step]:
-    """Return the commands of all console blocks, in order."""
     return [step for block in _BLOCK.findall(text) for step in _read_block(block)]
 
 
@@ -74,7 +73,6 @@ def with_outputs(readme: str, outputs: Sequence[Sequence[str]]) -> str:
 
 
 def prepare(machine: Machine) -> None:
-    """Create the directory in which the commands run."""
     machine.run("mkdir", "-p", DIRECTORY)
 
 
@@ -106,7 +104,6 @@ def settled(output: str) -> str:
 
 
 def lines_of(result: Result) -> list[str]:
-    """Return the lines that a command printed."""
     return [line.rstrip() for line in result.stdout.splitlines()]
 
 

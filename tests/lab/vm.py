@@ -7,14 +7,13 @@ from dataclasses import astuple
 from pathlib import Path
 
 from tests.lab import keeper, qemu, recipe
-from tests.lab.channel import Channel
 from tests.lab.deps import ensure_deps, run_tool
 from tests.lab.image import Image, ensure_dir, ensure_image, make_key
 from tests.lab.machine import CommandTimeout, Kind, LabError, MachineGone, pack_tree
 from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir
 from tests.lab.qemu import Hardware
-from tests.lab.remote import UNPACK, UNPACK_TIMEOUT_SEC, Held, RemoteMachine
+from tests.lab.remote import UNPACK, UNPACK_TIMEOUT_SEC, RemoteMachine
 
 BOOT_TIMEOUT_SEC = {"host": 120.0, "instructions": 600.0}
 """By the clock: one that counts instructions is not late while the machine is slow."""
@@ -51,7 +50,7 @@ done
 
 
 class Vm(RemoteMachine):
-    """A virtual machine with cgroup v2 and a disk of its own; satisfies Machine.
+    """A virtual machine with cgroup v2 and a disk of its own.
 
     Restored from a template unless `is_cold`. Emulated, so ten to twenty times slower than this
     host: not suitable for measurements of speed.
@@ -73,22 +72,16 @@ class Vm(RemoteMachine):
         Args:
             has_source: the source tree is at /src, and its modules are imported.
             will_freeze: the machine is restored for `freeze`, with disk and memory of its own.
-
-        Raises:
-            LabError: no image, or it does not boot.
         """
-        super().__init__()
         ensure_deps()
         self._image = ensure_image(suite)
         self._hardware = hardware or Hardware()
-        self._held = Held("vm")
+        super().__init__("vm")
         self._disk = self._held.dir / "disk.qcow2"
         try:
             if is_cold:
                 qemu.make_overlay(self._image.disk, self._disk)
                 self._boot_again()
-                if has_source:
-                    self.push(source_dir(), recipe.SOURCE_DIR)
             elif will_freeze:
                 self._restore_copy(ensure_template(self._image, self._hardware))
             elif has_source:
@@ -100,26 +93,8 @@ class Vm(RemoteMachine):
             self.close()
             raise
 
-    @property
-    def pid(self) -> int:
-        """The process id of QEMU on this host."""
-        return self._held.pid
-
-    @property
-    def name(self) -> str:
-        """The name of its run directory."""
-        return self._held.name
-
-    def close(self) -> None:
-        super().close()
-        self._held.close()
-
     def reboot(self) -> None:
-        """Shut systemd down and boot again, with the same disk; /run is empty then.
-
-        Raises:
-            LabError: it does not end, or does not boot again.
-        """
+        """Shut systemd down and boot again, with the same disk; /run is empty then."""
         # it may be down before the command's exit code has arrived
         with contextlib.suppress(MachineGone):
             self.run("systemctl", "reboot", "--no-block")
@@ -152,7 +127,6 @@ class Vm(RemoteMachine):
         self._continue(template, memory, is_memory_private=False)
 
     def _continue(self, template: Path, memory: Path, *, is_memory_private: bool) -> None:
-        """Start from the template's state."""
         self._start(memory, is_restored=True, is_memory_private=is_memory_private)
         with self._control() as control:
             control.restore(template / "state")
@@ -179,7 +153,7 @@ class Vm(RemoteMachine):
         self._wait_booted(SERVICES_TIMEOUT_SEC)
 
     def _start(self, memory: Path, *, is_restored: bool, is_memory_private: bool) -> None:
-        super().close()
+        self._disconnect()
         argv = qemu.command_line(
             self._image,
             self._hardware,
@@ -189,8 +163,7 @@ class Vm(RemoteMachine):
             is_restored=is_restored,
         )
         self._held.start(keeper.Orders(argv=argv, run_dir=str(self._held.dir)))
-        connection = self._held.connect(self._held.dir / qemu.AGENT_SOCKET)
-        self._channel = Channel(connection, self._held.last_words)
+        self._connect(self._held.dir / qemu.AGENT_SOCKET)
 
     def freeze(self, target: Path) -> None:
         """Save a machine that was booted cold or restored for this, and end it."""
@@ -204,11 +177,7 @@ class Vm(RemoteMachine):
 
 
 def ensure_template(image: Image, hardware: Hardware | None = None) -> Path:
-    """Boot a machine once and save it: memory, disk and state of the devices.
-
-    Raises:
-        LabError: it does not boot.
-    """
+    """Boot a machine once and save it: memory, disk and state of the devices."""
     hardware = hardware or Hardware()
     parts = (image.dir.name, qemu.version(), qemu.KERNEL_COMMAND_LINE, qemu.CPU, hardware)
     sources = (Path(__file__), Path(qemu.__file__))
@@ -227,11 +196,7 @@ def _make_template(image: Image, hardware: Hardware, target: Path) -> None:
 
 
 def ensure_source_template(image: Image, hardware: Hardware) -> Path:
-    """Save a machine once that has the source tree at /src, and has compiled and imported its modules.
-
-    Raises:
-        LabError: it does not start.
-    """
+    """Save a machine once that has the source tree at /src, and has compiled and imported its modules."""
     base = ensure_template(image, hardware)
     key = make_key(base.name, pack_tree(source_dir()))
     name = base.name.rpartition("-")[0] + "-source"

@@ -13,7 +13,6 @@ import pytest
 from podslice import __version__
 from podslice.model.event import Kind
 from podslice.model.pod import default_uid
-from tests.bench import boot
 from tests.host import mail, podman
 from tests.host.podman import LONG_SEC
 from tests.host.scenario import kernel, show, units
@@ -239,16 +238,6 @@ def reboot(machine):
     assert machine.get("/etc/kept") == b"disk"
     with pytest.raises(FileNotFoundError):
         machine.get("/run/lost")
-
-
-def test_the_benchmark_of_the_boot_finds_the_service_in_it(host):
-    """Of the boot above; `make bench` measures boots with more pods."""
-    booted = boot.measure(host.machine, pods=1)
-    assert booted.service_cpu_sec > 0
-    assert 0 < booted.service_sec < booted.target_sec
-    assert booted.chain[0].unit == boot.TARGET
-    result = boot.make_result([booted])
-    assert {len(row) for table in result.tables for row in table.rows} == {3, 6}
 
 
 def test_the_agent_keeps_the_pods_and_answers_the_group(host):

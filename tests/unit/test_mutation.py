@@ -46,8 +46,3 @@ def test_a_statement_that_does_something_is_removed():
 def test_signatures_and_module_level_are_left_alone():
     assert mutants("pass", head="def f(a: int = 1 + 1, *, b=not 1):") == set()
     assert not [*mutate("A = 1 < 2\n\nclass B:\n    C = 3\n")]
-
-
-def test_the_function_around_a_mutant_is_the_outermost():
-    source = "class A:\n    def f(self):\n        return lambda: 1\n"
-    assert {each.function for each in mutate(source)} == {"A.f"}

@@ -13,10 +13,7 @@ NAME.in and NAME.out, and starts once; it forks its spinning processes once, too
     tick COUNT PERIOD_USEC CPU_USEC   a little work in each period; the delay of each after its due
                                   time, in µs
     burn WIDTH                    processes that spin until `rest`
-    hold MIB                      a process that keeps memory until `rest`: held, or killed
-    leak                          a process that takes memory until it is killed: how many MiB
-    rest                          ends the processes of burn and hold: how many had ended already
-    quit
+    rest                          ends the processes of burn
 
 A script is {"for_ms": 0, "at_least": 0, "tracks": [{"first_ms": 0, "steps": [{"pause_ms",
 "parts": [[NAME, COMMAND], ...]}]}]}. Tracks run in parallel, each one step after the other, after
@@ -36,8 +33,6 @@ CGROUP = "/sys/fs/cgroup"
 ROOT = f"{CGROUP}/kubepods.slice"
 PIECES = 10
 """The number of pieces into which waits divide work."""
-MIB = 1 << 20
-LEAK_MAX_MIB = 512
 STAMP = 20
 """Digits of a time."""
 
@@ -53,7 +48,7 @@ def main(argv):
 
 
 def serve(path):
-    """Execute the commands of the FIFO until `quit`."""
+    """Execute the commands of the FIFO."""
     commands, answers = open_fifos(path)
     worker = Worker()
     known = {
@@ -61,19 +56,15 @@ def serve(path):
         "spin": worker.spin,
         "tick": tick,
         "burn": worker.burn,
-        "hold": worker.hold,
-        "leak": leak,
         "rest": worker.rest,
     }
-    while (line := read_line(commands)) != "quit":
-        name, *arguments = line.split()
+    while True:
+        name, *arguments = read_line(commands).split()
         try:
             answer = known[name](*map(int, arguments))
         except Exception as error:  # noqa: BLE001 - the waiting conductor must receive it
             answer = f"error {error!r}"
         os.write(answers, f"{answer}\n".encode())
-    worker.end()
-    os.write(answers, b"bye\n")
 
 
 def open_fifos(path):
@@ -137,33 +128,12 @@ class Worker:
             self.others.append(pid)
         return "burning"
 
-    def hold(self, mebibytes):
-        reading, writing = os.pipe()
-        if not (pid := os.fork()):
-            held = b"x" * (mebibytes * MIB)
-            os.write(writing, b"x")
-            while held:
-                signal.pause()
-        os.close(writing)
-        self.others.append(pid)
-        is_held = os.read(reading, 1)
-        os.close(reading)
-        return "held" if is_held else "killed"
-
     def rest(self):
-        dead = 0
         for pid in self.others:
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                dead += 1
-            else:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
         self.others = []
-        return dead
-
-    def end(self):
-        self.others += [pid for pid, _ in self.spinners]
-        self.rest()
+        return "resting"
 
 
 def spin_and_wait(cpu_nsec, wait_ms):
@@ -192,26 +162,6 @@ def tick(count, period_usec, cpu_usec):
         spin(cpu_usec * 1000)
         late.append((time.monotonic_ns() - due) // 1000)
     return " ".join(map(str, late))
-
-
-def leak():
-    reading, writing = os.pipe()
-    if not (pid := os.fork()):
-        held = []
-        while len(held) < LEAK_MAX_MIB:
-            held.append(b"x" * MIB)
-            os.write(writing, b"x")
-            time.sleep(0.005)
-        os._exit(0)
-    os.close(writing)
-    taken = 0
-    while data := os.read(reading, 1 << 12):
-        taken += len(data)
-    os.close(reading)
-    ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if ended != -signal.SIGKILL:
-        raise RuntimeError(f"the leak ended with {ended} and {taken} MiB")
-    return taken
 
 
 # ---- the conductor
@@ -246,7 +196,6 @@ def conduct():
         "used_ms": (after["usage_usec"] - before["usage_usec"]) / 1000,
         "steps": stage.found,
         "limits": {name: limits_of(group) for name, group in stage.groups.items()},
-        "kills": stage.kills(),
     }
     json.dump(found, sys.stdout)
 
@@ -267,21 +216,12 @@ class Stage:
         self.groups = {name: CGROUP + self.answer(name) for name in self.fifos}
         self.found, self.errors, self.deadline = [], [], None
         self.at_least = script["at_least"]
-        self.kills_before = {name: kills_of(group) for name, group in self.groups.items()}
 
     def send(self, name, command):
         os.write(self.fifos[name][0], f"{command}\n".encode())
 
     def answer(self, name):
         return read_line(self.fifos[name][1])
-
-    def kills(self):
-        """Return the counters of each worker's container and its pod, since the start of the script."""
-        return {
-            name: {what: count - before[what] for what, count in kills_of(group).items()}
-            for name, group in self.groups.items()
-            for before in [self.kills_before[name]]
-        }
 
     def play(self, number, track):
         """The steps of one track: until the deadline, but at least as many as the script wants."""
@@ -341,23 +281,10 @@ def read_stat(group):
 
 
 def limits_of(group):
-    """Return a limit, `max` for none, as the kernel does."""
+    """Return the CPU limits of a container and its pod, `max` for none, as the kernel does."""
     pod = os.path.dirname(group)
-    return {
-        f"{of}_{name}": read_text(f"{place}/{file}")
-        for of, place in (("container", group), ("pod", pod))
-        for name, file in (("cpu", "cpu.max"), ("memory", "memory.max"))
-    }
-
-
-def kills_of(group):
-    """Return how many processes of the container were killed, and how often the pod was full."""
-    pod = os.path.dirname(group)
-    return {
-        "killed": read_counts(f"{group}/memory.events.local")["oom_kill"],
-        "container_full": read_counts(f"{group}/memory.events.local")["oom"],
-        "pod_full": read_counts(f"{pod}/memory.events.local")["oom"],
-    }
+    places = (("container", group), ("pod", pod))
+    return {f"{of}_cpu": read_text(f"{place}/cpu.max") for of, place in places}
 
 
 def read_counts(path):

@@ -29,16 +29,6 @@ def test_only_descendants_count(tmp_path):
     assert own_sec(tmp_path, 12) == pytest.approx(100 / TICKS_PER_SEC)
 
 
-def test_what_this_process_uses_is_not_foreign():
-    before = own_sec()
-    with watch_load() as load:
-        end = time.process_time() + 0.2
-        while time.process_time() < end:
-            pass
-    assert own_sec() - before >= 0.15
-    assert load.wall_sec >= 0.2
-
-
 def test_foreign_load_disturbs(monkeypatch):
     busy = iter([10.0, 11.5])
     own = iter([1.0, 1.2])

@@ -2,28 +2,20 @@
 
 import pytest
 
-from tests.bench import protection
-from tests.bench.pressure import (
+from tests.bench.protection import (
     MIB,
     WAYS,
     Idle,
     Round,
     Usage,
-    check_properties,
-    control_groups,
+    cost_table,
     expected,
-    manifests,
-    parse_log,
+    guard_table,
+    idle_table,
 )
-from tests.bench.result import to_markdown, to_text
 
 NONE = {"workingset_refault_file": 0, "workingset_refault_anon": 0, "pgmajfault": 0}
 CALM = {**NONE, "low": 0, "max": 0, "oom_kill": 0}
-IDLE = [
-    Idle(way="MemoryLow", held_mib=704, killed=False, disturbed=False),
-    Idle(way="qos-reserved", held_mib=336, killed=True, disturbed=True),
-]
-GUARD = control_groups()["guard"]
 
 
 def usage(file=(), anon=(), **counters):
@@ -46,18 +38,6 @@ def a_round(way="nothing", *, swap=True, number=1, file_pages=512, hog_kills=0):
         pressed_sec=4.0,
         disturbed=False,
     )
-
-
-def test_the_pods_are_of_the_classes_that_are_meant():
-    groups = control_groups()
-    assert groups["guard"].startswith("kubepods.slice/kubepods-pod")
-    assert groups["hog"].startswith("kubepods.slice/kubepods-besteffort.slice/")
-    assert '"160Mi"' in manifests()
-
-
-def test_the_log_of_a_program():
-    assert parse_log("0.05000 128\n0.10000 16\n") == [(0.05, 128), (0.1, 16)]
-    assert parse_log("") == []
 
 
 def test_only_what_came_since_counts():
@@ -96,46 +76,15 @@ def test_each_way_is_another_setting(way):
     assert tier == (f"{(768 - 320) * MIB}" if way == "qos-reserved" else "max")
 
 
-class FakeMachine:
-    def __init__(self, files):
-        self.files = {f"/sys/fs/cgroup/{path}": text for path, text in files.items()}
-        self.files["/sys/fs/cgroup/kubepods.slice/memory.max"] = f"{768 * MIB}\n"
-        self.files["/proc/swaps"] = "Filename Type\n/var/lib/bench.swap file\n"
-
-    def get(self, path):
-        return self.files[path].encode()
-
-
-def test_another_setting_in_the_kernel_is_refused():
-    files = expected("MemoryLow", GUARD, f"{768 * MIB}")
-    check_properties(FakeMachine(files), "MemoryLow", GUARD, swap=True)
-    with pytest.raises(RuntimeError, match="there should be no swap file"):
-        check_properties(FakeMachine(files), "MemoryLow", GUARD, swap=False)
-    with pytest.raises(RuntimeError, match="MemoryMin: the kernel should have"):
-        check_properties(FakeMachine(files), "MemoryMin", GUARD, swap=True)
-
-
-def test_tables_have_every_way_with_and_without_swap():
+def test_tables_have_the_worst_pass_and_the_rounds_with_a_kill():
     rounds = [
         a_round(way, swap=swap, number=number, file_pages=256 * number, hog_kills=not swap)
         for number in (2, 1, 4)
-        for way, swap in reversed(protection.MEASURED)
+        for way, swap in (("nothing", True), ("nothing", False))
     ]
-    result = protection.make_result(rounds, IDLE)
-    with_swap, without, cost, idle = result.tables
-    assert [row[0] for row in with_swap.rows] == ["alone", "nothing", "MemoryLow", "qos-reserved"]
-    assert [row[0] for row in without.rows] == ["alone", *WAYS]
-    assert with_swap.rows[1][1:5] == ("2 (1 to 4)", "0 (0 to 0)", "200.0 (200.0 to 200.0)", "300.0")
-    assert with_swap.rows[0][3:5] == ("70.0 (70.0 to 70.0)", "80.0")
-    assert [row[-1] for row in cost.rows] == ["0 of 3"] * 3 + ["3 of 3"] * 4
-    assert idle.rows == (("MemoryLow", "704", "no"), ("qos-reserved", "336", "yes"))
-    assert (len(result.rounds), result.disturbed) == (23, 1)
-    assert to_text(result)
-    assert to_markdown(result, "plots")
-
-
-def test_what_is_quick_is_a_part_of_the_whole():
-    rounds = [a_round(way, swap=swap) for way, swap in protection.QUICK_MEASURED]
-    result = protection.make_result(rounds, IDLE)
-    assert {point.x for point in result.plots[0].series["file, without swap"]} == {"nothing"}
-    assert set(protection.QUICK_MEASURED) <= set(protection.MEASURED)
+    alone, nothing = guard_table(rounds, swap=True).rows
+    assert alone[3:5] == ("70.0 (70.0 to 70.0)", "80.0")
+    assert nothing[1:5] == ("2 (1 to 4)", "0 (0 to 0)", "200.0 (200.0 to 200.0)", "300.0")
+    assert [row[-1] for row in cost_table(rounds).rows] == ["0 of 3", "3 of 3"]
+    idle = Idle(way="qos-reserved", held_mib=336, killed=True, disturbed=True)
+    assert idle_table([idle]).rows == (("qos-reserved", "336", "yes"),)

@@ -4,9 +4,8 @@ import pytest
 
 pytest.importorskip("podslice.features.simulate")
 
+from podslice.features.simulate.sharing import CpuGroup
 from tests.bench import trees
-from tests.bench.result import to_markdown, to_text
-from tests.bench.simulation import CpuGroup
 
 
 def every(groups):
@@ -34,21 +33,6 @@ def test_trees_have_all_that_divides_cpu_time():
     assert any(group.quota_milli for group in groups if group.children)
 
 
-def test_the_guest_gets_the_processes_to_start():
-    leaf = CpuGroup(name="leaf", threads=3, cpus=frozenset({1, 0}))
-    group = CpuGroup(name="group", weight=7, quota_milli=50, children=(leaf,))
-    plain = {"name": "leaf", "weight": 100, "quota_milli": None, "threads": 3, "cpus": [0, 1]}
-    assert trees.plain_group(group) == {
-        "name": "group",
-        "weight": 7,
-        "quota_milli": 50,
-        "threads": 0,
-        "cpus": None,
-        "children": [{**plain, "children": []}],
-    }
-    assert trees.plain_group(CpuGroup(name="all"))["threads"] == trees.CPUS
-
-
 @pytest.mark.parametrize(("off", "is_met"), [(1.0, True), (5.5, False)])
 def test_one_share_in_one_tree_misses_the_aim(off, is_met):
     tree = (CpuGroup(name="a", quota_milli=500, threads=1), CpuGroup(name="b"))
@@ -60,5 +44,3 @@ def test_one_share_in_one_tree_misses_the_aim(off, is_met):
     assert result.aims[0].is_met == is_met
     assert result.tables[0].rows[0] == ("1", "2", "3", "1", "100 %", "1.00", "0.75", "3.00")
     assert [each["worst_off_points"] for each in result.rounds] == [1.0, off]
-    assert to_text(result)
-    assert to_markdown(result, "plots")

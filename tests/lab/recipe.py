@@ -18,6 +18,7 @@ PACKAGES = (
     "python3",
     "python3-dbus-next",
     "python3-h11",
+    "python3-h2",
     "python3-prometheus-client",
     "python3-pydantic",
     "python3-pytest",

@@ -37,7 +37,7 @@ from podslice.features.quadlet.workload import (
     Volume,
     VolumeMount,
 )
-from podslice.inputs.manifest.data import DataObject, DataObjects
+from podslice.inputs.manifest.data import DataObject, DataObjects, explain_absence
 from podslice.inputs.manifest.reading import Fields, Problems, Refused, entries_of, unstated
 from podslice.model.grammar import ARGUMENT, VARIABLE
 from podslice.model.pod import ContainerKind, Pod
@@ -467,8 +467,8 @@ class ContainerReader(NamedTuple):
         name = reference["name"] or ""
         found = self.objects.get((kind, self.pod.namespace, name))
         if found is None and not reference["optional"]:
-            message = f"there is no {kind} {quote(name)} in the files"
-            self.refusals.error(path, message, "add it with another -f")
+            keys = [reference["key"] or ""] if "key" in reference else []
+            self.refusals.error(path, *explain_absence(kind, self.pod.namespace, name, keys))
         return found
 
     def _value_of(self, found: DataObject, key: str, name: str, path: str) -> Iterator[Variable]:

@@ -52,6 +52,7 @@ ONLY_IN = {
     "tomllib": {"inputs", "features/doctor"},
     "typer": {"cli", "features"},
     "h11": {"agent", "http_client"},
+    "h2": {"features/quadlet"},
     "ssl": {"http_client", "features/kubelet", "features/history", "features/quadlet"},
     "http": {"agent", "features/quadlet", "features/history"},
     "prometheus_client": {"agent", "features/kubelet"},

@@ -12,8 +12,8 @@ from tests.lab.image import ensure_dir, make_key
 from tests.lab.machine import LabError
 
 RUNTIME = (
-    *("python3-dbus-next", "python3-h11", "python3-prometheus-client", "python3-pydantic"),
-    *("python3-rich", "python3-typer", "python3-yaml"),
+    *("python3-dbus-next", "python3-h11", "python3-h2", "python3-prometheus-client"),
+    *("python3-pydantic", "python3-rich", "python3-typer", "python3-yaml"),
 )
 CHROOTS = {
     "trixie": (

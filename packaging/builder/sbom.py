@@ -35,6 +35,7 @@ NEEDED = {
     "python3": "PSF-2.0",
     "python3-dbus-next": "MIT",
     "python3-h11": "MIT",
+    "python3-h2": "MIT",
     "python3-prometheus-client": "Apache-2.0 AND BSD-2-Clause",
     "python3-pydantic": "MIT",
     "python3-pyyaml": "MIT",
@@ -44,7 +45,7 @@ NEEDED = {
     "systemd": "LGPL-2.1-or-later",
 }
 """The licence of each dependency that a distribution provides."""
-LIBRARIES = ("dbus-next", "h11", "prometheus-client", "pydantic", "rich", "typer")
+LIBRARIES = ("dbus-next", "h11", "h2", "prometheus-client", "pydantic", "rich", "typer")
 NEEDS = {
     "trixie": (
         *("init-system-helpers", "python3", "systemd", "python3-yaml"),

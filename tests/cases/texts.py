@@ -87,6 +87,7 @@ _PROBE = {
 }
 _EXEC = {"exec": {"command": ["check", "a"]}}
 _TCP = {"tcpSocket": {"port": 80, "host": "localhost"}}
+_GRPC = {"grpc": {"port": 80, "service": "shop.Cart"}}
 _SECURITY = {
     "seccompProfile": {"type": "Localhost", "localhostProfile": "web.json"},
     "appArmorProfile": {"type": "Localhost", "localhostProfile": "web"},
@@ -196,10 +197,9 @@ def document(field=None, text=None, entry=0):
     """The manifest with a text in a field, of that entry of each list that has it."""
     spec = json.loads(json.dumps(_SPEC))
     probe = (field or "").split(".")[1:2]
-    if field and "Probe.exec." in field:
-        spec["containers"][0][probe[0]] = json.loads(json.dumps(_EXEC))
-    if field and ".tcpSocket." in field:
-        spec["containers"][0][probe[0]] = json.loads(json.dumps(_TCP))
+    for step, action in (("Probe.exec.", _EXEC), (".tcpSocket.", _TCP), (".grpc.", _GRPC)):
+        if field and step in field:
+            spec["containers"][0][probe[0]] = json.loads(json.dumps(action))
     metadata = {**_NAMES, **({field: text} if field in _NAMES and text is not None else {})}
     pod = {
         "apiVersion": "v1",

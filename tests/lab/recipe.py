@@ -16,8 +16,9 @@ def words(text: str) -> tuple[str, ...]:
 PACKAGES = words(
     """
     busybox-static dbus dbus-user-session iproute2 kmod libpam-systemd procps python3
-    python3-dbus-next python3-h11 python3-prometheus-client python3-pydantic python3-pytest
-    python3-pytest-asyncio python3-rich python3-typer python3-yaml systemd-sysv udev
+    python3-dbus-next python3-h11 python3-h2 python3-prometheus-client python3-pydantic
+    python3-pytest python3-pytest-asyncio python3-rich python3-typer python3-yaml systemd-sysv
+    udev
     """
 )
 

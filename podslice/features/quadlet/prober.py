@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from podslice.cli.output import note
 from podslice.errors import FORMAT_ERRORS, HostError, PodsliceError, excerpt, invalid
-from podslice.features.quadlet.workload import Action, Exec, HttpGet, Probe, TcpSocket
+from podslice.features.quadlet.workload import Action, Exec, Grpc, HttpGet, Probe, TcpSocket
 from podslice.kernel.proc import read_process
 from podslice.kernel.text import read_text, split_lines
 from podslice.systemd.notify import Notifier
@@ -82,6 +82,9 @@ def _action(document: Mapping[str, Any]) -> Action:
     if "tcp" in document:
         tcp = document["tcp"]
         return TcpSocket(host=_text(tcp["host"]), port=_whole(tcp["port"], _PORT_MAX))
+    if "grpc" in document:
+        grpc = document["grpc"]
+        return Grpc(port=_whole(grpc["port"], _PORT_MAX), service=_text(grpc["service"]))
     http = document["http"]
     return HttpGet(
         scheme=_text(http["scheme"]),
@@ -507,13 +510,17 @@ def attempt(kind: ProbeKind, probe: Probe, run_command: RunCommand) -> bool:
     return in_child(lambda: request(probe.timeout_sec), probe.timeout_sec)
 
 
-def requester(action: HttpGet | TcpSocket) -> Callable[[int], bool]:
+def requester(action: HttpGet | TcpSocket | Grpc) -> Callable[[int], bool]:
     """Return a function that makes the request from its process, and returns whether it succeeds.
 
     It has the time in seconds, and raises OSError or http.client.HTTPException if it fails otherwise.
     """
     if isinstance(action, TcpSocket):
         return partial(connect, action)
+    if isinstance(action, Grpc):
+        from podslice.features.quadlet.probe_grpc import is_serving
+
+        return partial(is_serving, action)
     # with OpenSSL, which takes 6 MiB, and other probes do not need
     from podslice.features.quadlet.probe_http import get
 

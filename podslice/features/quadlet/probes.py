@@ -25,6 +25,7 @@ from podslice.features.quadlet.workload import (
     Action,
     ContainerWorkload,
     Exec,
+    Grpc,
     HttpGet,
     PodWorkload,
     Probe,
@@ -339,11 +340,14 @@ def _document(container: ContainerWorkload) -> dict[str, object]:
 def _action_document(action: Action) -> dict[str, object]:
     if isinstance(action, Exec):
         return {"exec": [checked("ExecAction.command", each) for each in action.command]}
+    if isinstance(action, Grpc):
+        service = checked("GRPCAction.service", action.service) if action.service else ""
+        return {"grpc": {"port": action.port, "service": service}}
     if action.host:
         checked("HTTPGetAction.host", action.host)
     if isinstance(action, TcpSocket):
         return {"tcp": {"host": action.host, "port": action.port}}
-    assert isinstance(action, HttpGet)  # noqa: S101 (the last of the three)
+    assert isinstance(action, HttpGet)  # noqa: S101 (the last of the four)
     return {
         "http": {
             "scheme": action.scheme,

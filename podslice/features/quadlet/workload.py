@@ -157,13 +157,22 @@ class TcpSocket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Grpc:
+    """A request of gRPC's health protocol; it succeeds if the service is SERVING."""
+
+    port: int
+    service: str = ""
+    """The server's own health if it is empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sleep:
     """A pause: an action of a lifecycle only."""
 
     seconds: int
 
 
-Action = Exec | HttpGet | TcpSocket
+Action = Exec | HttpGet | TcpSocket | Grpc
 
 
 class Probe(NamedTuple):

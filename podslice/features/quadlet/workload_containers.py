@@ -23,6 +23,7 @@ from podslice.features.quadlet.workload import (
     ContainerWorkload,
     EmptyDir,
     Exec,
+    Grpc,
     HttpGet,
     Port,
     Probe,
@@ -36,7 +37,7 @@ from podslice.features.quadlet.workload import (
     Volume,
     VolumeMount,
 )
-from podslice.inputs.manifest.data import DataObject, DataObjects
+from podslice.inputs.manifest.data import DataObject, DataObjects, explain_absence
 from podslice.inputs.manifest.reading import Fields, Problems, Refused, entries_of, unstated
 from podslice.model.grammar import ARGUMENT, VARIABLE
 from podslice.model.pod import ContainerKind, Pod
@@ -51,7 +52,6 @@ REASONS = {
     **dict.fromkeys(
         ("CronJobSpec", "DeploymentSpec", "JobSpec", "StatefulSetSpec"), _OF_CONTROLLER
     ),
-    "Probe.grpc": ("podslice has no gRPC client", "write an exec, httpGet or tcpSocket action"),
     "Probe.terminationGracePeriodSeconds": (
         "a probe has no grace period of its own",
         "set it for the pod",
@@ -304,9 +304,13 @@ class ContainerReader(NamedTuple):
         if fields["tcpSocket"] is not None:
             port = self._resolve(fields["tcpSocket"]["port"], ports, f"{path}.tcpSocket.port")
             return TcpSocket(port=port, host=fields["tcpSocket"]["host"] or "")
+        if (grpc := fields["grpc"]) is not None:
+            return Grpc(port=grpc["port"] or 0, service=grpc["service"] or "")
         # another action is refused with its name
         if fields["exec"] is not None or not self._has_other_action(path):
-            self.refusals.error(path, "a probe needs an action", "add exec, httpGet or tcpSocket")
+            self.refusals.error(
+                path, "a probe needs an action", "add exec, httpGet, tcpSocket or grpc"
+            )
         return None
 
     def _http_get(self, fields: Fields, ports: Sequence[Port], path: str) -> HttpGet:
@@ -463,8 +467,8 @@ class ContainerReader(NamedTuple):
         name = reference["name"] or ""
         found = self.objects.get((kind, self.pod.namespace, name))
         if found is None and not reference["optional"]:
-            message = f"there is no {kind} {quote(name)} in the files"
-            self.refusals.error(path, message, "add it with another -f")
+            keys = [reference["key"] or ""] if "key" in reference else []
+            self.refusals.error(path, *explain_absence(kind, self.pod.namespace, name, keys))
         return found
 
     def _value_of(self, found: DataObject, key: str, name: str, path: str) -> Iterator[Variable]:

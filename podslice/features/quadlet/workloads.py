@@ -19,7 +19,7 @@ from podslice.features.quadlet.workload import (
     Volume,
 )
 from podslice.features.quadlet.workload_containers import ContainerReader, Refusals
-from podslice.inputs.manifest.data import DataObject, DataObjects, read_data
+from podslice.inputs.manifest.data import DataObject, DataObjects, explain_absence, read_data
 from podslice.inputs.manifest.load import LoadedPods, StatedWorkload
 from podslice.inputs.manifest.reading import Fields, Reading, entries_of, unstated
 from podslice.model.grammar import check_label
@@ -251,8 +251,10 @@ class _VolumeReader(NamedTuple):
         found = self.objects.get((source.kind, self.namespace, source.name))
         if found is None:
             if not source.fields["optional"]:
-                message = f"there is no {source.kind} {quote(source.name)} in the files"
-                self.refusals.error(source.path, message, "add it with another -f")
+                items = entries_of(source.fields["items"], source.path)
+                keys = [item["key"] or "" for item, _ in items]
+                absence = explain_absence(source.kind, self.namespace, source.name, keys)
+                self.refusals.error(source.path, *absence)
             return
         for key, path, mode, where in self._items(source, found):
             if self._is_usable(path, where):

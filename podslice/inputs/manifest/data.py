@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from podslice.errors import Problem, quote
@@ -47,6 +47,24 @@ def read_data(
             where=found.at(each.path), values=values, is_secret=each.kind == "Secret"
         )
     return objects, problems
+
+
+def explain_absence(kind: str, namespace: str, name: str, keys: Sequence[str]) -> tuple[str, str]:
+    """Return the message for an object that no file has, and as a hint the object to be written.
+
+    It has the keys that the pod uses, or any if the pod uses all.
+    """
+    message = f"there is no {kind} {quote(name)} in the files"
+    names = (namespace, name, *keys)
+    if not all(map(_KEY.fullmatch, names)):
+        return message, "add it with another -f"
+    values = ", ".join(f"{key}: VALUE" for key in dict.fromkeys(keys)) or "KEY: VALUE"
+    place = "stringData" if kind == "Secret" else "data"
+    written = (
+        f"{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}, namespace: {namespace}}},"
+        f" {place}: {{{values}}}}}"
+    )
+    return message, f"add it with another -f, of a file with {written}"
 
 
 def _read_values(stated: StatedData, problems: Problems) -> dict[str, bytes]:

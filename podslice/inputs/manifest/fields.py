@@ -204,14 +204,17 @@ SecretEnvSource: name:subdomain optional:flag
 ContainerPort: name:port-name containerPort:port! hostPort:port hostIP:address protocol:text
 VolumeMount: name:text mountPath:mount-path! readOnly:flag subPath:sub-path mountPropagation:text
     REFUSED bindMountOptions recursiveReadOnly subPathExpr
-Probe: exec:ExecAction httpGet:HTTPGetAction tcpSocket:TCPSocketAction initialDelaySeconds:seconds
-    periodSeconds:seconds timeoutSeconds:seconds successThreshold:seconds failureThreshold:seconds
-    REFUSED grpc:GRPCAction terminationGracePeriodSeconds
+Probe: exec:ExecAction httpGet:HTTPGetAction tcpSocket:TCPSocketAction grpc:GRPCAction
+    initialDelaySeconds:seconds periodSeconds:seconds timeoutSeconds:seconds
+    successThreshold:seconds failureThreshold:seconds
+    REFUSED terminationGracePeriodSeconds
 ExecAction: command:[argument]
 HTTPGetAction: port:port-or-name! path:argument scheme:text host:host httpHeaders:[HTTPHeader]
     REFUSED protocol
 HTTPHeader: name:header! value:argument
 TCPSocketAction: port:port-or-name! host:host
+GRPCAction: port:port! service:argument
+    REFUSED mode
 Lifecycle: postStart:LifecycleHandler preStop:LifecycleHandler stopSignal:signal
 LifecycleHandler: exec:ExecAction sleep:SleepAction
     REFUSED httpGet:HTTPGetAction tcpSocket:TCPSocketAction
@@ -285,7 +288,6 @@ FileKeySelector: key optional path volumeName
 FlexVolumeSource: driver fsType options readOnly secretRef:LocalObjectReference
 FlockerVolumeSource: datasetName datasetUUID
 GCEPersistentDiskVolumeSource: fsType partition pdName readOnly
-GRPCAction: mode port service
 GitRepoVolumeSource: directory repository revision
 GlusterfsVolumeSource: endpoints path readOnly
 ISCSIVolumeSource: chapAuthDiscovery chapAuthSession fsType initiatorName iqn iscsiInterface lun

@@ -26,6 +26,9 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PIP := $(VENV)/bin/pip install -q --disable-pip-version-check
 
+# otherwise each process that runs tests, or that tests start, compiles all of them again: 20 seconds
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: check coverage bench deb debs rpm ansible cockpit lock man mutation test demo pictures clean lab-clean
 
 check: $(VENV)/ready

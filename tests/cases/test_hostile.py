@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from pathlib import Path
@@ -171,36 +172,68 @@ LARGE_JSON = {
     "a-long-text": b'{"a": "' + b"\\u0041" * MIB + b"}",
 }
 
-# In a process of its own, so that its memory can be limited and measured.
-CHILD = """
-import json, resource, sys, time
+# Each in a process of its own, so that its memory can be limited and measured. The server of these
+# processes imports the program once.
+SERVER = """
+import json, os, resource, sys, time, traceback
 from podslice.inputs.manifest.load import load_pods
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-resource.setrlimit(resource.RLIMIT_DATA, (400 * 2**20, 400 * 2**20))
-resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
-started = time.process_time()
-loaded = load_pods(sys.argv[1:], stdin=lambda: b"")
-seconds = time.process_time() - started
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-errors = [[p.where, p.message] for p in loaded.all_problems if p.severity == "error"]
-print(json.dumps([seconds, (peak - before) // 1024, len(errors), errors[:100]]))
+
+def measure(path):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    resource.setrlimit(resource.RLIMIT_DATA, (400 * 2**20, 400 * 2**20))
+    resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
+    started = time.process_time()
+    loaded = load_pods([path], stdin=lambda: b"")
+    seconds = time.process_time() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    errors = [[p.where, p.message] for p in loaded.all_problems if p.severity == "error"]
+    return [seconds, (peak - before) // 1024, len(errors), errors[:100]]
+
+while line := sys.stdin.readline():
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            text = json.dumps(measure(json.loads(line)))
+        except BaseException:
+            text = json.dumps(traceback.format_exc())
+        with open(writer, "w") as opened:
+            opened.write(text)
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as opened:
+        text = opened.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(text or json.dumps(f"the process ended with {code}"), flush=True)
 """
 
 
-def load_apart(path):
-    run = subprocess.run(
-        [sys.executable, "-c", CHILD, str(path)],
-        capture_output=True,
-        timeout=STUCK_SECONDS,
-        check=False,
+@pytest.fixture(scope="module")
+def load_apart():
+    """Load a path in a process of its own; return its seconds, mebibytes and errors."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(FOLDER.parents[2])},
-    )
-    assert run.returncode == 0, run.stderr.decode()[-2000:]
-    return json.loads(run.stdout)
+    ) as server:
+
+        def load_path(path):
+            stuck = threading.Timer(STUCK_SECONDS, server.kill)
+            stuck.start()
+            server.stdin.write(f"{json.dumps(str(path))}\n")
+            server.stdin.flush()
+            found = json.loads(server.stdout.readline())
+            stuck.cancel()
+            assert isinstance(found, list), found
+            return found
+
+        yield load_path
 
 
-def assert_rejected_in_a_child(path):
-    seconds, mebibytes, count, found = load_apart(path)
+def assert_rejected(path, result):
+    seconds, mebibytes, count, found = result
     assert count > 0
     assert all(where.startswith(str(path)) and message for where, message in found)
     assert seconds < CPU_SECONDS_MAX, "nominal is 1 s"
@@ -209,30 +242,30 @@ def assert_rejected_in_a_child(path):
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_large_yaml_is_rejected_in_time_and_memory(name, tmp_path):
+def test_large_yaml_is_rejected_in_time_and_memory(name, tmp_path, load_apart):
     path = tmp_path / f"{name}.yaml"
     path.write_bytes(LARGE[name])
-    assert_rejected_in_a_child(path)
+    assert_rejected(path, load_apart(path))
 
 
 @pytest.mark.parametrize("name", LARGE_JSON)
-def test_large_json_is_rejected_in_time_and_memory(name, tmp_path):
+def test_large_json_is_rejected_in_time_and_memory(name, tmp_path, load_apart):
     path = tmp_path / f"{name}.json"
     path.write_bytes(LARGE_JSON[name])
-    assert_rejected_in_a_child(path)
+    assert_rejected(path, load_apart(path))
 
 
 @pytest.mark.parametrize("name", sorted(BOMBS.keys() - MISTAKES))
-def test_a_bomb_is_rejected_in_time_and_memory_with_one_message(name, tmp_path):
+def test_a_bomb_is_rejected_in_time_and_memory_with_one_message(name, tmp_path, load_apart):
     write(name, tmp_path)
-    count, found = assert_rejected_in_a_child(tmp_path)
+    count, found = assert_rejected(tmp_path, load_apart(tmp_path))
     assert count == 1, found
 
 
 @pytest.mark.parametrize("name", sorted(MISTAKES))
-def test_many_problems_are_counted_up_to_a_limit(name, tmp_path):
+def test_many_problems_are_counted_up_to_a_limit(name, tmp_path, load_apart):
     write(name, tmp_path)
-    count, _ = assert_rejected_in_a_child(tmp_path)
+    count, _ = assert_rejected(tmp_path, load_apart(tmp_path))
     assert count <= PROBLEMS_MAX + 1
 
 

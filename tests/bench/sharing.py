@@ -122,7 +122,6 @@ def run(machine: Vm, *, quick: bool = False) -> Result:
             rounds += turns(node, number, scale, way)
         rounds += full(node, number, scale, ways)
         rounds += latency(node, number, scale)
-    machine.podslice("delete", "--all", "--grace-period", "0")
     return make_result(rounds, scale)
 
 

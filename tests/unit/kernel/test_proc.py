@@ -17,7 +17,7 @@ from podslice.kernel.proc import (
     set_oom_score_adj,
 )
 from tests.unit.builders import make_files
-from tests.unit.processes.invented import DELEGATED, hostile_groups, processes
+from tests.unit.usage.invented import DELEGATED, hostile_groups, processes
 
 KERNEL_THREAD = 0x00200000
 

@@ -25,7 +25,7 @@ from podslice.reconcile.assess import Request, assess
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, container, decisions, make_files, world
 from tests.unit.converged import apply
-from tests.unit.processes.invented import DELEGATED, hostile_groups, processes
+from tests.unit.usage.invented import DELEGATED, hostile_groups, processes
 
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podweb.slice"
 SCOPE = UnitName("podslice-podweb-main.scope")

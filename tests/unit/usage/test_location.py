@@ -20,7 +20,7 @@ from tests.unit.builders import (
     make_files,
     seen,
 )
-from tests.unit.processes.invented import hostile_groups, processes
+from tests.unit.usage.invented import hostile_groups, processes
 
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podweb.slice"
 SCOPE = "podslice-podweb-main.scope"

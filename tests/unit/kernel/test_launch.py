@@ -18,6 +18,7 @@ from podslice.kernel.programs import (
     set_oom_score_adj,
     stated_variables,
 )
+from tests.cases.tables import cases
 
 
 def make_file(path, *, executable=True):
@@ -48,17 +49,7 @@ def test_an_empty_part_of_path_is_the_current_directory(tmp_path, monkeypatch):
     assert find_command("tool", "/nowhere:") == "tool"
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "message"),
-    [
-        ("nothing", 127, "nothing: no such command in PATH"),
-        ("", 127, ": no such command in PATH"),
-        ("./nothing", 127, "./nothing: no such file"),
-        ("plain", 126, "/plain: not executable; see: ls -l "),
-        ("./plain", 126, "./plain: not executable; see: ls -l ./plain"),
-        ("./here", 126, "./here: is a directory, not a command"),
-    ],
-)
+@cases
 def test_commands_that_can_not_run_have_the_exit_codes_of_shells(
     tmp_path, monkeypatch, name, code, message
 ):
@@ -111,13 +102,7 @@ def dispositions():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "message"),
-    [
-        ("#!/nowhere/sh\n", 127, "its interpreter does not exist; see its first line"),
-        ("echo\n", 126, "Exec format error"),
-    ],
-)
+@cases
 def test_refusals_of_the_kernel_are_errors(
     tmp_path, allow_effects, dispositions, text, code, message
 ):  # nothing but a real exec finds this

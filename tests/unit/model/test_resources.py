@@ -17,6 +17,7 @@ from podslice.model.resources import (
     total,
     whole,
 )
+from tests.cases.tables import cases
 
 VALUES = (None, 0, 1, 2)
 LISTS = [
@@ -63,21 +64,7 @@ def test_what_is_not_stated_is_none():
     assert cpu_milli({"cpu": 0}) == 0
 
 
-@pytest.mark.parametrize(
-    ("resource", "milli", "expected"),
-    [
-        ("cpu", 500, "500m"),
-        ("cpu", 2000, "2"),
-        ("cpu", 0, "0"),
-        ("memory", 3 * 2**30 * 1000, "3Gi"),
-        ("memory", 128_000_000_000, "128M"),
-        ("memory", 1_000_001_000, "1000001"),
-        ("memory", 1, "1m"),
-        ("pid", 32_768_000, "32768"),
-        ("hugepages-2Mi", 2**21 * 1000, "2Mi"),
-        ("ephemeral-storage", 2**30 * 1000, "1Gi"),
-    ],
-)
+@cases
 def test_amounts_are_written_as_people_do(resource, milli, expected):
     assert format_amount(resource, milli) == expected
 
@@ -101,16 +88,7 @@ def test_the_pod_level_takes_cpu_memory_and_huge_pages():
     assert [is_hugepages(name) for name in names] == [False, False, False, True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("resource", "expected"),
-    [
-        ("memory", True),
-        ("ephemeral-storage", True),
-        ("hugepages-2Mi", True),
-        ("cpu", False),
-        ("pid", False),
-    ],
-)
+@cases
 def test_resources_that_are_counted_in_bytes(resource, expected):
     assert is_bytes(resource) is expected
 

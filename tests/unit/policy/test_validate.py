@@ -15,6 +15,7 @@ from podslice.model.resources import Resources
 from podslice.policy import validate as module
 from podslice.policy.aggregate import default_pod
 from podslice.policy.decide import decide
+from tests.cases.tables import cases
 from tests.unit.policy.worlds import AMOUNTS, container, pod, stated
 
 # also what is wrong: requests above limits
@@ -178,15 +179,7 @@ def test_a_hundred_cpus_are_many():
     assert validate(each, Config(), capacity={"cpu": 100_000}) == []
 
 
-@pytest.mark.parametrize(
-    ("level", "overhead", "where"),
-    [
-        ({"cpu": 1}, {}, "resources.limits[cpu]"),
-        ({"memory": 512_000}, {}, "resources.limits[memory]"),
-        ({}, {"memory": 1500}, "overhead[memory]"),
-        ({}, {"ephemeral-storage": 1500}, "overhead[ephemeral-storage]"),
-    ],
-)
+@cases
 def test_the_pod_level_and_the_overhead_are_checked_as_containers_are(level, overhead, where):
     each = pod(container(Resources()), resources=Resources(limits=level), overhead=overhead)
     assert [one.where for one in validate(each, Config())] == [f"spec.{where}"]

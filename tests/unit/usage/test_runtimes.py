@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from podslice.errors import EXCERPT_MAX
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.unit import SYSTEM, user_manager
 from podslice.usage import runtimes
@@ -18,6 +17,7 @@ from podslice.usage.runtimes import (
     parse_docker,
     parse_podman,
 )
+from tests.cases.tables import cases
 from tests.unit.builders import container, make_files, pod
 
 # as podman 5.4.2 of Debian 13 printed it
@@ -231,15 +231,7 @@ def test_labels_name_the_pod_of_a_container(labels, claim):
     assert docker_with(**labels) == [claim]
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        {},
-        {"io.podslice.container": "main"},
-        {"io.kubernetes.pod.name": "web"},
-        {"io.kubernetes.pod.uid": "1-2", "io.kubernetes.container.name": "POD"},
-    ],
-)
+@cases
 def test_other_labels_claim_nothing(labels):
     assert docker_with(**labels) == []
 
@@ -428,22 +420,7 @@ async def test_a_tool_is_run_and_its_answer_taken(allow_effects):
     assert await runtimes.run("printf", "%s", "[1]") == "[1]"
 
 
-@pytest.mark.parametrize(
-    ("argv", "reason"),
-    [
-        (("sh", "-c", "echo first >&2; echo 'no \x1b right' >&2; exit 3"), "no \\x1b right"),
-        (("sh", "-c", "exit 3"), "exit code 3"),
-        (("/nonexistent/podman", "ps"), "No such file or directory"),
-        (
-            ("sh", "-c", "while :; do echo a long line that has no end; done"),
-            "its output is longer than the limit of 16,384 KiB",
-        ),
-        (
-            ("sh", "-c", "printf '%01000000d' 0 >&2; exit 1"),
-            f"{'0' * EXCERPT_MAX}…",
-        ),
-    ],
-)
+@cases
 async def test_a_tool_that_fails_reports_why(allow_effects, argv, reason):
     with pytest.raises(NoAnswerError) as caught:
         await runtimes.run(*argv)
@@ -512,16 +489,7 @@ CONTAINER = RuntimeContainer(
 )
 
 
-@pytest.mark.parametrize(
-    ("code", "is_oom", "result"),
-    [
-        (None, False, None),
-        (0, False, "success"),
-        (3, False, "exit-code"),
-        (143, False, "success"),
-        (137, True, "oom-kill"),
-    ],
-)
+@cases
 def test_how_a_container_of_a_runtime_ended(code, is_oom, result):
     last = CONTAINER._replace(exit_code=code, is_oom=is_oom).last_exit
     assert (last and last.result) == result
@@ -547,14 +515,7 @@ async def test_the_last_messages_of_docker_are_in_the_order_of_their_times():
     assert len(await docker_messages(CONTAINER, 2, SYSTEM, communicate)) == 2
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        ((1, "", "configured logging driver does not support reading\n"), "does not support"),
-        ((1, "", ""), "exit code 1"),
-        ((0, "text\n", ""), "its messages have an unknown format"),
-    ],
-)
+@cases
 async def test_messages_that_docker_does_not_have_are_an_error(answer, reason):
     async def communicate(*_, **__):
         return answer

@@ -22,6 +22,7 @@ from podslice.model.naming import Tree
 from podslice.model.node import Cpu, CpuTopology, regular_topology
 from podslice.model.pod import UID_MAX, Qos
 from podslice.model.unit import UNIT_NAME_MAX
+from tests.cases.tables import cases
 from tests.configuration import load_config
 
 NOWHERE = Path("/nonexistent")
@@ -180,14 +181,7 @@ def test_value(key, value, expect):
     assert getattr(config, row.field) == expect
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        ["burstable=memory.available<10%", " besteffort = memory.available<64Mi "],
-        {"burstable": "memory.available<10%", "besteffort": {"memory": {"available": "64Mi"}}},
-    ],
-    ids=["list", "table"],
-)
+@cases
 def test_thresholds_of_tiers(value):
     """Issue 18, point 8: `["burstable=memory.available<10%"]`."""
     config = load_config({"eviction-tier": value, "qos-reserved": "memory=50%"}, root=NOWHERE)
@@ -524,14 +518,7 @@ def test_an_unquoted_string_is_reported(tmp_path):
 ALLOWED = {"pods-from": "kubelet", "allow-kubelet-slices": True}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"manifests": ""},
-        {"manifests": "/etc/podslice/manifests"},
-        {"pods-from": "manifests", "manifests": "/srv", "collect-orphans": True},
-    ],
-)
+@cases
 def test_pods_of_a_kubelet_may_be_allowed(options):
     config = load_config({**ALLOWED, **options}, root=NOWHERE)
     assert config.allow_kubelet_slices
@@ -569,24 +556,7 @@ def test_the_cpus_of_another_machine_are_a_json_file(tmp_path):
         load(cpu_topology=str(file), capacity="cpu=3")
 
 
-@pytest.mark.parametrize(
-    ("text", "problems"),
-    [
-        ("{", ["is not a JSON file"]),
-        ("5", ["must be a list of 1 to 8192 CPUs"]),
-        ('[{"cpu": 0}, 5]', ["[0] must be an object", "[1] must be an object"]),
-        ('[{"cpu": 0, "core": -1, "numa": true}]', ["[0].core must be", "[0].numa must be"]),
-        ('[{"cpu": 0, "core": 0, "node": 1}]', ["[0] must be an object with cpu and core"]),
-        (
-            '[{"cpu": 0, "core": 7}, {"cpu": 1, "core": 7, "socket": 1, "numa": 1, "uncore": 2}]',
-            [
-                "the CPUs 0 and 1 of core 7 differ in socket",
-                "the CPUs 0 and 1 of core 7 differ in numa",
-                "the CPUs 0 and 1 of core 7 differ in uncore",
-            ],
-        ),
-    ],
-)
+@cases
 def test_problems_of_a_list_of_cpus(tmp_path, text, problems):
     file = tmp_path / "cpus.json"
     file.write_text(text)

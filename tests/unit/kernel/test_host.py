@@ -67,17 +67,10 @@ def test_only_cpus_that_may_be_used_count(host, effective, cpus):
     assert read_node(host).capacity["cpu"] == cpus * 1000
 
 
-@pytest.mark.parametrize(
-    ("files", "cpus"),
-    [
-        ({"cpuset.cpus.partition": "root\n", "cpuset.cpus": "1-3\n"}, {0, 1, 2, 3}),
-        ({"cpuset.cpus.partition": "root invalid (x)\n", "cpuset.cpus": "1-3\n"}, {0}),
-        ({"cpuset.cpus.partition": "member\n", "cpuset.cpus": "1-3\n"}, {0}),
-        ({"cpuset.cpus.partition": "root\n"}, {0}),
-    ],
-)
+@cases
 def test_the_cpus_of_a_partition_of_all_pods_count(host, files, cpus):
     """The kernel takes them from the root of the control groups."""
+    cpus = set(cpus)
     group = "sys/fs/cgroup/kubepods.slice"
     make_files(host, {"sys/fs/cgroup/cpuset.cpus.effective": "0\n"})
     make_files(host, {f"{group}/{name}": text for name, text in files.items()})

@@ -51,37 +51,10 @@ def test_a_request_above_its_limit_is_an_error_at_its_address():
             assert (f"{where}.requests[cpu]" in found) == wrong, each
 
 
-@pytest.mark.parametrize(
-    ("requests", "limits", "message", "severity"),
-    [
-        (
-            {},
-            {"memory": 512_000},
-            "limits[memory]: 512 is 512 bytes, {}; write 512Mi if that is meant",
-            Severity.ERROR,
-        ),
-        (
-            {"memory": 0},
-            {"memory": 512},
-            "limits[memory]: 512m is 512 thousandths of a byte, {}; write 512Mi if that is meant",
-            Severity.ERROR,
-        ),
-        (
-            {"memory": 400},
-            {},
-            "requests[memory]: 400m is 400 thousandths of a byte, {}; write 400Mi if that is meant",
-            Severity.ERROR,
-        ),
-        (
-            {},
-            {"cpu": 500_000},
-            "limits[cpu]: 500 is 500 CPUs, and the node has 8; write 500m for half a CPU",
-            Severity.WARNING,
-        ),
-    ],
-)
+@cases
 def test_unlikely_amounts_are_reported(requests, limits, message, severity):
     """Memory below a page would be a limit of 0 for the kernel."""
+    severity = Severity(severity)
     stated = Resources(requests=requests, limits=limits)
     text = message.format("less than a page of memory")
     for each, where in (

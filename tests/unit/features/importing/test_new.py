@@ -90,7 +90,7 @@ def test_all_options_are_validated_at_once(podslice):
     ended = podslice("new", "Web_", *wrong, "-c", "b", "--like", "kitchen/sink")
     assert (ended.code, ended.out) == (2, "")
     assert sorted(line.split(": ")[1] for line in ended.err.splitlines()) == [
-        *("--container", "--container", "--cpu", "--like", "--memory", "NAME"),
+        *("--container", "--container", "--cpu", "--like", "--memory", "NAME")
     ]
     assert (
         "error: --memory: 2Gi is more than the limit of 1Gi; a request is at most its limit\n"

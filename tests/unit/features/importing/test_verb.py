@@ -72,11 +72,7 @@ def nginx(memory, uses):
     """A service that runs, with settings."""
     name = UnitName("nginx.service")
     memory.provide(
-        name,
-        CPUWeight=50,
-        CPUQuotaPerSecUSec=1_500_000,
-        MemoryMax=512 * MI,
-        MemoryHigh=256 * MI,
+        name, CPUWeight=50, CPUQuotaPerSecUSec=1_500_000, MemoryMax=512 * MI, MemoryHigh=256 * MI
     )
     memory.set_further(name, IOWeight="50", OOMScoreAdjust="-100")
     uses[name] = use(name, peak_bytes=200 * MI)
@@ -255,10 +251,7 @@ def test_a_slice_is_the_pod_level_and_its_units_are_containers(podslice, memory,
     assert (made.code, made.err) == (0, "")
     found = yaml.safe_load(made.out)
     assert found["metadata"]["name"] == "shop"
-    assert found["spec"]["resources"] == {
-        "requests": {"cpu": 2},
-        "limits": {"memory": "1Gi"},
-    }
+    assert found["spec"]["resources"] == {"requests": {"cpu": 2}, "limits": {"memory": "1Gi"}}
     assert resources_of(made.out) == {
         "db": {"requests": {"memory": "0"}, "limits": {"memory": "512Mi"}},
         "web": {"requests": {"cpu": 1, "memory": "64Mi"}},
@@ -405,11 +398,7 @@ def test_a_container_of_a_quadlet_is_placed_by_its_file(podslice, no_systemd, po
 
 def test_what_becomes_of_options_without_a_field_is_commented(podslice, no_systemd, podman):
     more = {"PidsLimit": 2048, "OomScoreAdj": -500, "CpusetCpus": "0"}
-    podman["cache"] = {
-        **INSPECTED,
-        "Pod": "a2",
-        "HostConfig": {**INSPECTED["HostConfig"], **more},
-    }
+    podman["cache"] = {**INSPECTED, "Pod": "a2", "HostConfig": {**INSPECTED["HostConfig"], **more}}
     made = podslice("import", "--podman", "cache")
     assert (made.code, made.err) == (0, "")
     for remark in (

@@ -7,8 +7,6 @@ after the file's name (absent: the file itself), `message` and `hint` are parts 
 `python -m tests.cases.hostile_inputs DIRECTORY` writes the files.
 """
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from pathlib import Path

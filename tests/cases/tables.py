@@ -1,7 +1,5 @@
 """Tests whose cases are in a table: a TOML file beside the test."""
 
-from __future__ import annotations
-
 import inspect
 import tomllib
 from functools import cache

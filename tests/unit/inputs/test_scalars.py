@@ -1,14 +1,7 @@
 import pytest
 
 from podslice.errors import printable, quote
-from podslice.inputs.scalars import (
-    Boolean,
-    Number,
-    Odd,
-    describe,
-    extend_path,
-    read_plain,
-)
+from podslice.inputs.scalars import Boolean, Number, Odd, describe, extend_path, read_plain
 from tests.cases.tables import cases
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -77,14 +75,7 @@ def test_lists_are_written_sorted():
 def test_the_pod_level_takes_cpu_memory_and_huge_pages():
     """helpers_test.go, TestIsSupportedPodLevelResource."""
     names = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "hugepages-1Gi", "pid")
-    assert [is_pod_level_resource(name) for name in names] == [
-        True,
-        True,
-        False,
-        True,
-        True,
-        False,
-    ]
+    assert [is_pod_level_resource(name) for name in names] == [True, True, False, True, True, False]
     assert [is_hugepages(name) for name in names] == [False, False, False, True, True, False]
 
 

@@ -6,13 +6,7 @@ import pytest
 
 from podslice.plan.make import make_plan
 from tests.cases.tables import cases
-from tests.unit.builders import (
-    desired,
-    observed,
-    scope_unit,
-    seen,
-    slice_unit,
-)
+from tests.unit.builders import desired, observed, scope_unit, seen, slice_unit
 from tests.unit.plan.plans import BURSTABLE, ROOT, WEB, change, only
 
 

@@ -1,7 +1,5 @@
 """Reasons of limits that a manifest or the node states, and where there are none."""
 
-from __future__ import annotations
-
 import pytest
 
 from podslice.model.config import Config

@@ -1,7 +1,5 @@
 """Problems: complete, addressed, and stricter under the rules of Kubernetes."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

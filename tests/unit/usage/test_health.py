@@ -14,12 +14,7 @@ from podslice.model.properties import PARTITION
 from podslice.model.unit import Caps, Observed, UnitKind, UnitName, slice_unit
 from podslice.plan import Plan, SetHugepages, Skipped, StartUnit
 from podslice.reconcile.assess import Assessment
-from podslice.usage.health import (
-    HealthFacts,
-    HealthKind,
-    problematic_pods,
-    problems_of,
-)
+from podslice.usage.health import HealthFacts, HealthKind, problematic_pods, problems_of
 from podslice.usage.unit_status import (
     ACTIVATING,
     EXITED,
@@ -95,10 +90,7 @@ def found(**facts):
             [("reservation-not-enforced", "system.slice", None)],
         ),
         ({"configuration": (ERROR, ERROR)}, [("invalid-configuration", "a.toml", None)]),
-        (
-            {"manifests": (Problem(where="a", message="odd", severity=Severity.WARNING),)},
-            [],
-        ),
+        ({"manifests": (Problem(where="a", message="odd", severity=Severity.WARNING),)}, []),
     ],
 )
 def test_a_problem_has_a_kind_an_object_and_perhaps_a_pod(facts, expected):

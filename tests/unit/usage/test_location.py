@@ -142,10 +142,7 @@ def test_other_units_in_a_pod_are_listed_with_their_processes():
             processes=running(6),
         ),
         Other(
-            unit=LIBPOD,
-            pod="default/web",
-            control_group=f"{POD}/{LIBPOD}",
-            processes=running(4, 5),
+            unit=LIBPOD, pod="default/web", control_group=f"{POD}/{LIBPOD}", processes=running(4, 5)
         ),
     )
 

@@ -220,10 +220,7 @@ def test_dockers_containers_are_known_by_their_labels():
             },
             (None, "1-2", "main"),
         ),
-        (
-            {"io.podslice.pod": "shop/web", "io.kubernetes.pod.uid": "1-2"},
-            ("shop/web", None, None),
-        ),
+        ({"io.podslice.pod": "shop/web", "io.kubernetes.pod.uid": "1-2"}, ("shop/web", None, None)),
     ],
     ids=["ours", "by name", "a uid is more than a name", "ours is more than others'"],
 )

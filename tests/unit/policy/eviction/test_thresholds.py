@@ -4,13 +4,7 @@ from podslice.model.config import Config, Threshold
 from podslice.model.node import Node
 from podslice.model.resources import Resources
 from podslice.policy.decide import decide
-from podslice.policy.eviction import (
-    PodUsage,
-    choose,
-    eviction_thresholds,
-    format_signal,
-    rank,
-)
+from podslice.policy.eviction import PodUsage, choose, eviction_thresholds, format_signal, rank
 from tests.cases.tables import cases
 from tests.unit.policy.worlds import container, pod
 

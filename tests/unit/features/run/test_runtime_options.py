@@ -18,6 +18,7 @@ from podslice.model.config import MemoryProtection, Rules
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import PropertyValue
 from podslice.policy.convert import quota_from_milli
+from tests.cases.tables import cases
 from tests.unit.builders import USER, besteffort, config, container, decisions, guaranteed, pod
 
 WEB = pod(
@@ -30,11 +31,6 @@ WEB = pod(
     ),
 )
 SLICE = "kubepods-burstable-pod1_2.slice"
-LABELS = "--label io.podslice.pod=shop/web --label io.podslice.container=main"
-LIMITS = (
-    "--cpu-period=100000 --cpu-quota=50000 --memory=67108864 --memory-swap=-1"
-    " --memory-reservation=16777216 --oom-score-adj=999"
-)
 
 
 def parent(of=WEB, named=None, *, by=None, **more):
@@ -47,41 +43,13 @@ def text(form, of=WEB, named=None, **more):
     return "\n".join(FORMATTERS[form](parent(of, named, **more)))
 
 
-@pytest.mark.parametrize(
-    ("form", "line"),
-    [
-        (Form.NAME, SLICE),
-        (Form.PODMAN, f"--cgroup-parent={SLICE} --label io.podslice.pod=shop/web"),
-        (Form.PODMAN_POD, "--label io.podslice.pod=shop/web"),
-        (Form.DOCKER, f"--cgroup-parent={SLICE} --label io.podslice.pod=shop/web"),
-    ],
-)
-def test_the_line_for_a_pod(form, line):
-    assert text(form) == line
+@cases
+def test_the_text_of_a_form(form, container, manager, expected):
+    more = {"manager": USER} if manager else {}
+    assert text(Form(form), named=container, **more) == expected
 
 
-@pytest.mark.parametrize(
-    ("form", "line"),
-    [
-        (Form.NAME, SLICE),
-        (Form.PODMAN, f"--cgroup-parent={SLICE} {LABELS} {LIMITS} --cgroup-conf=cpu.weight=9"),
-        (Form.PODMAN_POD, "--label io.podslice.pod=shop/web"),
-        (Form.DOCKER, f"--cgroup-parent={SLICE} {LABELS} {LIMITS}"),
-    ],
-)
-def test_the_line_for_a_container_has_its_limits(form, line):
-    assert text(form, named="main") == line
-
-
-@pytest.mark.parametrize(
-    ("of_memory", "of_docker", "more_of_podman"),
-    [
-        ({"MemoryMax": 100, "MemorySwapMax": 0}, "--memory-swap=100", ""),
-        ({"MemoryMax": 100, "MemorySwapMax": 50}, "--memory-swap=150", ""),
-        ({"MemoryMax": 100}, "--memory-swap=-1", ""),
-        ({"MemorySwapMax": 50}, "", "--cgroup-conf=memory.swap.max=50"),
-    ],
-)
+@cases
 def test_the_swap_of_runtimes_includes_the_memory(of_memory, of_docker, more_of_podman):
     properties = tuple(
         PropertyValue(name=name, value=value, why="") for name, value in of_memory.items()
@@ -121,67 +89,6 @@ def test_names_stay_text_in_yaml():
     assert labels == {"io.podslice.pod": "1e3/on", "io.podslice.container": "007"}
 
 
-def test_a_service_and_a_command_of_systemd():
-    assert (
-        text(Form.SYSTEMD)
-        == f"""\
-# for a service: podslice adopt shop/web NAME.service
-# for a command: systemd-run --slice={SLICE} COMMAND
-[Unit]
-Wants=podslice-apply.service
-After=podslice-apply.service podslice-agent.service
-
-[Service]
-Slice={SLICE}"""
-    )
-    assert (
-        text(Form.SYSTEMD, named="main", manager=USER)
-        == f"""\
-# for a service: podslice adopt --user shop/web -c main NAME.service
-# for a command: systemd-run --user --slice={SLICE} --property=CPUQuota=50% \
---property=CPUWeight=9 --property=MemoryLow=16777216 --property=MemoryMax=67108864 \
---property=OOMScoreAdjust=999 COMMAND
-[Unit]
-Wants=podslice-agent.service
-After=podslice-agent.service
-
-[Service]
-Slice={SLICE}
-CPUQuota=50%
-CPUWeight=9
-MemoryLow=16777216
-MemoryMax=67108864
-OOMScoreAdjust=999"""
-    )
-
-
-def test_a_quadlet_has_its_service_in_the_slice():
-    assert (
-        text(Form.QUADLET)
-        == f"""\
-[Container]
-Label=io.podslice.pod=shop/web
-
-[Service]
-Slice={SLICE}"""
-    )
-    assert (
-        text(Form.QUADLET, named="main")
-        == f"""\
-[Container]
-Label=io.podslice.pod=shop/web
-Label=io.podslice.container=main
-PodmanArgs=--oom-score-adj=999
-
-[Service]
-Slice={SLICE}
-CPUQuota=50%
-CPUWeight=9
-MemoryLow=16777216
-MemoryMax=67108864"""
-    )
-
-
 def test_an_oci_runtime_makes_the_scope_of_the_container():
     made = json.loads(text(Form.OCI, named="main"))
     assert made == {
@@ -199,10 +106,6 @@ def test_an_oci_runtime_makes_the_scope_of_the_container():
     slice_, prefix, name = made["linux"]["cgroupsPath"].split(":")
     assert f"{prefix}-{name}.scope" == parent(named="main").container.scope
     assert slice_ == parent().pod.slice
-
-
-def test_an_oci_runtime_needs_a_container():
-    assert text(Form.OCI) == ""
 
 
 def test_unlimited_resources_have_no_options():
@@ -302,7 +205,4 @@ def test_limits_of_devices_are_lines_of_a_unit():
         assert [line for line in lines if line.startswith(("Allowed", "IOR"))] == expected
     _, command, *_ = text(Form.SYSTEMD, ON_SOME, "main").splitlines()
     properties = [word for word in shlex.split(command) if word.startswith("--property=IOR")]
-    assert properties == [
-        "--property=IOReadIOPSMax=/dev/sda 5",
-        "--property=IOReadIOPSMax=/srv 7",
-    ]
+    assert properties == ["--property=IOReadIOPSMax=/dev/sda 5", "--property=IOReadIOPSMax=/srv 7"]

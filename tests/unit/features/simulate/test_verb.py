@@ -8,12 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from podslice.cli import host as host_module
-from podslice.features.simulate.sharing import (
-    CpuGroup,
-    MemorySharing,
-    SimulatedUnit,
-    Simulation,
-)
+from podslice.features.simulate.sharing import CpuGroup, MemorySharing, SimulatedUnit, Simulation
 from podslice.features.simulate.view import svg
 from tests.cases.tables import cases
 from tests.unit.builders import decisions, guaranteed, make_files, manifest, node

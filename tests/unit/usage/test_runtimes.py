@@ -126,18 +126,10 @@ def test_containers_that_have_exited_have_no_control_group():
     assert [each.control_group for each in parse_podman([ended], (), (), group_of)] == [""]
 
 
-@pytest.mark.parametrize(
-    ("state", "expected"),
-    [
-        ({"Status": "running", "Pid": 7, "ExitCode": 0, "OOMKilled": False}, (None, False)),
-        ({"Status": "created", "Pid": 0, "ExitCode": 0, "OOMKilled": False}, (None, False)),
-        ({"Status": "exited", "Pid": 0, "ExitCode": 3, "OOMKilled": False}, (3, False)),
-        ({"Status": "exited", "Pid": 0, "ExitCode": 137, "OOMKilled": True}, (137, True)),
-    ],
-)
-def test_how_dockers_containers_have_exited(state, expected):
+@cases
+def test_how_dockers_containers_have_exited(state, exit_code, is_oom):
     (found,) = parse_docker([{**DOCKER[0], "State": state}], group_of)
-    assert (found.exit_code, found.is_oom) == expected
+    assert (found.exit_code, found.is_oom) == (exit_code, is_oom)
 
 
 def test_podmans_containers_have_images_ports_and_restarts():
@@ -199,33 +191,9 @@ def test_dockers_containers_are_known_by_their_labels():
     assert found.control_group == "/group-of-700"
 
 
-@pytest.mark.parametrize(
-    ("labels", "claim"),
-    [
-        ({"io.podslice.pod": "shop/web"}, ("shop/web", None, None)),
-        (
-            {
-                "io.kubernetes.pod.namespace": "shop",
-                "io.kubernetes.pod.name": "web",
-                "io.kubernetes.container.name": "main",
-            },
-            ("shop/web", None, "main"),
-        ),
-        (
-            {
-                "io.kubernetes.pod.namespace": "shop",
-                "io.kubernetes.pod.name": "web",
-                "io.kubernetes.pod.uid": "1-2",
-                "io.kubernetes.container.name": "main",
-            },
-            (None, "1-2", "main"),
-        ),
-        ({"io.podslice.pod": "shop/web", "io.kubernetes.pod.uid": "1-2"}, ("shop/web", None, None)),
-    ],
-    ids=["ours", "by name", "a uid is more than a name", "ours is more than others'"],
-)
-def test_labels_name_the_pod_of_a_container(labels, claim):
-    assert docker_with(**labels) == [claim]
+@cases
+def test_labels_name_the_pod_of_a_container(labels, key, uid, container):
+    assert docker_with(**labels) == [(key, uid, container)]
 
 
 @cases

@@ -1,45 +1,15 @@
 """`$(NAME)`: the kubelet's own examples."""
 
-import pytest
-
 from podslice.features.quadlet.container import expand_variables
 from podslice.features.quadlet.workload import Variable
 from podslice.inputs.manifest.expansion import Expanded, expand
+from tests.cases.tables import cases
 
 # Source: Kubernetes, third_party/forked/golang/expansion/expand_test.go
 KUBELET = {"VAR_A": "A", "VAR_B": "B", "VAR_C": "C", "VAR_REF": "$(VAR_A)", "VAR_EMPTY": ""}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("$(VAR_A)", "A"),
-        ("___$(VAR_B)___", "___B___"),
-        ("___$(VAR_C)", "___C"),
-        ("$(VAR_A)-$(VAR_A)", "A-A"),
-        ("$(VAR_A)-1", "A-1"),
-        ("$(VAR_REF)", "$(VAR_A)"),
-        ("%%$(VAR_REF)--$(VAR_REF)%%", "%%$(VAR_A)--$(VAR_A)%%"),
-        ("foo$(VAR_EMPTY)bar", "foobar"),
-        ("foo\\$(VAR_A)bar", "foo\\Abar"),
-        ("foo$$(VAR_A)bar", "foo$(VAR_A)bar"),
-        ("$$$$$$$(VAR_A)", "$$$A"),
-        ("$$$$$$$$$(VAR_A)", "$$$$A"),
-        ("$$$$$$$(GOOD_ODDS", "$$$$(GOOD_ODDS"),
-        ("$VAR_A", "$VAR_A"),
-        ("${VAR_A}", "${VAR_A}"),
-        ("$(VAR_B)_______$(A", "B_______$(A"),
-        ("$(VAR_C)_______$(", "C_______$("),
-        ("$(VAR_A)foobarzab$", "Afoobarzab$"),
-        ("foo-\\$(VAR_A", "foo-\\$(VAR_A"),
-        ("--$($($($($--", "--$($($($($--"),
-        ("$($($($($--foo$(", "$($($($($--foo$("),
-        ("foo0--$($($($(", "foo0--$($($($("),
-        ("$(foo$$var)", "$(foo$$var)"),
-        ("$(UNKNOWN)", "$(UNKNOWN)"),
-        ("", ""),
-    ],
-)
+@cases
 def test_expansion_is_that_of_the_kubelet(text, expected):
     known = {name: Expanded(text=value) for name, value in KUBELET.items()}
     assert expand(text, known).text == expected

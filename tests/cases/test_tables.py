@@ -31,7 +31,7 @@ def test_a_row_gives_the_arguments_that_it_states(number, text):
     assert (number, text) in {(1, "one"), (2, None)}
 
 
-def test_a_key_that_is_no_argument_is_an_error():
+def test_a_key_that_is_not_an_argument_is_an_error():
     def test_a_row_gives_the_arguments_that_it_states(number):
         pass
 

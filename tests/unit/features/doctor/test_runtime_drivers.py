@@ -43,7 +43,7 @@ def test_driver_of_a_user(tmp_path, name, files, driver, source):
     assert (runtime.driver, runtime.source) == (driver, source)
 
 
-def test_an_argument_that_is_not_text_is_no_obstacle(tmp_path):
+def test_an_argument_that_is_not_text_is_ignored(tmp_path):
     line = "dockerd\0\udcff\0--exec-opt\0native.cgroupdriver=cgroupfs\0"
     files = {"proc/9/comm": "dockerd\n", "proc/9/cmdline": line}
     runtime = only(host(tmp_path, program("dockerd"), files))

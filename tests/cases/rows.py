@@ -4,8 +4,6 @@
 container. A row has a name, which is the test's id, a source, and what is expected.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -22,7 +20,7 @@ from podslice.policy.eviction import EvictionThreshold, PodUsage, SignalObservat
 
 HERE = Path(__file__).parent
 AMOUNTS = {
-    *("requests", "limits", "allocatable", "enforced", "eviction", "hugepages", "kube_reserved"),
+    *("requests", "limits", "allocatable", "enforced", "eviction", "hugepages", "kube_reserved")
 }
 """Fields with amounts, which may be written in any way that means the same."""
 

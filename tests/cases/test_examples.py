@@ -1,7 +1,5 @@
 """The examples, which users copy, load without an error and have the stated results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -41,12 +39,7 @@ def test_an_example_has_these_pods(kind, row):
         for each in decisions
     ]
     assert found == [
-        {
-            "priority": 0,
-            **pod,
-            "requests": normal(pod["requests"]),
-            "limits": normal(pod["limits"]),
-        }
+        {"priority": 0, **pod, "requests": normal(pod["requests"]), "limits": normal(pod["limits"])}
         for pod in row["pods"]
     ]
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-import tomllib
 from pathlib import Path
 from random import Random
 
@@ -19,10 +18,9 @@ from podslice.inputs.budget import PROBLEMS_MAX
 from podslice.inputs.manifest import parse
 from podslice.inputs.manifest.load import format_manifest, load_pods, parse_manifest
 from tests.bombs import BOMBS, write
+from tests.cases.hostile_inputs import CASES, ERRORS, GENERATED, INPUTS, write_inputs
 
-FOLDER = Path(__file__).parent / "hostile"
-ROWS = tomllib.loads((FOLDER / "expect.toml").read_text())["error"]
-FILES = sorted({row["file"] for row in ROWS})
+ROOT = Path(__file__).parents[2]
 MIB = 2**20
 MISTAKES = {"mistakes", "unknown-fields", "invalid-documents"}
 CPU_SECONDS_MAX = 4.0  # of the process that reads: what else the host does does not count
@@ -40,74 +38,60 @@ def errors(loaded):
     return [p for p in loaded.all_problems if p.severity is Severity.ERROR]
 
 
-def matches(problem, row):
-    path = str(FOLDER / row["file"])
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Every input as a file."""
+    directory = tmp_path_factory.mktemp("hostile")
+    write_inputs(directory)
+    return directory
+
+
+def matches(problem, path, row):
     at = row.get("at", "")
-    where = path + (at if at.startswith("[") else f": {at}" if at else "")
+    where = str(path) + (at if at.startswith("[") else f": {at}" if at else "")
     said = row["message"] in problem.message and row.get("hint", "") in problem.hint
     return problem.where == where and said
 
 
-def test_every_file_has_a_row_and_every_row_a_file():
-    there = {path.name for path in FOLDER.iterdir() if path.name != "expect.toml"}
-    assert there == set(FILES)
+def test_every_generated_input_has_a_case():
+    assert GENERATED.keys() <= ERRORS.keys()
+    assert all(ERRORS.values())
+    assert len(CASES) == len(INPUTS)
 
 
 @pytest.mark.parametrize("parser", ["c", "python"])
-@pytest.mark.parametrize("name", FILES)
-def test_file_is_rejected_with_address_and_reason(name, parser, monkeypatch):
+@pytest.mark.parametrize("name", ERRORS)
+def test_file_is_rejected_with_address_and_reason(name, parser, folder, monkeypatch):
+    path = folder / name
     monkeypatch.setattr(
         parse, "YAML_LOADER", yaml.SafeLoader if parser == "python" else parse.YAML_LOADER
     )
     started = time.process_time()
-    found = errors(load(FOLDER / name))
+    found = errors(load(path))
     assert time.process_time() - started < CPU_SECONDS_MAX
-    for row in (row for row in ROWS if row["file"] == name):
-        assert any(matches(problem, row) for problem in found), (row, found)
+    for row in ERRORS[name]:
+        assert any(matches(problem, path, row) for problem in found), (row, found)
     for problem in found:
-        assert problem.where.startswith(str(FOLDER / name))
+        assert problem.where.startswith(str(path))
         assert problem.message
         assert str(problem).isprintable()
         assert len(problem.message) < 500
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_pods_of_rejected_files_are_invalid_or_whole(name):
-    loaded = load(FOLDER / name)
+@pytest.mark.parametrize("name", ERRORS)
+def test_pods_of_rejected_files_are_invalid_or_whole(name, folder):
+    loaded = load(folder / name)
     bad = [pod for pod in loaded.pods if not pod.is_valid]
     assert bad or errors(loaded)
     for pod in loaded.pods:
         assert pod.key.isprintable()
-        assert pod.where.startswith(str(FOLDER / name))
+        assert pod.where.startswith(str(folder / name))
 
 
 PIECES = [
-    b"[",
-    b"{",
-    b"&a ",
-    b"*a",
-    b"<<: *a\n",
-    b"!!x ",
-    b"\n",
-    b"  ",
-    b"- ",
-    b": ",
-    b"? ",
-    b"'",
-    b'"',
-]
-PIECES += [
-    b"\0",
-    b"~",
-    b"---\n",
-    b"|\n",
-    b"kind: List\n",
-    b"items:\n",
-    b"\xff",
-    b"\t",
-    b"]",
-    b"}",
-    b",",
+    *(b"[", b"{", b"&a ", b"*a", b"<<: *a\n", b"!!x ", b"\n", b"  ", b"- ", b": ", b"? ", b"'"),
+    *(b'"', b"\0", b"~", b"---\n", b"|\n", b"kind: List\n", b"items:\n", b"\xff", b"\t", b"]"),
+    *(b"}", b","),
 ]
 
 
@@ -116,7 +100,7 @@ def test_no_mutation_of_a_manifest_is_more_than_a_problem(seed):
     """Every mutation is answered, and accepted pods survive being recorded."""
     random = Random(seed)
     for _ in range(20):
-        mutant = bytearray((FOLDER / random.choice(FILES)).read_bytes()[:2000] + POD)
+        mutant = bytearray(INPUTS[random.choice(sorted(INPUTS))][:2000] + POD)
         for _ in range(random.randint(1, 8)):
             start = random.randrange(len(mutant))
             mutant[start : start + random.choice((0, 0, 1, 9))] = random.choice(PIECES)
@@ -216,7 +200,7 @@ def load_apart():
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(FOLDER.parents[2])},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as server:
 
         def load_path(path):
@@ -241,17 +225,15 @@ def assert_rejected(path, result):
     return count, found
 
 
-@pytest.mark.parametrize("name", LARGE)
-def test_large_yaml_is_rejected_in_time_and_memory(name, tmp_path, load_apart):
-    path = tmp_path / f"{name}.yaml"
-    path.write_bytes(LARGE[name])
-    assert_rejected(path, load_apart(path))
-
-
-@pytest.mark.parametrize("name", LARGE_JSON)
-def test_large_json_is_rejected_in_time_and_memory(name, tmp_path, load_apart):
-    path = tmp_path / f"{name}.json"
-    path.write_bytes(LARGE_JSON[name])
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [*((f"{name}.yaml", data) for name, data in LARGE.items())]
+    + [(f"{name}.json", data) for name, data in LARGE_JSON.items()],
+    ids=[*(f"yaml: {name}" for name in LARGE), *(f"json: {name}" for name in LARGE_JSON)],
+)
+def test_a_large_file_is_rejected_in_time_and_memory(name, data, tmp_path, load_apart):
+    path = tmp_path / name
+    path.write_bytes(data)
     assert_rejected(path, load_apart(path))
 
 

@@ -32,13 +32,7 @@ from podslice.model.node import Node
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.resources import PIDS
-from podslice.model.unit import (
-    INFINITY,
-    TransientUnit,
-    UnitName,
-    control_group_of,
-    parent_slice,
-)
+from podslice.model.unit import INFINITY, TransientUnit, UnitName, control_group_of, parent_slice
 from podslice.plan import SetProperties, StartUnit, StopUnit
 from podslice.policy.decide import decide
 from podslice.reconcile.assess import Request, assess

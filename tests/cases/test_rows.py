@@ -3,8 +3,6 @@
 To add a case, add a row. To add a kind, add a file and a function to KINDS.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -248,12 +246,7 @@ def run_tiers(row):
         qos.value.lower(): {
             property_.name: property_.value
             for property_ in tier_properties(
-                qos,
-                pods,
-                available,
-                config,
-                page_size=4096,
-                used_bytes=used.get(qos.value.lower()),
+                qos, pods, available, config, page_size=4096, used_bytes=used.get(qos.value.lower())
             )
         }
         for qos in (Qos.BURSTABLE, Qos.BESTEFFORT)

@@ -17,8 +17,6 @@ A folder of `seeds/` begins with the number of the document in `DOCUMENTS` and i
                   `initialized`     uids of pods whose init containers have finished, an input
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import tomllib

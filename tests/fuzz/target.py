@@ -34,6 +34,8 @@ class Target:
     run: Callable[[bytes], None]
     seeds: tuple[str, ...] = ()
     """Globs below `tests` and `examples` for inputs besides the corpus."""
+    texts: tuple[bytes, ...] = ()
+    """Further inputs."""
     tokens: tuple[bytes, ...] = ()
     """Tokens that mutations insert, besides random bytes."""
     calls: int
@@ -49,7 +51,8 @@ class Target:
     def inputs(self) -> list[bytes]:
         """Return the corpus and the other seeds, sorted by name."""
         paths = [path for glob in self.seeds for path in sorted(TESTS.parent.glob(glob))]
-        contents = [path.read_bytes() for path in (*sorted(self.corpus.glob("*")), *paths)]
+        corpus = [path.read_bytes() for path in sorted(self.corpus.glob("*"))]
+        contents = [*corpus, *self.texts, *(path.read_bytes() for path in paths)]
         return [content for content in contents if len(content) <= SEED_BYTES_MAX]
 
 

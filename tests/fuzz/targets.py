@@ -32,6 +32,7 @@ from podslice.systemd import journal
 from podslice.systemd.dbus import connection, wire
 from podslice.systemd.dbus.connection import Connection, Peer
 from podslice.systemd.manager import ChangeSignals, Jobs, error_of
+from tests.cases.hostile_inputs import INPUTS
 from tests.configuration import load_config
 from tests.fuzz.target import (
     FIELDS,
@@ -111,6 +112,11 @@ def run_handshake(data: bytes) -> None:
         theirs.shutdown(socket.SHUT_WR)
         with contextlib.suppress(OSError, EOFError, ValueError):
             assert asyncio.run(connection.authenticate(ours)) in (True, False)
+
+
+def hostile_texts(suffix: str) -> tuple[bytes, ...]:
+    """Return the hostile inputs whose names have this suffix, sorted by name."""
+    return tuple(text for name, text in sorted(INPUTS.items()) if name.endswith(suffix))
 
 
 def run_manifest(data: bytes, name: str) -> None:
@@ -256,14 +262,15 @@ _CORE = (
     Target(
         name="yaml",
         run=as_yaml,
-        seeds=("tests/cases/hostile/*.yaml", "examples/**/*.yaml"),
+        seeds=("examples/**/*.yaml",),
+        texts=hostile_texts(".yaml"),
         tokens=(*YAML, *QUANTITIES, *HOSTILE, *FIELDS),
         calls=2000,
     ),
     Target(
         name="json",
         run=as_json,
-        seeds=("tests/cases/hostile/*.json",),
+        texts=hostile_texts(".json"),
         tokens=(*JSON, *QUANTITIES, *HOSTILE, *FIELDS),
         calls=2000,
     ),

@@ -40,7 +40,7 @@ LEFT_OUT = (
 """Parameters of tests/bus: the client in memory, and other machines, all of which are this one here."""
 PARTS = {
     "unit": (
-        *("tests/unit/cli", "tests/unit/features", "tests/unit/processes"),
+        *("tests/unit/cli", "tests/unit/features", "tests/unit/usage"),
         *("tests/unit/systemd", "tests/unit/ansible"),
     ),
     "bus": (

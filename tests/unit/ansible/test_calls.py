@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 
 from podslice import __version__
+from tests.cases.tables import cases
 from tests.unit.ansible.conftest import utility, with_defaults
 
 calls = utility("podslice")
@@ -36,17 +37,7 @@ def test_the_collection_requires_no_later_version_than_its_own():
     assert calls.is_new_enough(__version__)
 
 
-@pytest.mark.parametrize(
-    ("version", "required", "is_enough"),
-    [
-        ("0.1.0", "0.1.0", True),
-        ("0.10.0", "0.9.1", True),
-        ("1", "0.9.1", True),
-        ("0.1.0~rc1", "0.1.0", True),
-        ("0.0.9", "0.1.0", False),
-        ("0.1.1", "0.1.2", False),
-    ],
-)
+@cases
 def test_versions_are_compared_as_numbers(version, required, is_enough):
     assert calls.is_new_enough(version, required) == is_enough
 
@@ -156,7 +147,7 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("task", TASKS)
+@cases
 def test_an_answer_of_another_form_is_a_failure(task, tmp_path):
     """Every verb answers the same document, and ends with each exit code."""
     logic = utility(task.split()[0])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases.tables import cases
 from tests.configuration import load_config
 from tests.unit.ansible.conftest import utility
 from tests.unit.builders import make_files
@@ -89,14 +90,7 @@ def test_the_main_file_has_an_empty_name(config, here):
     assert load_config(root=here).rules == "kubernetes"
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"settings": {}, "drop_in": "../x"}, "is not a name of a file"),
-        ({}, "requires: settings"),
-        ({"settings": {}, "scope": "user"}, "is that of the host"),
-    ],
-)
+@cases
 def test_options_that_do_not_fit(config, given, message):
     with pytest.raises(Failure, match=message):
         config(**given)

@@ -2,8 +2,7 @@
 
 import re
 
-import pytest
-
+from tests.cases.tables import cases
 from tests.unit.ansible.conftest import COLLECTION, plugin_utility
 
 packages = plugin_utility("packages")
@@ -67,7 +66,7 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize("name", FITTING)
+@cases
 def test_the_package_is_chosen_by_the_facts(name):
     (host, lines), file = FITTING[name]
     found = packages.choose(host, "1.2", lines)
@@ -75,7 +74,7 @@ def test_the_package_is_chosen_by_the_facts(name):
     assert found["version"] == re.split("[_-]", file)[1]
 
 
-@pytest.mark.parametrize("name", UNFIT)
+@cases
 def test_a_host_without_a_package_is_described_with_a_way_out(name):
     host, lines = UNFIT[name]
     found = packages.choose(host, "1.2", lines)
@@ -91,15 +90,7 @@ def test_a_host_without_a_package_is_described_with_a_way_out(name):
     assert "set podslice_install to none" in found["problem"]
 
 
-@pytest.mark.parametrize(
-    ("line", "is_installed"),
-    [
-        ("podslice installed 1.2 all", True),
-        ("podslice installed 1.1 all", False),
-        ("podslice config-files 1.2 all", False),
-        ("package podslice is not installed", False),
-    ],
-)
+@cases
 def test_the_installed_version_is_compared(line, is_installed):
     host, lines = facts("Debian", "13.1", "3.13.5-1", 257)
     assert packages.choose(host, "1.2", [*lines, line])["is_installed"] is is_installed

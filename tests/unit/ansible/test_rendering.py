@@ -8,6 +8,7 @@ import yaml
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.quantity import format_bytes
 from podslice.model.unit import INFINITY
+from tests.cases.tables import cases
 from tests.unit.ansible.conftest import utility
 
 rendering = utility("rendering")
@@ -41,13 +42,7 @@ def test_yaml_is_for_people():
     )
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"kube-reserved": {"cpu": "500m", "memory.available": "1"}, "a b": [True, 1, "x"]},
-        {"text": 'a"b\\c\n\x07\x7fü🐧', "empty": {}, "none": []},
-    ],
-)
+@cases
 def test_toml_is_read_as_the_same_value(value):
     assert tomllib.loads(rendering.to_toml(value)) == value
 

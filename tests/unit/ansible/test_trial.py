@@ -5,6 +5,7 @@ import json
 import pytest
 
 from podslice.model.desired import TrialState
+from tests.cases.tables import cases
 from tests.unit.ansible.conftest import plugin_utility
 
 trial = plugin_utility("trial")
@@ -114,14 +115,7 @@ def test_a_host_does_not_extend_the_trial(clock):
     assert clock.now < 1000 + 30 + trial.RETURN_SEC + trial.LOOKS * trial.RETRY_SEC + 1
 
 
-@pytest.mark.parametrize(
-    ("state", "reverted", "message"),
-    [
-        ({"state": "returned"}, True, "has restored the old ones"),
-        ({"state": "armed"}, False, "their state is armed"),
-        (None, False, "there are no values to confirm"),
-    ],
-)
+@cases
 def test_a_connection_that_is_lost_while_values_are_set(clock, state, reverted, message):
     status = Ended(3, json.dumps({"unconfirmed": state} if state else {}), "")
     host = Host(clock, {"status": status}, dark_sec=60)
@@ -171,10 +165,7 @@ def test_failed_logins_do_not_exclude_the_controller(clock):
 
 @pytest.mark.parametrize(
     "out",
-    [
-        *("", "[]", "5", "null", "[" * 100_000),
-        *('{"unconfirmed": 5}', '{"unconfirmed": [1]}'),
-    ],
+    [*("", "[]", "5", "null", "[" * 100_000), *('{"unconfirmed": 5}', '{"unconfirmed": [1]}')],
 )
 def test_a_status_of_another_form_is_none(clock, out):
     host = Host(clock, {"confirm": Ended(1, "", "no"), "status": Ended(0, out, "")})

@@ -1,14 +1,8 @@
 import pytest
 
 from podslice.errors import printable, quote
-from podslice.inputs.scalars import (
-    Boolean,
-    Number,
-    Odd,
-    describe,
-    extend_path,
-    read_plain,
-)
+from podslice.inputs.scalars import Boolean, Number, Odd, describe, extend_path, read_plain
+from tests.cases.tables import cases
 
 
 @pytest.mark.parametrize(
@@ -71,17 +65,6 @@ def test_describe(value, expect):
     assert describe(value) == expect
 
 
-@pytest.mark.parametrize(
-    ("parts", "expect"),
-    [
-        (["spec", "containers", 1, "resources"], "spec.containers[1].resources"),
-        (["limits", "ephemeral-storage"], "limits[ephemeral-storage]"),
-        (["limits", "example.com/gpu"], "limits[example.com/gpu]"),
-        (["limits", "a b"], "limits['a b']"),
-        (["limits", "a\nb"], r"limits['a\nb']"),
-        (["limits", ""], "limits['']"),
-        ([0, "kind"], "[0].kind"),
-    ],
-)
+@cases
 def test_path(parts, expect):
     assert extend_path("", *parts) == expect

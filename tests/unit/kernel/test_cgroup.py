@@ -151,8 +151,7 @@ def test_processes_come_by_the_group_that_they_are_in(tmp_path):
 
 def test_in_the_old_layout_processes_are_found_in_systemds_hierarchy(tmp_path):
     make_files(
-        tmp_path,
-        {f"systemd{DEEP}/cgroup.procs": "7\n", f"memory{DEEP}/cgroup.procs": "7\n8\n"},
+        tmp_path, {f"systemd{DEEP}/cgroup.procs": "7\n", f"memory{DEEP}/cgroup.procs": "7\n8\n"}
     )
     cgroups = CgroupFs(mount=tmp_path)
     assert cgroups.processes(GROUP) == {DEEP: (7,)}

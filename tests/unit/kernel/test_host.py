@@ -14,6 +14,7 @@ from podslice.kernel.host import (
     read_meminfo,
     read_node,
 )
+from tests.cases.tables import cases
 from tests.unit.builders import amounts, make_files
 
 HOST = {
@@ -53,21 +54,7 @@ def test_a_host_without_swap_and_huge_pages(host):
     assert not any(name.startswith("hugepages") for name in found.capacity)
 
 
-MOUNT = "cgroup2 /sys/fs/cgroup cgroup2 rw,nsdelegate{} 0 0\n"
-
-
-@pytest.mark.parametrize(
-    ("mounts", "counts"),
-    [
-        (MOUNT.format(",memory_recursiveprot,memory_hugetlb_accounting"), True),
-        (MOUNT.format(",memory_recursiveprot"), False),
-        # only the mount that systemd uses counts
-        ("cgroup2 /mnt cgroup2 rw,memory_hugetlb_accounting 0 0\n" + MOUNT.format(""), False),
-        ("tmpfs /sys/fs/cgroup tmpfs rw,memory_hugetlb_accounting 0 0\n", False),
-        ("", False),
-        (None, False),
-    ],
-)
+@cases
 def test_whether_huge_pages_count_as_memory_is_read_from_the_mount(host, mounts, counts):
     make_files(host, {} if mounts is None else {"proc/self/mounts": mounts})
     assert read_node(host).counts_hugepages is counts
@@ -80,17 +67,10 @@ def test_only_cpus_that_may_be_used_count(host, effective, cpus):
     assert read_node(host).capacity["cpu"] == cpus * 1000
 
 
-@pytest.mark.parametrize(
-    ("files", "cpus"),
-    [
-        ({"cpuset.cpus.partition": "root\n", "cpuset.cpus": "1-3\n"}, {0, 1, 2, 3}),
-        ({"cpuset.cpus.partition": "root invalid (x)\n", "cpuset.cpus": "1-3\n"}, {0}),
-        ({"cpuset.cpus.partition": "member\n", "cpuset.cpus": "1-3\n"}, {0}),
-        ({"cpuset.cpus.partition": "root\n"}, {0}),
-    ],
-)
+@cases
 def test_the_cpus_of_a_partition_of_all_pods_count(host, files, cpus):
     """The kernel takes them from the root of the control groups."""
+    cpus = set(cpus)
     group = "sys/fs/cgroup/kubepods.slice"
     make_files(host, {"sys/fs/cgroup/cpuset.cpus.effective": "0\n"})
     make_files(host, {f"{group}/{name}": text for name, text in files.items()})
@@ -124,16 +104,7 @@ def test_the_numbers_of_cpus_are_known(host):
     assert read_node(host).cpus == {0, 1, 2, 3, 6}
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("sys/devices/system/cpu/online", "many"),
-        ("proc/meminfo", "MemFree: 5 kB\n"),
-        ("proc/meminfo", "MemTotal: much kB\n"),
-        ("proc/meminfo", "\n"),
-        ("proc/sys/kernel/pid_max", ""),
-    ],
-)
+@cases
 def test_an_unreadable_host_is_an_error_with_a_hint(host, path, text):
     make_files(host, {path: text})
     with pytest.raises(

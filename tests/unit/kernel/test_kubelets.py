@@ -1,6 +1,7 @@
 import pytest
 
 from podslice.kernel.proc import find_kubelets
+from tests.cases.tables import cases
 from tests.unit.builders import make_files, run_process
 
 
@@ -8,52 +9,21 @@ def found(tmp_path):
     return [(each.pid, each.name) for each in find_kubelets(tmp_path / "host") if each]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "kubelet --config=/var/lib/kubelet/config.yaml",
-        "k3s-server",
-        "k3s-agent",
-        "k3s server --cluster-init",
-        "k3s agent",
-        "rke2 server",
-        "microshift run",
-        "kubelite --kubelet-args-file=/var/snap/microk8s/current/args/kubelet",
-        "k0s worker --token-file=/etc/k0s",
-        "k0s controller --enable-worker",
-        "k0s controller --single",
-    ],
-)
+@cases
 def test_programs_that_contain_a_kubelet(tmp_path, line):
     name, *arguments = line.split()
     run_process(tmp_path, 42, name, *arguments)
     assert found(tmp_path) == [(42, name)]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("sshd", "kubectl get nodes", "k3s kubectl get pods", "k3s", "rke2 etcd-snapshot"),
-        *("k0s status", "k0s controller", "microshift backup", "kubelet-csr-approver"),
-    ],
-)
+@cases
 def test_programs_that_contain_none(tmp_path, line):
     name, *arguments = line.split()
     run_process(tmp_path, 42, name, *arguments)
     assert found(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"uid": 1000},
-        # in a container: its units are not those of this systemd
-        {"ids": 2},
-        # sudo under another name is root before it asks for a password
-        {"login": 1000},
-    ],
-    ids=str,
-)
+@cases
 def test_a_process_that_merely_calls_itself_kubelet(tmp_path, how):
     run_process(tmp_path, 1, "systemd")
     run_process(tmp_path, 42, "kubelet", **how)

@@ -16,8 +16,9 @@ from podslice.kernel.proc import (
     read_process,
     set_oom_score_adj,
 )
+from tests.cases.tables import cases
 from tests.unit.builders import make_files
-from tests.unit.processes.invented import DELEGATED, hostile_groups, processes
+from tests.unit.usage.invented import DELEGATED, hostile_groups, processes
 
 KERNEL_THREAD = 0x00200000
 
@@ -81,21 +82,7 @@ def test_a_control_group_that_is_not_text_is_kept_as_it_is(tmp_path):
     assert printable(group) == "/a/\\udcff"
 
 
-@pytest.mark.parametrize(
-    ("text", "group"),
-    [
-        ("0::/a.slice/b.scope\n", "/a.slice/b.scope"),
-        ("0::/\n", "/"),
-        ("5:memory:/x\n1:name=systemd:/a.slice\n", "/a.slice"),
-        ("5:memory:/x\n1:name=systemd:/a.slice\n0::/other\n", "/a.slice"),
-        ("0::/other\n1:name=systemd:/a:b\n", "/a:b"),
-        ("5:memory:/\n1:name=systemd:/\n0::/a.slice/b.scope\n", "/a.slice/b.scope"),
-        ("1:name=systemd:/\n0::/\n", "/"),
-        ("1:name=systemd:/\n", "/"),
-        ("5:memory:/x\n", ""),
-        ("", ""),
-    ],
-)
+@cases
 def test_control_groups_are_those_of_systemd(text, group):
     """Source: cgroups(7), "/proc/pid/cgroup"."""
     assert parse_control_group(text) == group

@@ -13,6 +13,7 @@ from podslice.kernel.text import (
     split_words,
     unescape,
 )
+from tests.cases.tables import cases
 
 # Python splits lines or words at each of these, the kernel at none
 NO_SEPARATORS = "\v\f\r\x1c\x1d\x1e\x1f\x85\xa0\u2028\u2029\u3000"
@@ -33,15 +34,7 @@ def test_the_last_line_need_not_end(text, lines):
     assert split_lines(text) == lines
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("", []),
-        ("a", ["a"]),
-        ("  a   b ", ["a", "b"]),
-        ("MemTotal:\t\t 1 kB", ["MemTotal:", "1", "kB"]),
-    ],
-)
+@cases
 def test_words_may_be_aligned(line, words):
     assert split_words(line) == words
 
@@ -53,15 +46,7 @@ def test_a_file_may_hold_any_bytes(tmp_path):
     assert os.fsencode(read_value(str(path))) == b"\xff "
 
 
-@pytest.mark.parametrize(
-    ("field", "path"),
-    [
-        (r"/a\040b\011c\012d\134e\043f", "/a b\tc\nd\\e#f"),
-        (r"/a\134040", r"/a\040"),
-        (r"/a\04", r"/a\04"),
-        (r"/a\777", r"/a\777"),
-    ],
-)
+@cases
 def test_octal_escapes_are_decoded_once(field, path):
     r"""Source: Linux, fs/proc_namespace.c, mangle: `seq_escape(m, s, " \t\n\\#")`."""
     assert unescape(field) == path

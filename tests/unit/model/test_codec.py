@@ -1,7 +1,5 @@
 """The text of every property in a unit file is read back as the same value."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("hypothesis")

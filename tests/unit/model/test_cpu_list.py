@@ -3,6 +3,7 @@
 import pytest
 
 from podslice.model.node import format_cpus, numbers_of_octets, octets_of_numbers, parse_cpus
+from tests.cases.tables import cases
 
 
 @pytest.mark.parametrize(
@@ -13,20 +14,9 @@ def test_cpus_are_written_as_the_kernel_writes_them(cpus, text):
     assert format_cpus(cpus) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "cpus"),
-    [
-        ("0", {0}),
-        ("0-3", {0, 1, 2, 3}),
-        ("0-1,4,6-7\n", {0, 1, 4, 6, 7}),
-        ("0-1 4, 6,6-7", {0, 1, 4, 6, 7}),
-        ("8191", {8191}),
-        ("", set()),
-        ("\n", set()),
-        (",", set()),
-    ],
-)
+@cases
 def test_lists_of_cpus(text, cpus):
+    cpus = set(cpus)
     assert parse_cpus(text) == cpus
 
 
@@ -36,18 +26,10 @@ def test_texts_that_are_not_lists_of_cpus(text):
         parse_cpus(text)
 
 
-@pytest.mark.parametrize(
-    ("octets", "cpus"),
-    [
-        (b"", []),
-        (b"\x01", [0]),
-        (b"\x0f\x01", [0, 1, 2, 3, 8]),
-        (b"\x00\x80", [15]),
-        (bytes(16) + b"\x02", [129]),
-    ],
-)
+@cases
 def test_the_first_octet_has_the_lowest_cpus(octets, cpus):
     """Source: systemd, src/shared/cpu-set-util.c, cpu_set_to_dbus."""
+    octets = octets.encode("latin-1")
     assert octets_of_numbers(cpus) == octets
     assert list(numbers_of_octets(octets)) == cpus
     assert list(numbers_of_octets(octets + b"\x00")) == cpus

@@ -1,9 +1,8 @@
-from __future__ import annotations
-
 import pytest
 
 from podslice.errors import InputError
 from podslice.model.node import Cpu, CpuTopology, regular_topology
+from tests.cases.tables import cases
 
 
 def test_a_regular_machine_has_the_numbers_of_linux():
@@ -36,26 +35,7 @@ def test_a_machine_without_cpus_has_cores_of_one_thread():
     assert (CpuTopology(cpus=()).threads_per_core, CpuTopology(cpus=()).is_uniform) == (1, True)
 
 
-@pytest.mark.parametrize(
-    ("numbers", "message", "hint"),
-    [
-        (
-            (1, 1, 1, 0),
-            "each number of a CPU topology must be at least 1",
-            "use 1 for a level that the machine lacks",
-        ),
-        (
-            (2, 3, 3, 1),
-            "3 NUMA nodes cannot divide 2 sockets with 3 cores each evenly",
-            "use a multiple or a divisor of the sockets, or a JSON file with each CPU",
-        ),
-        (
-            (2, 4, 3, 1),
-            "4 NUMA nodes cannot divide 2 sockets with 3 cores each evenly",
-            "use a multiple or a divisor of the sockets, or a JSON file with each CPU",
-        ),
-    ],
-)
+@cases
 def test_a_machine_without_equal_parts_is_refused(numbers, message, hint):
     keys = ("sockets", "numa", "cores", "threads")
     with pytest.raises(InputError) as refused:

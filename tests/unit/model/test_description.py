@@ -8,6 +8,7 @@ from podslice.model.naming import (
     parse_description,
 )
 from podslice.model.pod import Pod, Qos
+from tests.cases.tables import cases
 
 WEB = Pod(namespace="default", name="web.2", uid="1")
 
@@ -37,21 +38,6 @@ def test_a_description_is_read_back(describe, expected, description):
     assert parse_description(expected) == description
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "kubepods-besteffort-podweb.slice",
-        "libcontainer container 12",
-        "Pod web (Burstable)",
-        "Pod default/web (Golden)",
-        "Pod default/web (Burstable) ",
-        "Pod default/we b (Burstable)",
-        "Container app of pod web",
-        "Container an app of pod default/web",
-        "Image cache of pod default/web",
-        "Volume  of pod default/web",
-    ],
-)
+@cases
 def test_other_texts_are_not_descriptions(text):
     assert parse_description(text) is None

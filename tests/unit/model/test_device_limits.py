@@ -3,6 +3,7 @@
 import pytest
 
 from podslice.model.codec import format_device_limits, parse_device_limits
+from tests.cases.tables import cases
 
 
 @pytest.mark.parametrize(
@@ -23,20 +24,7 @@ def test_limits_are_in_the_order_of_their_paths(text, limits, again):
     assert format_device_limits(reversed(limits)) == again
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "/dev/sda",
-        "sda 1",
-        "/dev/sda 1 2",
-        "/a%b 1",
-        "/a\\b 1",
-        "/a 1; /a 2",
-        "/a -1",
-        "/a 1k",
-        "/a\n1",
-    ],
-)
+@cases
 def test_other_texts_are_not_limits(text):
     with pytest.raises(ValueError, match="is not a path and a number"):
         parse_device_limits(text)

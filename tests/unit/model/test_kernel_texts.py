@@ -3,6 +3,7 @@
 import pytest
 
 from podslice.model.codec import read_device_limits, read_weight
+from tests.cases.tables import cases
 
 TWO = (
     "254:0 rbps=10485760 wbps=20971520 riops=700 wiops=500\n"
@@ -10,15 +11,7 @@ TWO = (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "weight"),
-    [
-        ("default 100", "100"),
-        ("default 200", "200"),
-        ("default 100\n8:16 200\n8:0 50", "100; 8:16 200; 8:0 50"),
-        ("", ""),
-    ],
-)
+@cases
 def test_the_weight_of_a_group_is_first(text, weight):
     assert read_weight(text) == weight
 

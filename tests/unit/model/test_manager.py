@@ -3,6 +3,7 @@
 import pytest
 
 from podslice.model.unit import SYSTEM, user_manager
+from tests.cases.tables import cases
 
 
 @pytest.mark.parametrize("environment", [{}, {"XDG_RUNTIME_DIR": ""}])
@@ -35,20 +36,7 @@ def test_drop_ins_of_a_user_are_in_directories_of_the_user() -> None:
     assert "/etc/me/systemd/user.control" in user_manager(7, environment).drop_in_directories
 
 
-@pytest.mark.parametrize(
-    ("environment", "directory"),
-    [
-        ({"HOME": "/home/me"}, "/home/me/.config"),
-        ({"HOME": "/home/me/"}, "/home/me/.config"),
-        ({"HOME": "/home/me", "XDG_CONFIG_HOME": ""}, "/home/me/.config"),
-        ({"HOME": "/home/me", "XDG_CONFIG_HOME": "conf"}, "/home/me/.config"),
-        ({"HOME": "/home/me", "XDG_CONFIG_HOME": "/conf"}, "/conf"),
-        ({"HOME": "home/me"}, "/.config"),
-        ({"HOME": ""}, "/.config"),
-        ({"HOME": "/"}, "/.config"),
-        ({}, "/.config"),
-    ],
-)
+@cases
 def test_relative_paths_of_configuration_are_ignored(
     environment: dict[str, str], directory: str
 ) -> None:

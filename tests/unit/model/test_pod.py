@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import uuid
 
 import pytest
@@ -8,6 +6,7 @@ from podslice.errors import HostError, InputError, JobFailed, Problem, Severity
 from podslice.model.naming import Tree, scope_name, volume_path
 from podslice.model.pod import Container, ContainerKind, Pod, Qos, default_uid
 from podslice.model.unit import is_unit_name, mount_name
+from tests.cases.tables import cases
 
 ERROR = Problem(where="a", message="b")
 WARNING = Problem(where="a", message="b", severity=Severity.WARNING)
@@ -46,19 +45,7 @@ def test_a_name_always_gives_the_same_uid_and_another_another():
     assert uids == ["web.default", "db.default", "web.shop"]
 
 
-@pytest.mark.parametrize(
-    ("namespace", "name"),
-    [
-        ("default", "a" * 121),
-        (
-            "default",
-            "a-" * 29 + "abcde",
-        ),  # 128 characters, as `-` is escaped in the name of a mount
-        ("json", "web"),  # a record has this name
-        ("new", "web"),
-        ("default", "Not_valid"),
-    ],
-)
+@cases
 def test_a_name_that_is_not_a_uid_gets_a_hash(namespace, name):
     uid = default_uid(namespace, name)
     assert uuid.UUID(uid) == uuid.uuid5(uuid.NAMESPACE_URL, f"{namespace}/{name}")

@@ -1,11 +1,10 @@
-from __future__ import annotations
-
 import pytest
 
 from podslice.errors import InputError
 from podslice.model.codec import format_duration, share_of_percent
 from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES, format_value, managed_of
 from podslice.model.unit import INFINITY, UnitKind
+from tests.cases.tables import cases
 from tests.unit.builders import slice_unit
 
 BOOLEANS = [row for row in PROPERTIES.values() if row.signature == "b"]
@@ -86,31 +85,7 @@ def test_what_is_managed_is_observed_and_what_only_starts_a_unit_is_not(kind):
     assert not OBSERVED[kind] & {"PIDs", "PIDFDs", "ExecStart", "TimeoutStopUSec", "Description"}
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "taken"),
-    [
-        ("CPUWeight", 1, True),
-        ("CPUWeight", 10_000, True),
-        ("CPUWeight", 10_001, False),
-        ("CPUWeight", INFINITY, True),
-        ("CPUQuotaPerSecUSec", 0, False),
-        ("CPUQuotaPerSecUSec", 10_000, True),
-        ("CPUQuotaPeriodUSec", 999, False),
-        ("CPUQuotaPeriodUSec", 1_000, True),
-        ("CPUQuotaPeriodUSec", 1_000_000, True),
-        ("CPUQuotaPeriodUSec", 1_000_001, False),
-        ("MemoryMax", 0, False),
-        ("MemoryMax", 4096, True),
-        ("MemoryMax", INFINITY, True),
-        ("MemoryLow", 0, True),
-        ("TasksMax", 0, False),
-        ("TasksMax", 1, True),
-        ("ManagedOOMMemoryPressureLimit", 2**32 - 1, True),
-        ("ManagedOOMMemoryPressureLimit", 2**32, False),
-        ("Description", "anything", True),
-        ("Wants", ("a.slice",), True),
-    ],
-)
+@cases
 def test_ranges_are_systemd_s(name, value, taken):
     assert PROPERTIES[name].takes(value) is taken
 
@@ -167,16 +142,7 @@ def test_a_percentage_survives_the_way_through_a_file(percent):
     assert share == (percent * 100 * (2**32 - 1) + 5000) // 10_000
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
-        ("MemoryMax", 2**29, "512Mi"),
-        ("MemoryMax", INFINITY, "unset"),
-        ("MemoryLow", INFINITY, "infinity"),
-        ("CPUWeight", 100, "100"),
-        ("CPUWeight", None, "unset"),
-    ],
-)
+@cases
 def test_a_value_that_is_not_set_is_not_an_amount(name, value, text):
     assert format_value(name, value) == text
 
@@ -191,8 +157,7 @@ def test_a_property_without_a_reader_cannot_be_stated():
 
 
 @pytest.mark.parametrize(
-    ("usec", "text"),
-    [(0, "0us"), (1, "1us"), (1_500, "1500us"), (2_000, "2ms"), (3_000_000, "3s")],
+    ("usec", "text"), [(0, "0us"), (1, "1us"), (1_500, "1500us"), (2_000, "2ms"), (3_000_000, "3s")]
 )
 def test_durations_are_written_in_their_largest_whole_unit(usec, text):
     assert format_duration(usec) == text

@@ -1,9 +1,9 @@
-from __future__ import annotations
-
 import string
 from fractions import Fraction
 
 import pytest
+
+from tests.cases.tables import cases
 
 pytest.importorskip("hypothesis")
 
@@ -164,44 +164,12 @@ def test_an_amount_in_the_middle_of_nowhere_keeps_its_exponent():
     assert format_quantity(Quantity(10**21 * NANO, Format.EXPONENT)) == "1e21"
 
 
-@pytest.mark.parametrize(
-    ("options", "expect"),
-    [
-        ("size=67108864", 2**26),
-        ("mode=1777,nosuid,size=67108864", 2**26),
-        ("rw,nosuid,size=98304k,inode64", 96 * 2**20),
-        ("rw,size=64M", 2**26),
-        ("size=1g,huge=never", 2**30),
-        ("size=0", 0),
-        ("", None),
-        ("rw,relatime", None),
-        ("size=50%", None),
-        ("size=", None),
-        ("oldsize=5", None),
-    ],
-)
+@cases
 def test_the_size_of_a_tmpfs(options, expect):
     assert tmpfs_size_bytes(options) == expect
 
 
-@pytest.mark.parametrize(
-    ("number", "shown"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1 KiB"),
-        (10 * 1024, "10 KiB"),
-        (1363149, "1.3 MiB"),
-        (int(23.54 * 2**30), "23.5 GiB"),
-        (int(99.94 * 2**20), "99.9 MiB"),
-        (int(99.96 * 2**20), "100 MiB"),
-        (976 * 2**20 + 1, "976 MiB"),
-        (2**30 * 1023, "1023 GiB"),
-        (2**30 - 1, "1 GiB"),
-        (2**40 * 3, "3 TiB"),
-        (2**60, "1024 PiB"),
-    ],
-)
+@cases
 def test_usage_is_for_people(number, shown):
     assert human_bytes(number) == shown
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -17,6 +15,7 @@ from podslice.model.resources import (
     total,
     whole,
 )
+from tests.cases.tables import cases
 
 VALUES = (None, 0, 1, 2)
 LISTS = [
@@ -63,21 +62,7 @@ def test_what_is_not_stated_is_none():
     assert cpu_milli({"cpu": 0}) == 0
 
 
-@pytest.mark.parametrize(
-    ("resource", "milli", "expected"),
-    [
-        ("cpu", 500, "500m"),
-        ("cpu", 2000, "2"),
-        ("cpu", 0, "0"),
-        ("memory", 3 * 2**30 * 1000, "3Gi"),
-        ("memory", 128_000_000_000, "128M"),
-        ("memory", 1_000_001_000, "1000001"),
-        ("memory", 1, "1m"),
-        ("pid", 32_768_000, "32768"),
-        ("hugepages-2Mi", 2**21 * 1000, "2Mi"),
-        ("ephemeral-storage", 2**30 * 1000, "1Gi"),
-    ],
-)
+@cases
 def test_amounts_are_written_as_people_do(resource, milli, expected):
     assert format_amount(resource, milli) == expected
 
@@ -90,27 +75,11 @@ def test_lists_are_written_sorted():
 def test_the_pod_level_takes_cpu_memory_and_huge_pages():
     """helpers_test.go, TestIsSupportedPodLevelResource."""
     names = ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "hugepages-1Gi", "pid")
-    assert [is_pod_level_resource(name) for name in names] == [
-        True,
-        True,
-        False,
-        True,
-        True,
-        False,
-    ]
+    assert [is_pod_level_resource(name) for name in names] == [True, True, False, True, True, False]
     assert [is_hugepages(name) for name in names] == [False, False, False, True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("resource", "expected"),
-    [
-        ("memory", True),
-        ("ephemeral-storage", True),
-        ("hugepages-2Mi", True),
-        ("cpu", False),
-        ("pid", False),
-    ],
-)
+@cases
 def test_resources_that_are_counted_in_bytes(resource, expected):
     assert is_bytes(resource) is expected
 

@@ -1,6 +1,6 @@
-from __future__ import annotations
-
 import pytest
+
+from tests.cases.tables import cases
 
 pytest.importorskip("hypothesis")
 
@@ -61,24 +61,7 @@ def test_what_can_not_be_a_component_is_refused(text):
     assert is_unit_name(f"{escaped}.slice") or not escaped.strip("_.")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "kubepods.slice",
-        "-.slice",
-        "a-b-c.slice",
-        "podslice-pod1-web.scope",
-        "session-2.scope",
-        "a--b.scope",
-        "user@1000.slice",
-        "a.b.slice",
-        "x" * 249 + ".slice",
-        "podslice-pod1-web.service",
-        "getty@tty1.service",
-        "a--b.service",
-        r"run-podslice-0a\x2db.mount",
-    ],
-)
+@cases
 def test_names_that_systemd_takes(name):
     assert is_unit_name(name)
 
@@ -113,29 +96,12 @@ def test_names_that_systemd_refuses(name):
     assert not is_unit_name(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "parent"),
-    [
-        ("a.slice", "-.slice"),
-        ("a-b.slice", "a.slice"),
-        ("a-b_c-d.slice", "a-b_c.slice"),
-        ("-.slice", "-.slice"),
-    ],
-)
+@cases
 def test_parents(name, parent):
     assert parent_slice(UnitName(name)) == parent
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("/run/a", "run-a.mount"),
-        ("//run/./a/", "run-a.mount"),
-        ("/run/podslice/0a-1/x_y", r"run-podslice-0a\x2d1-x_y.mount"),
-        ("/.a/.b", r"\x2ea-.b.mount"),
-        ("/a b/\u00e9\\", r"a\x20b-\xc3\xa9\x5c.mount"),
-    ],
-)
+@cases
 def test_mounts_are_named_as_systemd_escape_does_it(path, name):
     assert mount_name(path) == name
 
@@ -177,15 +143,6 @@ def test_values_of_a_unit_by_name():
     assert unit.values == {"CPUWeight": 1, "MemoryMax": 2}
 
 
-@pytest.mark.parametrize(
-    ("name", "complete"),
-    [
-        ("nginx", "nginx.service"),
-        ("php8.2-fpm", "php8.2-fpm.service"),
-        ("a@b.c", "a@b.c.service"),
-        ("batch.slice", "batch.slice"),
-        ("dbus.socket", "dbus.socket"),
-    ],
-)
+@cases
 def test_a_name_without_a_suffix_is_that_of_a_service(name, complete):
     assert complete_name(name) == complete

@@ -10,11 +10,7 @@ ROOT = "kubepods.slice"
 BURSTABLE = "kubepods-burstable.slice"
 WEB = "kubepods-burstable-podweb.slice"
 
-THREE = (
-    guaranteed("database"),
-    burstable("web", limits="cpu=1,memory=512Mi"),
-    besteffort("batch"),
-)
+THREE = (guaranteed("database"), burstable("web", limits="cpu=1,memory=512Mi"), besteffort("batch"))
 
 
 def names(plan, kind):

@@ -7,6 +7,7 @@ import pytest
 from podslice.model.properties import PROPERTIES, managed_of
 from podslice.plan import Plan
 from podslice.plan.make import make_plan
+from tests.cases.tables import cases
 from tests.unit.builders import (
     as_observed,
     desired,
@@ -30,20 +31,7 @@ def test_nothing_is_to_do_where_nothing_should_be():
     assert make_plan(desired_for(), observed()) == Plan()
 
 
-@pytest.mark.parametrize(
-    ("stated", "has", "expected"),
-    [
-        ({}, {"CPUSetPartition": "root"}, {"CPUSetPartition": "member", "AllowedCPUs": ""}),
-        ({}, {"CPUSetPartition": "member"}, {}),
-        ({}, {}, {}),
-        (
-            {"CPUSetPartition": "root", "AllowedCPUs": "1-2"},
-            {"CPUSetPartition": "member"},
-            {"CPUSetPartition": "root", "AllowedCPUs": "1-2"},
-        ),
-    ],
-    ids=["a removed partition", "CPUs of an administrator", "old systemd", "a partition"],
-)
+@cases
 def test_the_cpus_of_all_pods_are_podslice_s_only_as_a_partition(stated, has, expected):
     there = seen(ROOT, values={"AllowedCPUs": "0-3", **has})
     made = make_plan(desired(slice_unit(ROOT, **stated)), observed(there, version=261))

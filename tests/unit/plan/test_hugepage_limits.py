@@ -7,14 +7,7 @@ import pytest
 from podslice.model.unit import INFINITY, SYSTEM, Caps
 from podslice.plan import Plan, SetHugepages, Stage, stage_of
 from podslice.plan.make import make_plan
-from tests.unit.builders import (
-    USER,
-    desired,
-    observed,
-    scope_unit,
-    seen,
-    slice_unit,
-)
+from tests.unit.builders import USER, desired, observed, scope_unit, seen, slice_unit
 from tests.unit.plan.plans import MI, WEB, change, names, only
 
 HUGE = {2 * MI: 8 * MI}
@@ -43,8 +36,7 @@ def test_huge_pages_are_limited_last_and_from_the_root_down():
         (Stage.HUGEPAGES, main.name),
     ]
     assert plan.steps[2] == SetHugepages(
-        unit=with_pages(web),
-        changes=(change(FILE, None, 8 * MI), change(RESERVED, None, 8 * MI)),
+        unit=with_pages(web), changes=(change(FILE, None, 8 * MI), change(RESERVED, None, 8 * MI))
     )
     assert plan.steps[2].changes[0].why == "huge pages of 2Mi"
 

@@ -5,13 +5,8 @@ from dataclasses import replace
 import pytest
 
 from podslice.plan.make import make_plan
-from tests.unit.builders import (
-    desired,
-    observed,
-    scope_unit,
-    seen,
-    slice_unit,
-)
+from tests.cases.tables import cases
+from tests.unit.builders import desired, observed, scope_unit, seen, slice_unit
 from tests.unit.plan.plans import BURSTABLE, ROOT, WEB, change, only
 
 
@@ -54,13 +49,7 @@ def test_the_limit_of_a_tier_regards_what_is_in_use():
     assert lowered(tier, used=150).reclaim_bytes is None
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "order"),
-    [
-        (100, 200, [WEB, "podslice-podweb-main.scope"]),
-        (200, 100, ["podslice-podweb-main.scope", WEB]),
-    ],
-)
+@cases
 def test_raised_limits_start_at_the_pod_and_lowered_ones_end_there(old, new, order):
     units = (
         slice_unit(WEB, pod="default/web", MemoryMax=new),

@@ -1,10 +1,9 @@
 """Parts of a plan: those without some units, only its stops, and the stops that take time."""
 
-import pytest
-
 from podslice.model.desired import Refusal
 from podslice.model.unit import UnitName
 from podslice.plan import Plan, Skipped, StartUnit, StopUnit
+from tests.cases.tables import cases
 from tests.unit.builders import slice_unit
 from tests.unit.plan.plans import BURSTABLE, ROOT, WEB
 
@@ -33,17 +32,7 @@ def test_a_plan_is_blocked_by_what_the_operator_must_decide():
     assert not Plan().is_blocked
 
 
-@pytest.mark.parametrize(
-    ("grace_sec", "tasks", "signals", "expected"),
-    [
-        (None, 3, (), False),  # systemd stops it
-        (0, 0, (), False),
-        (30, 0, (), False),
-        (30, 1, (), True),
-        (0, 1, (), True),
-        (30, 0, (UnitName(WEB),), True),
-    ],
-)
+@cases
 def test_a_stop_takes_time_if_it_has_processes_with_a_grace_period(
     grace_sec, tasks, signals, expected
 ):

@@ -19,12 +19,7 @@ from tests.unit.builders import (
 )
 from tests.unit.plan.plans import WEB, change, names, only
 
-KINDS = {
-    "guaranteed": guaranteed,
-    "burstable": burstable,
-    "besteffort": besteffort,
-    "none": None,
-}
+KINDS = {"guaranteed": guaranteed, "burstable": burstable, "besteffort": besteffort, "none": None}
 
 
 def some_pods(kinds):

@@ -6,13 +6,7 @@ from podslice.model.desired import Refusal
 from podslice.model.unit import Occupants, UnitName
 from podslice.plan import Plan, Skipped
 from podslice.plan.make import TerminatingPods, make_plan
-from tests.unit.builders import (
-    burstable,
-    desired,
-    desired_for,
-    observed,
-    seen,
-)
+from tests.unit.builders import burstable, desired, desired_for, observed, seen
 from tests.unit.plan.plans import ROOT, THREE, WEB, only
 
 INNER = (UnitName("libpod-1.scope"), UnitName("podslice-podweb-main.scope"))
@@ -36,13 +30,7 @@ def busy(occupants=OCCUPANTS):
 
 @pytest.mark.parametrize(
     ("own", "asked", "expected", "signals"),
-    [
-        (30, None, 30, ()),
-        (30, 5, 5, ()),
-        (30, 30, 30, ()),
-        (30, 0, 0, ()),
-        (30, 31, 31, INNER[1:]),
-    ],
+    [(30, None, 30, ()), (30, 5, 5, ()), (30, 30, 30, ()), (30, 0, 0, ()), (30, 31, 31, INNER[1:])],
 )
 def test_a_pod_has_its_own_grace_or_what_is_asked_for(own, asked, expected, signals):
     """Systemd would end its containers, and no others, after their own."""

@@ -7,13 +7,7 @@ import pytest
 from podslice.model.unit import UnitKind
 from podslice.plan import SetProperties, StartUnit, transient_unit
 from podslice.plan.make import make_plan
-from tests.unit.builders import (
-    desired,
-    observed,
-    scope_unit,
-    seen,
-    slice_unit,
-)
+from tests.unit.builders import desired, observed, scope_unit, seen, slice_unit
 from tests.unit.plan.plans import ROOT, WEB, change, only
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.model.unit import INFINITY
 from podslice.plan import Action, SetProperties, Stage, StartUnit, StopUnit, depth_of, stage_of
 from podslice.plan.make import make_plan
+from tests.cases.tables import cases
 from tests.unit.builders import (
     as_observed,
     besteffort,
@@ -123,24 +123,7 @@ def test_limits_are_lowered_from_the_leaves_and_raised_from_the_root():
     assert [step.name for step in free.steps] == [ROOT, BURSTABLE]
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new", "tightens"),
-    [
-        ("MemoryMax", INFINITY, 1, True),
-        ("MemoryMax", 1, 2, False),
-        ("MemoryHigh", 2, 1, True),
-        ("CPUQuotaPerSecUSec", INFINITY, 10_000, True),
-        ("TasksMax", 5, 4, True),
-        ("TasksMax", 5, INFINITY, False),
-        ("CPUWeight", 200, 100, False),
-        ("MemoryLow", 2, 1, False),
-        ("CPUQuotaPeriodUSec", INFINITY, 1000, False),
-        ("CPUSetPartition", "member", "root", True),
-        ("CPUSetPartition", "root", "member", False),
-        ("CPUSetPartition", "member", "isolated", False),
-        ("CPUSetPartition", "isolated", "member", True),
-    ],
-)
+@cases
 def test_only_a_lower_limit_tightens(name, old, new, tightens):
     plan = make_plan(
         desired(slice_unit(ROOT, **{name: new})),

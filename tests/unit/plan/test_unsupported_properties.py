@@ -4,13 +4,7 @@ from dataclasses import replace
 
 from podslice.plan import Plan, Skipped
 from podslice.plan.make import make_plan
-from tests.unit.builders import (
-    desired,
-    observed,
-    scope_unit,
-    seen,
-    slice_unit,
-)
+from tests.unit.builders import desired, observed, scope_unit, seen, slice_unit
 from tests.unit.plan.plans import ROOT, WEB, change, only
 
 
@@ -20,9 +14,7 @@ def test_a_property_newer_than_systemd_is_left_out_and_reported():
     assert only(plan).changes == (change("CPUWeight", None, 7),)
     assert plan.skipped == (
         Skipped(
-            unit=ROOT,
-            name="MemoryMin",
-            why="systemd 239 does not support it; it requires 240",
+            unit=ROOT, name="MemoryMin", why="systemd 239 does not support it; it requires 240"
         ),
     )
     assert not make_plan(desired(unit), observed(version=240)).skipped

@@ -8,6 +8,7 @@ from podslice.model.pod import MemoryVolume
 from podslice.model.unit import DesiredUnit, UnitKind
 from podslice.plan import Plan, Skipped, StartUnit, StopUnit, transient_unit
 from podslice.plan.make import make_plan
+from tests.cases.tables import cases
 from tests.unit.builders import (
     as_observed,
     burstable,
@@ -57,19 +58,7 @@ def test_a_volume_that_is_not_mounted_is_mounted(state):
     assert names(make_plan(desired(slice_unit(WEB), volume_unit()), there), StartUnit) == [CACHE]
 
 
-@pytest.mark.parametrize(
-    ("has", "wanted"),
-    [
-        ("size=65536k", 64 * MI),
-        ("rw,size=64M,mode=1777", 64 * MI),
-        ("rw,size=1g", 2**30),
-        ("rw,size=4k", 1),
-        ("rw,size=64k", 1),
-        ("rw,size=50%", 64 * MI),
-        ("rw,nosuid", 64 * MI),
-        ("rw,size=65536k", 64 * MI - 2**16 + 1),
-    ],
-)
+@cases
 def test_a_volume_of_the_right_size_stays(has, wanted):
     """The kernel reports whole pages; sizes in other forms are not compared."""
     there = observed(seen(WEB), mounted(has))
@@ -82,18 +71,7 @@ def test_a_volume_without_a_size_is_not_compared():
     assert make_plan(desired(slice_unit(WEB), unit), there) == Plan()
 
 
-@pytest.mark.parametrize(
-    ("wanted", "text"),
-    [
-        (128 * MI, "64 MiB, not 128 MiB"),
-        (32 * MI, "64 MiB, not 32 MiB"),
-        (64 * MI + 1, "64Mi, not 67108865 B"),
-        (
-            64 * MI - 2**16,
-            "64 MiB, not 63.9 MiB",
-        ),  # one page of 64 KiB, the largest, is more than rounding
-    ],
-)
+@cases
 def test_a_mounted_volume_keeps_its_size_and_is_reported(wanted, text):
     there = observed(seen(WEB), mounted())
     plan = make_plan(desired(slice_unit(WEB), volume_unit(wanted)), there)

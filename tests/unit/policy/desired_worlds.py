@@ -1,16 +1,8 @@
 """Pods, nodes and configurations of the tests of the desired state."""
 
-from __future__ import annotations
-
 import itertools
 
-from podslice.model.config import (
-    Config,
-    Enforce,
-    MemoryProtection,
-    Rules,
-    WeightMapping,
-)
+from podslice.model.config import Config, Enforce, MemoryProtection, Rules, WeightMapping
 from podslice.model.node import Node
 from podslice.model.pod import MemoryVolume
 from podslice.model.resources import Resources

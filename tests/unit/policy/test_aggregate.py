@@ -1,7 +1,5 @@
 """Sums against a straightforward transcription of Kubernetes' helpers, in every small world."""
 
-from __future__ import annotations
-
 import itertools
 
 from podslice.model.config import Rules

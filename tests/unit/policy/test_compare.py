@@ -1,7 +1,5 @@
 """Differences between the rule sets: every one, whatever the configured rules are."""
 
-from __future__ import annotations
-
 from podslice.model.config import Config, Rules
 from podslice.model.resources import Resources
 from podslice.policy.decide import Difference, compare_rules

@@ -15,9 +15,7 @@ from tests.unit.policy.worlds import container, pod
 TOPOLOGY = regular_topology(sockets=1, numa=1, cores=4, threads=2)
 NODE = Node(capacity={"cpu": 8000, "memory": 32 * GI}, cpus=frozenset(range(8)), topology=TOPOLOGY)
 STATIC = Config(
-    eviction_hard={},
-    cpu_manager_policy=CpuManagerPolicy.STATIC,
-    reserved_cpus=frozenset({0, 4}),
+    eviction_hard={}, cpu_manager_policy=CpuManagerPolicy.STATIC, reserved_cpus=frozenset({0, 4})
 )
 
 
@@ -55,11 +53,7 @@ MISSING = "capacity: cpu-manager-policy static would assign CPUs that this host 
         (NODE, {"capacity": {"cpu": 9500}}, [MISSING]),
         (replace(NODE, cpus=None), {"capacity": {"cpu": 9500}}, []),
         (NO_CPUSET, {"capacity": {"cpu": 10_000}}, [NO_CONTROLLER, MISSING]),
-        (
-            NO_CPUSET,
-            {"capacity": {"cpu": 10_000}, "cpu_manager_policy": CpuManagerPolicy.NONE},
-            [],
-        ),
+        (NO_CPUSET, {"capacity": {"cpu": 10_000}, "cpu_manager_policy": CpuManagerPolicy.NONE}, []),
     ],
 )
 def test_what_only_a_plan_for_another_machine_may_have(node, fields, expected):

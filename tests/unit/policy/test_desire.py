@@ -1,28 +1,16 @@
 """The desired state: the same for every order of pods, and consistent from leaf to root."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
 
-from podslice.model.config import (
-    Config,
-    Enforce,
-    WeightMapping,
-)
+from podslice.model.config import Config, Enforce, WeightMapping
 from podslice.model.naming import Tree
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitKind, control_group_of, is_unit_name, parent_slice
 from podslice.policy.unit_properties import protection_property
-from tests.unit.policy.desired_worlds import (
-    CONFIGS,
-    GI,
-    PLAIN,
-    desire_all,
-    pods,
-)
+from tests.unit.policy.desired_worlds import CONFIGS, GI, PLAIN, desire_all, pods
 
 
 @pytest.mark.parametrize("config", CONFIGS)

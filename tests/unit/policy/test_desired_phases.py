@@ -1,22 +1,11 @@
 """Properties of pods in their init phase."""
 
-from __future__ import annotations
-
 import pytest
 
-from podslice.model.config import (
-    Config,
-    Rules,
-)
+from podslice.model.config import Config, Rules
 from podslice.model.pod import ContainerKind, InitProgress
 from podslice.model.resources import Resources
-from tests.unit.policy.desired_worlds import (
-    BESTEFFORT,
-    GI,
-    GUARANTEED,
-    PLAIN,
-    desire_all,
-)
+from tests.unit.policy.desired_worlds import BESTEFFORT, GI, GUARANTEED, PLAIN, desire_all
 from tests.unit.policy.worlds import container, pod
 
 INIT = container(Resources(limits={"cpu": 100, "memory": 2 * GI}), kind=ContainerKind.INIT)

@@ -1,13 +1,9 @@
 """The pods of the desired state: admitted, replaced, removed, with problems."""
 
-from __future__ import annotations
-
 import pytest
 
 from podslice.errors import Problem, Severity
-from podslice.model.config import (
-    Config,
-)
+from podslice.model.config import Config
 from podslice.model.naming import TIERS, Tree
 from podslice.model.node import Node
 from podslice.model.pod import Qos
@@ -98,10 +94,7 @@ def test_more_pods_never_mean_a_lower_tier_weight_or_a_higher_tier_limit():
 
 def test_a_pod_s_own_problems_come_first_and_none_twice():
     own = Problem(where="a.yaml", message="odd", severity=Severity.WARNING)
-    each = pod(
-        container(Resources(limits={"cpu": 5})),
-        problems=(own, own),
-    )
+    each = pod(container(Resources(limits={"cpu": 5})), problems=(own, own))
     problems = decide(each, NODE, PLAIN).problems
     assert problems[0] == own
     assert len(problems) == len(set(problems)) == 2
@@ -185,8 +178,7 @@ def test_a_limit_below_the_minimum_is_raised_to_it_with_a_reason(reserved_pages,
 
 
 @pytest.mark.parametrize(
-    ("hugepages", "counts", "is_named"),
-    [(GI, True, True), (GI, False, False), (0, True, False)],
+    ("hugepages", "counts", "is_named"), [(GI, True, True), (GI, False, False), (0, True, False)]
 )
 def test_huge_pages_in_the_root_s_limit_are_named(hugepages, counts, is_named):
     capacity = {"memory": 8 * GI, "hugepages-2Mi": hugepages}

@@ -1,7 +1,5 @@
 """Volumes, helpers and huge pages in the desired state."""
 
-from __future__ import annotations
-
 from podslice.model.naming import scope_name
 from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, MemoryVolume
@@ -9,14 +7,7 @@ from podslice.model.resources import Resources
 from podslice.model.unit import UnitKind
 from podslice.policy.decide import decide, unmounted
 from podslice.policy.desire import desire
-from tests.unit.policy.desired_worlds import (
-    BESTEFFORT,
-    BURSTABLE,
-    NODE,
-    PLAIN,
-    VOLUMES,
-    desire_all,
-)
+from tests.unit.policy.desired_worlds import BESTEFFORT, BURSTABLE, NODE, PLAIN, VOLUMES, desire_all
 from tests.unit.policy.worlds import container, pod
 
 

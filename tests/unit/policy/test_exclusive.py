@@ -58,11 +58,7 @@ def test_whole_cpus_of_guaranteed_pods_are_claimed(claiming, qos, claim):
 def test_a_claim_is_true_where_it_has_cpus():
     assert [
         bool(each) for each in (CpuClaim(), CpuClaim(pod=1), CpuClaim(containers={"a": 1}))
-    ] == [
-        False,
-        True,
-        True,
-    ]
+    ] == [False, True, True]
 
 
 def quotas(config, *containers):

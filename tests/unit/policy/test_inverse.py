@@ -11,6 +11,7 @@ from podslice.policy.convert import (
     shares_from_milli,
     weight_from_shares,
 )
+from tests.cases.tables import cases
 
 EVERY = [(mapping, container) for mapping in WeightMapping for container in (False, True)]
 
@@ -39,12 +40,7 @@ def test_a_request_has_the_weight_of_the_request_that_it_becomes(mapping, contai
         assert weight_of(again, mapping, container) == weight
 
 
-@pytest.mark.parametrize(
-    ("weight", "milli"),
-    # by CPUWeight = ⌊shares × 100 / 1024⌋ of ⌊milli × 1024 / 1000⌋ shares
-    [(1, 10), (9, 100), (19, 200), (24, 245), (25, 250), (50, 500), (100, 1000), (150, 1500),
-     (200, 2000), (9999, 99_995), (10_000, 100_000)],
-)  # fmt: skip
+@cases
 def test_among_requests_with_one_weight_it_is_the_roundest(weight, milli):
     assert requests_of_weight(weight, WeightMapping.SYSTEMD).roundest() == milli
 

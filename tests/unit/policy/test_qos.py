@@ -1,7 +1,5 @@
 """Classes against a straightforward transcription of what Kubernetes does, in every small world."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from dataclasses import replace
@@ -159,11 +157,7 @@ REASONS = [
         "proposal",
         "pod level cpu memory",
     ),
-    (
-        pod(container(Resources(limits={"cpu": 1}))),
-        "proposal",
-        "container0 memory limit",
-    ),
+    (pod(container(Resources(limits={"cpu": 1}))), "proposal", "container0 memory limit"),
     (
         pod(container(Resources(requests={"cpu": 1}, limits={"cpu": 2, "memory": 1}))),
         "proposal",

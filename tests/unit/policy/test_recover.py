@@ -1,7 +1,5 @@
 """A pod recovered from its slice gets the same slice again."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Replicas share the decision on their template, and are decided as if alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from podslice.policy.decide import decide, decide_each

@@ -17,11 +17,7 @@ from tests.unit.builders import USER, amounts, besteffort
 
 RECORDED = json.loads((Path(__file__).parents[2] / "kubelet_units.json").read_text())["units"]
 UNITS = [
-    ObservedUnit(
-        name=name,
-        description=unit["Description"],
-        properties={"Slice": unit["Slice"]},
-    )
+    ObservedUnit(name=name, description=unit["Description"], properties={"Slice": unit["Slice"]})
     for name, unit in RECORDED.items()
 ]
 TREE = Tree()

@@ -1,7 +1,5 @@
 """Admission, node allocatable, the tiers and the tree: what holds whatever the numbers are."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Reasons of limits that a manifest or the node states, and where there are none."""
 
-from __future__ import annotations
-
 import pytest
 
 from podslice.model.config import Config
@@ -9,6 +7,7 @@ from podslice.model.pod import Qos
 from podslice.model.resources import Resources
 from podslice.model.unit import PropertyValue
 from podslice.policy.unit_properties import describe_stall, tasks_limit, why_no_swap
+from tests.cases.tables import cases
 from tests.unit.policy.worlds import container, pod
 
 PERIOD = {"CPUQuotaPeriodUSec": 500_000}
@@ -16,14 +15,7 @@ QUOTA = PropertyValue(name="CPUQuotaPerSecUSec", value=200_000)
 WEIGHT = PropertyValue(name="CPUWeight", value=1)
 
 
-@pytest.mark.parametrize(
-    ("own", "most", "why"),
-    [
-        ({"pid": 200_000}, 200, "spec.resources.limits.pid 200"),
-        ({"pid": 201_000}, 200, "spec.resources.limits.pid 201, limited to pod-max-pids"),
-        ({}, 200, "pod-max-pids"),
-    ],
-)
+@cases
 def test_the_limit_of_tasks_names_what_sets_it(own, most, why):
     each = pod(container(Resources()), resources=Resources(limits=own))
     (limit,) = tasks_limit(each, Config(pod_max_pids=most))

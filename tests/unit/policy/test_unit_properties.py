@@ -1,7 +1,5 @@
 """Properties of pods and containers, and the sentences that say where they come from."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Problems: complete, addressed, and stricter under the rules of Kubernetes."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 
@@ -15,6 +13,7 @@ from podslice.model.resources import Resources
 from podslice.policy import validate as module
 from podslice.policy.aggregate import default_pod
 from podslice.policy.decide import decide
+from tests.cases.tables import cases
 from tests.unit.policy.worlds import AMOUNTS, container, pod, stated
 
 # also what is wrong: requests above limits
@@ -50,37 +49,10 @@ def test_a_request_above_its_limit_is_an_error_at_its_address():
             assert (f"{where}.requests[cpu]" in found) == wrong, each
 
 
-@pytest.mark.parametrize(
-    ("requests", "limits", "message", "severity"),
-    [
-        (
-            {},
-            {"memory": 512_000},
-            "limits[memory]: 512 is 512 bytes, {}; write 512Mi if that is meant",
-            Severity.ERROR,
-        ),
-        (
-            {"memory": 0},
-            {"memory": 512},
-            "limits[memory]: 512m is 512 thousandths of a byte, {}; write 512Mi if that is meant",
-            Severity.ERROR,
-        ),
-        (
-            {"memory": 400},
-            {},
-            "requests[memory]: 400m is 400 thousandths of a byte, {}; write 400Mi if that is meant",
-            Severity.ERROR,
-        ),
-        (
-            {},
-            {"cpu": 500_000},
-            "limits[cpu]: 500 is 500 CPUs, and the node has 8; write 500m for half a CPU",
-            Severity.WARNING,
-        ),
-    ],
-)
+@cases
 def test_unlikely_amounts_are_reported(requests, limits, message, severity):
     """Memory below a page would be a limit of 0 for the kernel."""
+    severity = Severity(severity)
     stated = Resources(requests=requests, limits=limits)
     text = message.format("less than a page of memory")
     for each, where in (
@@ -178,15 +150,7 @@ def test_a_hundred_cpus_are_many():
     assert validate(each, Config(), capacity={"cpu": 100_000}) == []
 
 
-@pytest.mark.parametrize(
-    ("level", "overhead", "where"),
-    [
-        ({"cpu": 1}, {}, "resources.limits[cpu]"),
-        ({"memory": 512_000}, {}, "resources.limits[memory]"),
-        ({}, {"memory": 1500}, "overhead[memory]"),
-        ({}, {"ephemeral-storage": 1500}, "overhead[ephemeral-storage]"),
-    ],
-)
+@cases
 def test_the_pod_level_and_the_overhead_are_checked_as_containers_are(level, overhead, where):
     each = pod(container(Resources()), resources=Resources(limits=level), overhead=overhead)
     assert [one.where for one in validate(each, Config())] == [f"spec.{where}"]

@@ -1,7 +1,5 @@
 """Small worlds, exhaustively: pods of a few containers with amounts from a short list."""
 
-from __future__ import annotations
-
 import itertools
 
 from podslice.model.pod import Container, ContainerKind, Pod

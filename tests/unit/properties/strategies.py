@@ -1,7 +1,5 @@
 """Worlds to try: pods, nodes and configurations, small enough to be read when one fails."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import settings

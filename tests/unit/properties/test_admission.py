@@ -1,7 +1,5 @@
 """Admission: never more than the node has, and no refusal without a reason."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("hypothesis")

@@ -1,7 +1,5 @@
 """Applied to a service manager in memory: nothing is left to do, whatever happened on the way."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from dataclasses import replace

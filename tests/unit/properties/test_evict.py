@@ -1,7 +1,5 @@
 """Eviction: thresholds that do not flip, and a rank without critical pods."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -29,15 +27,7 @@ from podslice.policy.eviction import (
     thresholds_met,
     used_of,
 )
-from tests.unit.properties.strategies import (
-    GI,
-    configs,
-    decisions,
-    nodes,
-    some,
-    thresholds,
-    worlds,
-)
+from tests.unit.properties.strategies import GI, configs, decisions, nodes, some, thresholds, worlds
 
 STATED = ("memory.available", "nodefs.available", "nodefs.inodesFree", "pid.available")
 

@@ -1,7 +1,5 @@
 """Doing it twice is doing it once, and what is written reads back as the same."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What is known from before saves work, and changes no result."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """More asked for is never less given; more kept back is never more left."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The same input in any order gives the same bytes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

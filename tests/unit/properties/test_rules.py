@@ -1,7 +1,5 @@
 """When the two rule sets have to agree."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

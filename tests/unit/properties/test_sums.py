@@ -1,7 +1,5 @@
 """The content of a slice fits it."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -12,9 +12,7 @@ import pytest
 from podslice.errors import HostError
 from podslice.store import files as store_files
 from podslice.store.store import Store
-from tests.unit.builders import (
-    besteffort,
-)
+from tests.unit.builders import besteffort
 
 
 def is_locked(store):

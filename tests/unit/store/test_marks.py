@@ -7,9 +7,7 @@ import pytest
 from podslice.errors import HostError
 from podslice.store import files as store_files
 from podslice.store.store import Records, Store
-from tests.unit.builders import (
-    besteffort,
-)
+from tests.unit.builders import besteffort
 from tests.unit.store.files import STATE, eviction
 
 

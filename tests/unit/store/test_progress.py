@@ -7,10 +7,7 @@ import pytest
 from podslice.errors import HostError
 from podslice.model.pod import InitProgress
 from podslice.store import files as store_files
-from tests.unit.builders import (
-    besteffort,
-    burstable,
-)
+from tests.unit.builders import besteffort, burstable
 from tests.unit.store.files import HALF, plain, record
 
 OVER = InitProgress(done=frozenset({"first", "second"}), over=True)

@@ -14,14 +14,7 @@ from podslice.model.pod import ContainerKind, MemoryVolume
 from podslice.store import files as store_files
 from podslice.store import store as records
 from podslice.store.store import Records, Store
-from tests.unit.builders import (
-    amounts,
-    besteffort,
-    burstable,
-    container,
-    pod,
-    resources,
-)
+from tests.unit.builders import amounts, besteffort, burstable, container, pod, resources
 from tests.unit.store.files import HALF, STATE, TRIED, eviction, plain, record
 
 # Records.
@@ -43,10 +36,7 @@ def test_saved_pods_are_loaded(store):
             resources=resources("cpu=1,memory=1Gi", "memory=2Gi"),
             overhead=amounts("cpu=50m,memory=16Mi"),
             grace_period_sec=5,
-            volumes=(
-                MemoryVolume(name="cache", size_bytes=2**26),
-                MemoryVolume(name="free"),
-            ),
+            volumes=(MemoryVolume(name="cache", size_bytes=2**26), MemoryVolume(name="free")),
             containers=(
                 container("app", "cpu=333m,hugepages-2Mi=4Mi", "cpu=1,hugepages-2Mi=4Mi"),
                 container("log", kind=ContainerKind.SIDECAR),

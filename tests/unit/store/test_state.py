@@ -10,6 +10,7 @@ from podslice.model.node_state import AgentState, ContainerFailure
 from podslice.model.unit import UnitName
 from podslice.store import files as store_files
 from podslice.store.store import Store
+from tests.cases.tables import cases
 from tests.unit.store.files import STATE, TRIED
 
 
@@ -35,20 +36,7 @@ def test_saved_states_are_read(store, value):
     assert not path.exists()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"conditions": ["Thirst"]},
-        {"conditions": 5},
-        {"problems": [{}]},
-        {"problems": [5]},
-        {"pid": "812"},
-        {"failures": ["no bus"]},
-        {"pending": [{}]},
-        {"stuck": [{"pod": "default/web", "why": 5, "hint": ""}]},
-        {"problems": [{"where": "", "message": "m", "hint": "", "severity": "bad"}]},
-    ],
-)
+@cases
 def test_an_agent_s_state_that_is_wrong_anywhere_is_none(store, change):
     store.agent.save(STATE)
     path = store.root / "agent.json"

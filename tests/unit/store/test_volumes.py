@@ -8,10 +8,7 @@ from podslice.errors import HostError
 from podslice.model.naming import volume_path
 from podslice.store import store as store_volumes
 from podslice.store.store import Store
-from tests.unit.builders import (
-    besteffort,
-    make_files,
-)
+from tests.unit.builders import besteffort, make_files
 from tests.unit.store.files import record
 
 

@@ -99,8 +99,7 @@ def test_a_tier_without_a_limit_or_usage_is_not_observed(host, files):
 
 
 @pytest.mark.parametrize(
-    ("path", "signal"),
-    [("proc/meminfo", "memory.available"), ("proc/loadavg", "pid.available")],
+    ("path", "signal"), [("proc/meminfo", "memory.available"), ("proc/loadavg", "pid.available")]
 )
 @pytest.mark.parametrize("text", ["", "odd\n", "MemTotal: much kB\n"])
 def test_signals_that_can_not_be_parsed_are_not_observed(host, path, signal, text):

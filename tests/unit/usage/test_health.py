@@ -14,12 +14,7 @@ from podslice.model.properties import PARTITION
 from podslice.model.unit import Caps, Observed, UnitKind, UnitName, slice_unit
 from podslice.plan import Plan, SetHugepages, Skipped, StartUnit
 from podslice.reconcile.assess import Assessment
-from podslice.usage.health import (
-    HealthFacts,
-    HealthKind,
-    problematic_pods,
-    problems_of,
-)
+from podslice.usage.health import HealthFacts, HealthKind, problematic_pods, problems_of
 from podslice.usage.unit_status import (
     ACTIVATING,
     EXITED,
@@ -28,6 +23,7 @@ from podslice.usage.unit_status import (
     PropertyStatus,
     UnitStatus,
 )
+from tests.cases.tables import cases
 from tests.unit.builders import besteffort
 
 WEB, APP = UnitName("kubepods-podweb.slice"), UnitName("podslice-podweb-app.service")
@@ -95,10 +91,7 @@ def found(**facts):
             [("reservation-not-enforced", "system.slice", None)],
         ),
         ({"configuration": (ERROR, ERROR)}, [("invalid-configuration", "a.toml", None)]),
-        (
-            {"manifests": (Problem(where="a", message="odd", severity=Severity.WARNING),)},
-            [],
-        ),
+        ({"manifests": (Problem(where="a", message="odd", severity=Severity.WARNING),)}, []),
     ],
 )
 def test_a_problem_has_a_kind_an_object_and_perhaps_a_pod(facts, expected):
@@ -126,68 +119,25 @@ def ended(result="exit-code", restarts=0, **fields):
     return replace(restarting(restarts, EXITED), last_exit=last)
 
 
-@pytest.mark.parametrize(
-    ("unit", "message"),
-    [
-        (restarting(2, exit_code=1), None),
-        (restarting(3, "active", exit_code=1), None),
-        (restarting(3), "3 restarts"),
-        (restarting(3, exit_code=0), "3 restarts, the last one after exit code 0"),
-        (restarting(4, signal="SIGSEGV"), "4 restarts, the last one after SIGSEGV"),
-        (
-            restarting(5, signal="SIGKILL", is_oom=True),
-            "5 restarts, the last one after an OOM kill",
-        ),
-        (restarting(6, ended_usec=2), "6 restarts"),
-    ],
-)
+@cases
 def test_a_container_that_restarts_again_and_again(unit, message):
-    problems = [(str(each), each.hint) for each in problems_with(units=(unit,))]
+    found = problems_with(units=(restarting(**unit),))
+    problems = [(str(each), each.hint) for each in found]
     text = f"pod default/web: container app does not stay active: {message}"
     hint = "to see its output: podslice logs default/web -c app"
     assert problems == ([(text, hint)] if message else [])
 
 
-RUN = "podslice run --detach default/web -c app -- COMMAND"
-RESTART = f"systemctl restart {APP}"
-
-
-@pytest.mark.parametrize(
-    ("unit", "kind", "message", "start"),
-    [
-        (ended(exit_code=7), HealthKind.FAILED, "has failed with exit code 7", RUN),
-        (
-            ended(restarts=2, exit_code=7),
-            HealthKind.FAILED,
-            "has failed with exit code 7, 2 restarts",
-            RUN,
-        ),
-        (ended(signal="SIGSEGV"), HealthKind.FAILED, "has failed with SIGSEGV", RUN),
-        (ended("timeout"), HealthKind.FAILED, "has failed: timeout", RUN),
-        (
-            ended("oom-kill", signal="SIGKILL", is_oom=True),
-            HealthKind.OOM_KILLED,
-            "was killed for lack of memory by the kernel",
-            RUN,
-        ),
-        (
-            ended("oomd-kill", signal="SIGKILL"),
-            HealthKind.OOM_KILLED,
-            "was killed for lack of memory by systemd-oomd",
-            RUN,
-        ),
-        (
-            restarting(1, FAILED, exit_code=1),
-            HealthKind.FAILED,
-            "has failed with exit code 1, 1 restart",
-            RESTART,
-        ),
-        (restarting(0, FAILED), HealthKind.FAILED, "has failed", RESTART),
-    ],
-)
-def test_a_container_that_has_failed(unit, kind, message, start):
+@cases
+def test_a_container_that_has_failed(has_ended, failed, kind, message):
+    unit = ended(**has_ended) if has_ended else restarting(state=FAILED, **failed)
+    run = "podslice run --detach default/web -c app -- COMMAND"
+    start = run if has_ended else f"systemctl restart {APP}"
     (problem,) = problems_with(units=(unit,))
-    assert (problem.kind, str(problem)) == (kind, f"pod default/web: container app {message}")
+    assert (problem.kind, str(problem)) == (
+        HealthKind[kind],
+        f"pod default/web: container app {message}",
+    )
     assert problem.hint == (
         f"to see its output: podslice logs default/web -c app; to start it again: {start}"
     )

@@ -8,6 +8,7 @@ from podslice.kernel.cgroup import CgroupFs, Pressure, Waited
 from podslice.model.pod import MemoryVolume
 from podslice.model.unit import Caps, Observed, UnitKind, UnitName
 from podslice.usage.stats import read_stats
+from tests.cases.tables import cases
 from tests.unit.builders import (
     USER,
     as_observed,
@@ -231,15 +232,7 @@ def test_a_kernel_with_fewer_counters(root):
     assert sample.pressure == {}
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("proc/stat", "cpu 1\n"),
-        ("proc/vmstat", "pgfault many\n"),
-        ("proc/meminfo", "MemTotal: 5 kB\n"),
-        ("proc/loadavg", "0.1\n"),
-    ],
-)
+@cases
 def test_a_host_that_is_not_understood_is_an_error(root, path, text):
     make_files(root, {path: text})
     with pytest.raises(HostError, match="the usage of this host can't be read"):

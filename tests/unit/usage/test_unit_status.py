@@ -189,8 +189,7 @@ def test_the_kernel_is_asked_at_the_units_own_group(tmp_path):
         },
     )
     there = replace(
-        seen("kubepods.slice", values={"CPUWeight": 5}),
-        control_group="/user.slice/kubepods.slice",
+        seen("kubepods.slice", values={"CPUWeight": 5}), control_group="/user.slice/kubepods.slice"
     )
     wanted = desired(slice_unit("kubepods.slice", CPUWeight=5))
     status = one(wanted, observed(there), tmp_path)
@@ -274,11 +273,7 @@ def test_a_service_may_remain_active_when_its_processes_have_ended(
     name = UnitName("podslice-podweb-main.scope")
     service = service_name(name)
     unit = replace(
-        there.units[name],
-        name=service,
-        main_exit=main_exit,
-        tasks=tasks,
-        active_state=active_state,
+        there.units[name], name=service, main_exit=main_exit, tasks=tasks, active_state=active_state
     )
     units = tuple(
         replace(each, name=service) if each.name == name else each for each in wanted.units

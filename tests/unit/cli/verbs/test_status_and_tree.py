@@ -14,7 +14,7 @@ from podslice.systemd import journal
 from podslice.usage import location, runtimes
 from podslice.usage.runtimes import RuntimeContainer
 from tests.unit.builders import make_files, manifest
-from tests.unit.processes.invented import processes
+from tests.unit.usage.invented import processes
 
 STATUS = """\
 NAME                         QOS        STATE        WEIGHT  QUOTA  MEM LOW  MEM MAX  USED  CPU TIME  TASKS

@@ -13,14 +13,7 @@ from podslice.features.compose.tools import ComposeTool, parse_resolved
 from podslice.inputs.manifest.load import read_manifest
 from podslice.model.config import Config
 from podslice.policy.decide import decide
-from tests.fuzz.target import (
-    HOSTILE,
-    NODE,
-    QUANTITIES,
-    YAML,
-    Target,
-    check_problems,
-)
+from tests.fuzz.target import HOSTILE, NODE, QUANTITIES, YAML, Target, check_problems
 
 CORPUS = Path(__file__).parent / "corpus"
 _COMPOSE = (b"deploy: ", b"resources: ", b"1.5gb", b"cpu_shares: ", b"scale: ", b"x-podslice: ")

@@ -7,6 +7,7 @@ import pytest
 from podslice.kernel.programs import NoAnswerError
 from podslice.usage import runtimes
 from podslice.usage.runtimes import RuntimeContainer
+from tests.cases.tables import cases
 from tests.unit.builders import manifest
 
 SLICE = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{}.default.slice"
@@ -76,7 +77,7 @@ def test_containers_stop_before_their_slice(podslice, applied, runs):
     assert "kubepods-besteffort-podweb.default.slice" in done[1:]
 
 
-@pytest.mark.parametrize("group", NOT_STOPPED.values(), ids=NOT_STOPPED)
+@cases
 def test_other_containers_do_not_stop(podslice, applied, runs, group):
     add, done, _ = runs
     add("other", group)

@@ -9,6 +9,7 @@ import yaml
 from podslice.errors import EXCERPT_MAX
 from podslice.features.compose import tools
 from podslice.features.compose.tools import HEAD
+from tests.cases.tables import cases
 from tests.unit.features.doctor.hosts import program
 
 SLICE = "kubepods-burstable-podshop.default.slice"
@@ -86,6 +87,26 @@ def resolved(files):
     return write
 
 
+@cases
+def test_what_is_printed(case, expect, files, install, monkeypatch, tmp_path):
+    texts = case.get("given", {"compose.yaml": ""})
+    files({path: HEAD if text == "HEAD" else text for path, text in texts.items()})
+    for name, value in case.get("environment", {}).items():
+        monkeypatch.setenv(name, value)
+    project = {**PROJECT, **case.get("project", {})}
+    project = {key: value for key, value in project.items() if key not in case.get("without", ())}
+    for name, lines in case.get("tools", {}).items():
+        arguments = install(name, lines, project, {**project, **case.get("every", {})})
+    if "resolved" in case:
+        nothing = dict.fromkeys(case.get("null", ()))
+        files({"resolved.json": json.dumps({**PROJECT, **case["resolved"], **nothing})})
+    expect(case)
+    if "calls" in case:
+        assert read_calls(arguments) == case["calls"]
+    is_there = "code" not in case or "pod.podslice.yaml" in texts
+    assert any((tmp_path / "work").rglob("pod.podslice.yaml")) is is_there
+
+
 def read_calls(arguments):
     """Return the calls of a stand-in, without those with all profiles."""
     return [
@@ -137,161 +158,7 @@ def test_the_keys_of_a_service_are_those_of_cgroup_parent(podslice, files, insta
         assert {key: printed[key] for key in keys} == keys
 
 
-def test_the_options_of_the_tool(podslice, files, install):
-    files({"a/compose.yaml": "", "b.yaml": "", "prod.env": ""})
-    arguments = install("docker-compose")
-    words = ["-f", "a/compose.yaml", "-f", "b.yaml", "--profile=front", "--env-file=prod.env"]
-    ended = podslice("compose", *words, "-p", "shop")
-    assert ended.code == 0
-    given = "--env-file=prod.env --project-name=shop -f a/compose.yaml -f b.yaml"
-    assert read_calls(arguments) == [f"{given} --profile=front config"]
-    up = f"{given} -f a/compose.podslice.yaml --profile=front up -d"
-    assert f"  docker-compose {up}\n" in ended.out
-
-
-def test_podman_compose_gets_the_slice_as_an_option(podslice, files, install):
-    files({"compose.yaml": ""})
-    install("podman-compose")
-    option = f"--podman-run-args=--cgroup-parent={SLICE}"
-    ended = podslice("compose")
-    last = f"  podman-compose {option} -f compose.yaml -f compose.podslice.yaml up -d\n"
-    later = "podman-compose up without this option starts the services outside the pod\n"
-    assert ended.out.endswith(last + later)
-
-
-def test_the_first_tool_that_is_installed(podslice, files, install, no_tools):
-    files({"compose.yaml": ""})
-    for name in ("podman-compose", "docker-compose", "docker"):
-        install(name)
-    assert "  docker compose -f" in podslice("compose").out
-    install("docker", "exit 1")  # without its plugin
-    assert "  docker-compose -f" in podslice("compose").out
-    assert "  podman-compose " in podslice("compose", "--tool", "podman-compose").out
-
-
-def test_a_docker_that_is_podman_is_not_the_first(podslice, files, install):
-    files({"compose.yaml": ""})
-    install("docker", "echo 'Executing external compose provider /usr/bin/podman-compose' >&2")
-    install("podman-compose")
-    assert "  podman-compose --podman-run-args=" in podslice("compose").out
-
-
-def test_without_a_tool(podslice, files):
-    files({"compose.yaml": ""})
-    ended = podslice("compose")
-    assert (ended.code, ended.out) == (1, "")
-    assert "pass the output: --resolved FILE" in ended.err
-
-
-def test_a_stated_tool_that_is_not_installed(podslice, files, allow_effects):
-    files({"compose.yaml": ""})
-    ended = podslice("compose", "--tool", "docker-compose")
-    assert ended == (1, "", "error: docker-compose is not installed, or not in PATH\n")
-
-
-@pytest.mark.parametrize(
-    ("present", "chosen"),
-    [
-        (["compose.yaml", "docker-compose.yml"], ["compose.yaml"]),
-        (["docker-compose.yaml", "docker-compose.yml"], ["docker-compose.yml"]),
-        (
-            ["compose.yml", "compose.override.yaml", "compose.podslice.yaml"],
-            ["compose.yml", "compose.override.yaml"],
-        ),
-    ],
-)
-def test_the_files_of_a_directory(podslice, files, install, present, chosen):
-    files(dict.fromkeys(present, "") | {"compose.podslice.yaml": HEAD})
-    arguments = install("docker")
-    assert podslice("compose").code == 0
-    words = " ".join(f"-f {name}" for name in chosen)
-    assert read_calls(arguments) == [f"compose {words} config"]
-
-
-def test_the_files_of_the_environment(podslice, install, monkeypatch):
-    monkeypatch.setenv("COMPOSE_FILE", "a.yaml:compose.podslice.yaml:b.yaml")
-    arguments = install("docker")
-    assert podslice("compose").code == 0
-    assert read_calls(arguments) == ["compose -f a.yaml -f b.yaml config"]
-
-
-def test_the_files_that_a_file_of_variables_chooses_are_to_be_stated(podslice, files, install):
-    files({"compose.yaml": "", ".env": "A=1\nCOMPOSE_FILE=a.yaml\n"})
-    install("docker")
-    error = "error: .env: it chooses the files (COMPOSE_FILE); state them: -f FILE\n"
-    assert podslice("compose") == (2, "", error)
-    assert podslice("compose", "-f", "compose.yaml").code == 0
-
-
-def test_no_compose_file(podslice, install):
-    install("docker")
-    error = "error: there is no compose.yaml here; state the file: -f FILE\n"
-    assert podslice("compose") == (2, "", error)
-
-
-def test_compose_files_are_not_read_from_standard_input(podslice, install):
-    install("docker")
-    assert podslice("compose", "-f", "-") == (
-        2,
-        "",
-        (
-            "error: -f: compose files cannot be read from standard input; pass a resolved project"
-            " instead: --resolved -\n"
-        ),
-    )
-
-
-@pytest.mark.parametrize(
-    ("printed", "errors"),
-    [
-        (
-            "services.web: no \x1b[31mimage\\n  or build\\n",
-            ["services.web: no \\x1b[31mimage", "or build"],
-        ),
-        (
-            "Traceback (most recent call last):\\n  a\\nValueError: no image\\n",
-            ["ValueError: no image"],
-        ),
-        ("unknown command\\n\\nRun 'docker --help'\\n", ["unknown command"]),
-        ("unknown flag\\nUsage:  docker\\n  options\\n", ["unknown flag"]),
-        ("usage: podman-compose\\n  options\\ninvalid choice\\n", ["invalid choice"]),
-        ("", ["exit code 15"]),
-    ],
-)
-def test_what_the_tool_refuses(podslice, files, install, printed, errors):
-    files({"compose.yaml": ""})
-    install("docker-compose", f'printf "{printed}" >&2; exit 15')
-    lines = "".join(f"error: docker-compose config: {each}\n" for each in errors)
-    assert podslice("compose") == (2, "", lines)
-
-
-@pytest.mark.parametrize(
-    ("printed", "hint"),
-    [
-        ("error: invalid choice: 'config'", "podman-compose can resolve projects since 1.0.6"),
-        (
-            "AttributeError: 'NoneType' object has no attribute 'get'",
-            "a service, or its extends, is empty in a compose file: remove it, or complete it",
-        ),
-    ],
-)
-def test_what_podman_compose_cannot_resolve(podslice, files, install, printed, hint):
-    files({"compose.yaml": ""})
-    install("podman-compose", f'echo "{printed}" >&2; exit 2')
-    expected = f"error: podman-compose config: {printed}; {hint}\n"
-    assert podslice("compose") == (2, "", expected)
-
-
-@pytest.mark.parametrize(
-    ("variable", "dotenv", "options", "profiles"),
-    [
-        ("dev, ,front", "COMPOSE_PROFILES=back\n", ["--profile=front"], ["front", "dev"]),
-        (None, "A=1\nexport COMPOSE_PROFILES='dev, front' # two\n", [], ["dev", "front"]),
-        (None, "#COMPOSE_PROFILES=dev\n", [], []),
-        ("", "COMPOSE_PROFILES=back\n", [], []),
-        (None, "COMPOSE_PROFILES=back\n", ["--env-file=prod.env"], ["prod"]),
-    ],
-)
+@cases
 def test_podman_compose_gets_the_profiles_of_the_environment_as_options(  # noqa: PLR0917 - fixtures and cases
     podslice, files, install, monkeypatch, variable, dotenv, options, profiles
 ):
@@ -318,14 +185,6 @@ def test_a_tool_that_does_not_end(podslice, files, install, monkeypatch):
     assert "no answer in" in ended.err
 
 
-def test_a_tool_that_prints_without_end(podslice, files, install):
-    files({"compose.yaml": ""})
-    install("docker-compose", "while :; do echo 'services: {a: {image: b}}'; done")
-    error = "its output is longer than the limit of 8,192 KiB"
-    ended = podslice("compose")
-    assert ended == (1, "", f"error: docker-compose -f compose.yaml config: {error}\n")
-
-
 LONG = f"{sys.executable} -c \"import sys; sys.stderr.write('x' * 1000000)\""
 
 
@@ -347,21 +206,8 @@ def test_warnings_of_the_tool_are_shortened(podslice, files, install):
     assert lines[-1] == "docker-compose: there are 20 more lines"
 
 
-def test_warnings_of_the_tool_are_passed_on(podslice, files, install):
-    files({"compose.yaml": ""})
-    install("docker-compose", "echo 'the variable X is not set' >&2")
-    assert podslice("compose").err == "docker-compose: the variable X is not set\n"
-
-
 def test_a_resolved_project_needs_no_tool(podslice, resolved):
     assert podslice("compose", resolved()) == (0, WRITTEN, "")
-
-
-def test_a_resolved_project_for_podman_compose(podslice, resolved):
-    services = {"web": {"cpu_quota": 50_000}}
-    ended = podslice("compose", resolved(services=services), "--tool", "podman-compose")
-    assert "  podman-compose --podman-run-args=" in ended.out
-    assert ended.err == "warning: services.web.cpu_quota: podman-compose ignores it; state cpus\n"
 
 
 def test_a_resolved_project_from_standard_input(podslice, here, monkeypatch, tmp_path):
@@ -373,40 +219,6 @@ def test_a_resolved_project_from_standard_input(podslice, here, monkeypatch, tmp
 
 
 @pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("a: [", "resolved.yaml: line 2: "),
-        ("a: 1\n---\nb: 2\n", "resolved.yaml: there is not exactly one project in it"),
-        ("", "resolved.yaml: there is not exactly one project in it"),
-        ("[1]", "a project must be a mapping, not a list"),
-        ("name: x", "services: the project has no services"),
-    ],
-)
-def test_what_is_not_a_project(podslice, files, text, error):
-    files({"resolved.yaml": text})
-    ended = podslice("compose", "--resolved=resolved.yaml")
-    assert (ended.code, ended.out) == (2, "")
-    assert f"error: {error}" in ended.err
-
-
-def test_a_missing_resolved_project(podslice):
-    error = "error: resolved.yaml: no such file or directory\n"
-    assert podslice("compose", "--resolved=resolved.yaml") == (2, "", error)
-
-
-def test_the_budget_of_the_command_line(podslice, resolved):
-    ended = podslice("compose", resolved(), "--budget", "memory=8Gi, cpu=1")
-    assert "budget cpu=1,memory=8Gi" in ended.out
-
-
-def test_a_budget_of_some_services_is_none(podslice, resolved):
-    services = {"db": {"mem_limit": "1g", "cpus": 0.5}, "web": {"cpus": 1}}
-    ended = podslice("compose", resolved(services=services, **{"x-podslice": None}))
-    assert "Burstable, 2 containers, budget cpu=1500m\n" in ended.out
-    assert "the project has no budget of memory, since web has no limit" in ended.err
-
-
-@pytest.mark.parametrize(
     "text", ["cpu", "", "cpu=1,cpu=2", "gpu=1", "memory=4g", "cpu=0", "cpu=-1"]
 )
 def test_an_invalid_budget(podslice, resolved, tmp_path, text):
@@ -414,41 +226,6 @@ def test_an_invalid_budget(podslice, resolved, tmp_path, text):
     assert (ended.code, ended.out) == (2, "")
     assert all(line.startswith("error: --budget: ") for line in ended.err.splitlines())
     assert not (tmp_path / "work/pod.podslice.yaml").exists()
-
-
-def test_the_problems_of_the_configuration_and_the_project_at_once(podslice, resolved):
-    ended = podslice(
-        "compose", resolved(services={"web": {"cpus": "x"}}), "--set=cgroup-root=relative"
-    )
-    assert ended.code == 2
-    assert "services.web.cpus: must be a number of CPUs" in ended.err
-    assert "cgroup-root" in ended.err
-
-
-def test_names(podslice, files, install):
-    files({"My_Shop/compose.yaml": ""})
-    nameless = {key: value for key, value in PROJECT.items() if key != "name"}
-    install("podman-compose", project=nameless)
-    words = ("compose", "-f", "My_Shop/compose.yaml")
-    assert "pod default/my-shop," in podslice(*words).out
-    assert "pod default/market," in podslice(*words, "-p", "market").out
-    assert "pod prod/stall," in podslice(*words, "--name", "stall", "-n", "prod").out
-
-
-def test_docker_compose_1_leaves_out_the_settings(podslice, files, install):
-    files({"shop/compose.yaml": ""})
-    install("docker-compose", project={"services": {"web": {}}, "version": "3.8"})
-    ended = podslice("compose", "-f", "shop/compose.yaml", "--budget", "cpu=1,memory=1Gi")
-    assert ended.code == 0
-    assert ended.err.startswith("warning: x-podslice: docker-compose 1 leaves it out")
-
-
-def test_a_resolved_project_without_a_name(podslice, resolved):
-    ended = podslice("compose", resolved(name=None))
-    assert (ended.code, ended.err) == (
-        2,
-        "error: name: the project has no name; state one: --name NAME\n",
-    )
 
 
 def test_own_files_are_replaced_and_no_others(podslice, resolved, files, tmp_path):
@@ -474,13 +251,6 @@ def test_another_directory(podslice, resolved, tmp_path):
         "pod.podslice.yaml",
         "compose.podslice.yaml",
     }
-
-
-def test_pods_of_the_user(podslice, resolved):
-    assert (
-        "  podslice apply --user -f pod.podslice.yaml"
-        in podslice("compose", resolved(), "--user").out
-    )
 
 
 def test_a_driver_that_does_not_use_slices(podslice, resolved, machine, monkeypatch):
@@ -515,37 +285,13 @@ def test_services_of_other_profiles_start_in_the_pod_too(podslice, files, instal
     assert [each["name"] for each in pod["spec"]["containers"]] == ["db", "web"]
 
 
-def test_a_project_whose_services_are_all_in_profiles_names_the_option(podslice, files, install):
-    files({"compose.yaml": ""})
-    every = {"web": {"profiles": ["front"]}, "db": {"profiles": ["back", "front"]}}
-    install("docker", project={**PROJECT, "services": {}}, every={**PROJECT, "services": every})
-    message = "services: every service is in a profile; state one or more: --profile back"
-    expected = f"error: {message}; the profiles are back, front\n"
-    assert podslice("compose") == (2, "", expected)
-
-
-def test_a_project_without_limits_needs_a_budget(podslice, resolved):
-    nothing = resolved(services={"web": {}}, **{"x-podslice": None})
-    ended = podslice("compose", nothing)
-    assert (ended.code, ended.out) == (2, "")
-    assert "no service has a limit, and the project has no budget" in ended.err
-    assert "--budget cpu=2,memory=4Gi" in ended.err
-    assert podslice("compose", nothing, "--budget", "cpu=2,memory=4Gi").code == 0
-
-
 def test_a_budget_is_reserved_on_request(podslice, resolved, tmp_path):
     assert "Guaranteed, 2 containers" in podslice("compose", resolved(), "--reserve").out
     override = yaml.safe_load((tmp_path / "work/compose.podslice.yaml").read_text())
     assert override["services"]["web"]["oom_score_adj"] == -997
 
 
-@pytest.mark.parametrize(
-    ("tool", "name"),
-    [
-        ("docker compose", "compose.override.yaml"),
-        ("docker-compose", "docker-compose.override.yml"),
-    ],
-)
+@cases
 def test_the_override_file_that_compose_reads_by_itself(
     podslice, files, install, tmp_path, tool, name
 ):
@@ -559,25 +305,3 @@ def test_the_override_file_that_compose_reads_by_itself(
     assert {each.removeprefix("compose ") for each in read_calls(arguments)} == {
         "-f docker-compose.yml config"
     }
-
-
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        ([], "compose.override.yml exists; state compose.podslice.yaml"),
-        (["-f", "compose.yaml"], "reads compose.override.yaml only where no files are stated"),
-        (["--output-dir", "out"], "reads compose.override.yaml only where no files are stated"),
-        (["--tool", "podman-compose"], "podman-compose ignores cgroup_parent; state --podman-"),
-    ],
-)
-def test_where_compose_would_not_read_the_override_file(
-    podslice, files, install, tmp_path, words, error
-):
-    files({"compose.yaml": "", "compose.override.yml": ""})
-    install("docker")
-    install("podman-compose")
-    ended = podslice("compose", "--write-override", *words)
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("error: --write-override: ")
-    assert error in ended.err
-    assert not (tmp_path / "work/pod.podslice.yaml").exists()

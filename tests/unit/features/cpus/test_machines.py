@@ -8,6 +8,7 @@ from podslice.features.cpus.assignment import CpuOptions, align_cpus, assign_cpu
 from podslice.kernel.host import read_cpu_topology
 from podslice.model.config import TopologyManagerPolicy
 from podslice.model.node import CpuTopology, parse_cpus, regular_topology
+from tests.cases.tables import cases
 from tests.unit.kernel.test_host_cpus import HYBRID, SMT, write_recorded, write_sys
 
 CACHES = CpuTopology(
@@ -45,18 +46,7 @@ def test_cpus_are_assigned_on_the_machine_that_was_read(
     assert found == parse_cpus(expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "free", "count", "options", "expected"),
-    [
-        ("one-socket", "1-3", 2, {}, "1-2"),
-        ("two-sockets", "1-7", 4, {}, "4-7"),
-        ("two-sockets", "1-7", 2, {"full_cores": True}, "2-3"),
-        ("four-sockets", "1-7", 2, {}, "2-3"),
-        ("four-sockets", "1-7", 4, {"distribute_numa": True}, "2-3,4-5"),
-        ("offline-thread", "1-4,6-7", 4, {"full_cores": True}, "2-3,6-7"),
-        ("offline-thread", "1-4,6-7", 3, {}, "4,6-7"),
-    ],
-)
+@cases
 def test_cpus_are_assigned_on_a_recorded_machine(name, free, count, options, expected, tmp_path):
     write_recorded(tmp_path, name)
     found = assign_cpus(

@@ -1,7 +1,5 @@
 """CPUs are assigned once, in the exact number, and only where they are free."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

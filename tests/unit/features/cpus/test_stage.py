@@ -31,9 +31,7 @@ OWN = Resources(limits={"cpu": 2000, "memory": GI})
 TOPOLOGY = regular_topology(sockets=1, numa=1, cores=4, threads=2)
 NODE = Node(capacity={"cpu": 8000, "memory": 32 * GI}, cpus=frozenset(range(8)), topology=TOPOLOGY)
 STATIC = Config(
-    eviction_hard={},
-    cpu_manager_policy=CpuManagerPolicy.STATIC,
-    reserved_cpus=frozenset({0, 4}),
+    eviction_hard={}, cpu_manager_policy=CpuManagerPolicy.STATIC, reserved_cpus=frozenset({0, 4})
 )
 
 
@@ -305,10 +303,7 @@ def test_a_pod_that_shares_for_lack_of_cpus_has_its_quota_until_it_has_them():
 
 @pytest.mark.parametrize(
     ("node", "config"),
-    [
-        (NODE, Config(eviction_hard={})),
-        (replace(NODE, topology=None), STATIC),
-    ],
+    [(NODE, Config(eviction_hard={})), (replace(NODE, topology=None), STATIC)],
     ids=["without the policy", "without known CPUs"],
 )
 def test_there_are_no_pools(node, config):

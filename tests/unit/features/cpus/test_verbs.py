@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.cases.tables import cases
 from tests.unit.builders import make_files
 
 STATIC = ("--set=cpu-manager-policy=static", "--set=reserved-cpus=0")
@@ -55,13 +56,7 @@ def test_only_a_plan_accepts_the_cpus_of_another_machine(podslice, manifest):
 ALIGNED = (*STATIC, *TWO_NODES, "--topology-manager-policy=single-numa-node")
 
 
-@pytest.mark.parametrize(
-    ("cpu", "options", "problem"),
-    [
-        ("5", ALIGNED, "(TopologyAffinityError): requested CPUs: 5; free: 3 (1-3)"),
-        ("9", (*STATIC, *TWO_NODES), "(OutOfcpu): requests 9 of cpu"),
-    ],
-)
+@cases
 def test_explain_reports_which_pods_cannot_have_their_cpus(
     podslice, manifest, cpu, options, problem
 ):

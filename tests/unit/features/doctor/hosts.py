@@ -8,8 +8,7 @@ from tests.unit.builders import make_files
 UP = SystemdReply(version=257)
 ROOT = Subject(uid=0)
 USER = Subject(
-    uid=4711,
-    manager=user_manager(4711, {"XDG_RUNTIME_DIR": "/run/user/4711", "HOME": "/home/web"}),
+    uid=4711, manager=user_manager(4711, {"XDG_RUNTIME_DIR": "/run/user/4711", "HOME": "/home/web"})
 )
 USER_GROUP = "sys/fs/cgroup/user.slice/user-4711.slice/user@4711.service"
 

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests.cases.tables import cases
 from tests.unit.features.doctor.hosts import (
     LEGACY,
     PLAIN,
@@ -14,21 +15,6 @@ from tests.unit.features.doctor.hosts import (
     host,
     program,
 )
-
-HOME = "home/web/.config"
-SYSTEMD_CGROUP = """\
-version = 3
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-SystemdCgroup = true
-"""
-CRUN = """\
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.crun.options]
-BinaryName = "/usr/bin/crun"
-SystemdCgroup = false
-"""
-CRI = program("containerd", "crictl")
 
 
 def manager(driver):
@@ -45,171 +31,24 @@ def test_runtimes_that_are_not_installed_are_left_out(tmp_path):
     assert facts(root).runtimes == ()
 
 
-CASES = {
-    # podman
-    "podman, default": ("podman", {}, "systemd", ""),
-    "podman without systemd": ("podman", {"proc/1/comm": "init\n"}, "cgroupfs", ""),
-    "podman, configured by the distribution": (
-        "podman",
-        {"usr/share/containers/containers.conf": manager("cgroupfs")},
-        "cgroupfs",
-        "/usr/share/containers/containers.conf",
-    ),
-    "podman, configured by the administrator": (
-        "podman",
-        {
-            "usr/share/containers/containers.conf": manager("cgroupfs"),
-            "etc/containers/containers.conf": manager("systemd"),
-        },
-        "systemd",
-        "/etc/containers/containers.conf",
-    ),
-    "podman, configured by a drop-in": (
-        "podman",
-        {
-            "etc/containers/containers.conf": manager("systemd"),
-            "etc/containers/containers.conf.d/10-a.conf": manager("cgroupfs"),
-            "etc/containers/containers.conf.d/20-b.conf": "[engine]\nevents_logger = 'file'\n",
-            "etc/containers/containers.conf.d/30-c.txt": manager("systemd"),
-            "etc/containers/containers.rootless.conf.d/10-d.conf": manager("systemd"),
-            f"{HOME}/containers/containers.conf": manager("systemd"),
-        },
-        "cgroupfs",
-        "/etc/containers/containers.conf.d/10-a.conf",
-    ),
-    "podman, other types": (
-        "podman",
-        {"etc/containers/containers.conf": "engine = 1\n"},
-        "systemd",
-        "",
-    ),
-    # docker
-    "docker, default": ("dockerd", {}, "systemd", ""),
-    "docker, configured": (
-        "dockerd",
-        {"etc/docker/daemon.json": '{"exec-opts": ["a=b", "native.cgroupdriver=cgroupfs"]}'},
-        "cgroupfs",
-        "/etc/docker/daemon.json",
-    ),
-    "docker, configured without a driver": (
-        "dockerd",
-        {"etc/docker/daemon.json": '{"exec-opts": null, "debug": true}'},
-        "systemd",
-        "",
-    ),
-    "docker, command line": (
-        "dockerd",
-        {
-            "proc/9/comm": "dockerd\n",
-            "proc/9/cmdline": "dockerd\0--exec-opt\0native.cgroupdriver=cgroupfs\0",
-        },
-        "cgroupfs",
-        "the command line of dockerd (process 9)",
-    ),
-    "docker, argument that is not text": (
-        "dockerd",
-        {
-            "proc/9/comm": "dockerd\n",
-            "proc/9/cmdline": "dockerd\0\udcff\0--exec-opt\0native.cgroupdriver=cgroupfs\0",
-        },
-        "cgroupfs",
-        "the command line of dockerd (process 9)",
-    ),
-    "docker, exits meanwhile": ("dockerd", {"proc/9/comm": "dockerd\n"}, "systemd", ""),
-    # containerd
-    "containerd, default": ("containerd", {}, "cgroupfs", ""),
-    "containerd, configured": (
-        "containerd",
-        {"etc/containerd/config.toml": SYSTEMD_CGROUP},
-        "systemd",
-        "/etc/containerd/config.toml",
-    ),
-    "containerd, one of two configured": (
-        "containerd",
-        {"etc/containerd/config.toml": SYSTEMD_CGROUP + CRUN},
-        "cgroupfs",
-        "/etc/containerd/config.toml",
-    ),
-    "containerd, configured by an import": (
-        "containerd",
-        {
-            "etc/containerd/config.toml": 'imports = ["/etc/containerd/conf.d/*.toml", ""]\n',
-            "etc/containerd/conf.d/a.toml": SYSTEMD_CGROUP,
-        },
-        "systemd",
-        "/etc/containerd/config.toml",
-    ),
-    # CRI-O
-    "cri-o, default": ("crio", {}, "systemd", ""),
-    "cri-o, configured": (
-        "crio",
-        {
-            "etc/crio/crio.conf": '[crio.runtime]\ncgroup_manager = "systemd"\n',
-            "etc/crio/crio.conf.d/10-own": '[crio.runtime]\ncgroup_manager = "cgroupfs"\n',
-        },
-        "cgroupfs",
-        "/etc/crio/crio.conf.d/10-own",
-    ),
-    # crun
-    "crun without systemd": (
-        "crun",
-        {},
-        "cgroupfs",
-        "/usr/bin/crun is built without it",
-    ),
-    "crun with it": (
-        "crun",
-        {"usr/bin/crun": "\x7fELF…\0+SYSTEMD \0"},
-        "systemd",
-        "/usr/bin/crun is built with it",
-    ),
-}
-
-
-@pytest.mark.parametrize(("name", "files", "driver", "source"), CASES.values(), ids=CASES)
+@cases
 def test_driver(tmp_path, name, files, driver, source):
     runtime = only(host(tmp_path, program(name), files))
     assert (runtime.driver, runtime.source, runtime.unreadable) == (driver, source, "")
 
 
-USERS = {
-    "podman": ("podman", {}, "systemd", ""),
-    "podman, configured by the user": (
-        "podman",
-        {
-            "etc/containers/containers.rootless.conf": manager("systemd"),
-            "etc/containers/containers.rootless.conf.d/4711/10-web.conf": manager("systemd"),
-            f"{HOME}/containers/containers.conf": manager("cgroupfs"),
-        },
-        "cgroupfs",
-        f"/{HOME}/containers/containers.conf",
-    ),
-    "podman, one user": (
-        "podman",
-        {
-            "etc/containers/containers.rootless.conf.d/4711/10-web.conf": manager("cgroupfs"),
-            "etc/containers/containers.rootless.conf.d/4712/10-web.conf": manager("systemd"),
-        },
-        "cgroupfs",
-        "/etc/containers/containers.rootless.conf.d/4711/10-web.conf",
-    ),
-    "docker": ("dockerd-rootless.sh", {}, "systemd", ""),
-    "docker, configured": (
-        "dockerd-rootless.sh",
-        {
-            f"{HOME}/docker/daemon.json": '{"exec-opts": ["native.cgroupdriver=cgroupfs"]}',
-            "etc/docker/daemon.json": "{}",
-        },
-        "cgroupfs",
-        f"/{HOME}/docker/daemon.json",
-    ),
-}
-
-
-@pytest.mark.parametrize(("name", "files", "driver", "source"), USERS.values(), ids=USERS)
+@cases
 def test_driver_of_a_user(tmp_path, name, files, driver, source):
     runtime = only(host(tmp_path, program(name), files), USER)
     assert (runtime.driver, runtime.source) == (driver, source)
+
+
+def test_an_argument_that_is_not_text_is_ignored(tmp_path):
+    line = "dockerd\0\udcff\0--exec-opt\0native.cgroupdriver=cgroupfs\0"
+    files = {"proc/9/comm": "dockerd\n", "proc/9/cmdline": line}
+    runtime = only(host(tmp_path, program("dockerd"), files))
+    source = "the command line of dockerd (process 9)"
+    assert (runtime.driver, runtime.source, runtime.unreadable) == ("cgroupfs", source, "")
 
 
 def test_daemons_of_the_system_are_not_the_users(tmp_path):
@@ -243,15 +82,7 @@ def test_a_driver_that_is_not_systemd_needs_attention(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("files", "state"),
-    [
-        (program("containerd"), "info"),
-        (CRI, "attention"),
-        (CRI | {"etc/containerd/config.toml": 'disabled_plugins = ["cri"]\n'}, "info"),
-        (CRI | {"etc/containerd/config.toml": SYSTEMD_CGROUP}, "ok"),
-    ],
-)
+@cases
 def test_an_unused_cri_plugin_needs_no_attention(tmp_path, files, state):
     """It comes with docker, which states the driver itself."""
     assert findings(host(tmp_path, files))["containerd"].state == state

@@ -15,12 +15,7 @@ from podslice.features.history.prometheus import (
     parse_range,
 )
 from podslice.features.history.recommendation import recommend_pod
-from tests.fuzz.target import (
-    JSON,
-    Target,
-    check_problems,
-    scratch,
-)
+from tests.fuzz.target import JSON, Target, check_problems, scratch
 
 CORPUS = Path(__file__).parent / "corpus"
 

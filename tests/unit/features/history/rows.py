@@ -1,7 +1,5 @@
 """Rows about histories of usage: buckets, percentiles, peaks, confidence and recommendations."""
 
-from __future__ import annotations
-
 from podslice.features.history.model import DecayingHistogram, UsageHistory
 from podslice.features.history.recommendation import confidence_days, confidence_factor, recommend
 from podslice.features.history.samples import (

@@ -7,6 +7,7 @@ import pytest
 from podslice.errors import InputError
 from podslice.features.history import prometheus as prometheus_history
 from podslice.features.history.prometheus import parse_error, parse_range
+from tests.cases.tables import cases
 
 
 def answer(*result, status="success", **more):
@@ -58,42 +59,9 @@ def test_another_answer_is_an_error(text, error):
         parse_range(text)
 
 
-@pytest.mark.parametrize(
-    ("status", "text", "error"),
-    [
-        (
-            422,
-            answer(status="error", errorType="execution", error="too many samples"),
-            "the server refuses the query: too many samples; if it loads too many samples, increase",
-        ),
-        (
-            503,
-            answer(status="error", errorType="canceled", error="query was canceled"),
-            "the server refuses the query: query was canceled; run the command again",
-        ),
-        (
-            400,
-            answer(status="error", errorType=["bad_data"]),
-            "the server refuses the query: no reason is stated; the log of the server may have more",
-        ),
-        (
-            400,
-            b'{"status":"error","errorType":%s,"error":%s}' % ((b"[" * 900 + b"]" * 900,) * 2),
-            "the server refuses the query: no reason is stated; the log of the server may have more",
-        ),
-        (
-            307,
-            b"",
-            "the server answers 307 Temporary Redirect; redirections are not followed; state",
-        ),
-        (401, b"", "the server answers 401 Unauthorized; credentials are not supported;"),
-        (403, b"{}", "the server answers 403 Forbidden; credentials are not supported;"),
-        (404, b"<html>", "the server answers 404 Not Found; is it the address of a Prometheus"),
-        (500, b"[]", "the server answers 500 Internal Server Error; the log of the server"),
-        (599, b"null", "the server answers 599; the log of the server"),
-    ],
-)
+@cases
 def test_an_answer_with_another_status_states_its_reason(status, text, error):
+    text = text.encode("latin-1")
     assert str(parse_error(text, status)).startswith(error)
 
 

@@ -187,11 +187,7 @@ def test_old_samples_and_kills_expire_one_by_one():
 
 def test_the_first_sample_is_the_begin_of_a_history():
     history = add_cpu(add_cpu(EMPTY, 100, START_SEC), 100, START_SEC + 60)
-    assert (history.first_sec, history.last_sec, history.samples) == (
-        START_SEC,
-        START_SEC + 60,
-        2,
-    )
+    assert (history.first_sec, history.last_sec, history.samples) == (START_SEC, START_SEC + 60, 2)
 
 
 def test_a_history_expires_eight_days_after_its_last_sample():

@@ -11,6 +11,7 @@ from podslice.features.history.day import Day
 from podslice.features.history.files import UsageFiles
 from podslice.features.history.model import PodHistory, format_pod_history, parse_pod_history
 from podslice.features.history.samples import add_oom_kills
+from tests.cases.tables import cases
 from tests.unit.builders import make_files, manifest
 from tests.unit.features.history.rows import to_history
 
@@ -381,42 +382,14 @@ def test_the_documented_history_is_as_the_agent_writes_it(documented):
     assert format_pod_history(parse_pod_history(found)) == found
 
 
-LATER = 1_700_092_800
-"""The last sample of the documented history."""
 AS_COMPUTED, KEPT = ("1169m", "237Mi", "237Mi"), ("1169m", "1Gi", "2Gi")
-WAITED = "not decreased: its tasks waited"
 
 
 # Source: podslice-agent(8), HISTORY OF USAGE, for the documented history: 1016.3m × 1.15, the end of
 # bucket 36, which has more than a tenth of the weight; 205.8Mi × 1.15, the end of bucket 14. 4Gi are in
 # bucket 63, which ends at 4139.8Mi.
 # podslice-policy(7), Requests and limits: the OOM kills of 8 days, and waits in 0.1 % and 10 % of the time.
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ({}, (AS_COMPUTED, [])),
-        (
-            {"oom_kills": 2, "oom_kill_sec": LATER},
-            (KEPT, ["not decreased: 2 OOM kills, the last one in the last 8 days, was 1Gi"]),
-        ),
-        (
-            {"oom_kills": 1, "oom_kill_sec": LATER - 8 * 86_400 + 1},
-            (KEPT, ["not decreased: 1 OOM kill in the last 8 days, was 2Gi"]),
-        ),
-        ({"oom_kills": 1, "oom_kill_sec": LATER - 8 * 86_400}, (AS_COMPUTED, [])),
-        ({"waits__memory_sec": 86.4}, (KEPT, [f"{WAITED} 1.0% of the time for a CPU and 0.1%"])),
-        ({"waits__memory_sec": 86.3}, (AS_COMPUTED, [])),
-        (
-            {"waits__cpu_sec": 8640.0},
-            (("2", "237Mi", "237Mi"), [f"{WAITED} 10.0% of the time for a CPU and 0.0%"]),
-        ),
-        ({"waits__cpu_sec": 8639.0}, (AS_COMPUTED, [])),
-        (
-            {"memory__oom_bytes": 4 * 2**30, "oom_kills": 1, "oom_kill_sec": LATER},
-            (("1169m", "4761Mi", "4761Mi"), []),
-        ),
-    ],
-)
+@cases
 def test_the_patch_of_a_documented_history_and_its_vetoes(
     podslice, apply, documented, files, changed, expected
 ):

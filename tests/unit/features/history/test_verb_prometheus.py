@@ -12,6 +12,7 @@ import pytest
 from podslice.errors import ServerError
 from podslice.features.history import prometheus as prometheus_history
 from podslice.features.history.prometheus import PrometheusApi
+from tests.cases.tables import cases
 from tests.unit.builders import manifest
 from tests.unit.features.history.rows import START_SEC
 from tests.unit.raw_server import RawServer
@@ -269,26 +270,7 @@ def test_https_in_a_process_of_its_own(secure, certificates, tmp_path):
     assert len(secure.queries) == 6, ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (["--prometheus-ca=a"], "--prometheus-ca: it requires --prometheus; add --prometheus"),
-        (["--prometheus=https://a", "--prometheus-ca=none"], "none: no such file or directory"),
-        (["--prometheus=https://a", "--prometheus-ca=/dev/null"], "/dev/null: "),
-        (
-            ["--prometheus=https://a", "--prometheus-ca=text"],
-            "text: there is no certificate in it;",
-        ),
-        (
-            ["--prometheus=https://a", "--prometheus-ca=bad"],
-            "--prometheus-ca: the certificates are not valid: ",
-        ),
-        (
-            ["--prometheus=http://a", "--prometheus-ca=bad"],
-            "--prometheus-ca: certificates are of no use without encryption; write https://",
-        ),
-    ],
-)
+@cases
 def test_authorities_that_are_not_accepted(podslice, files, here, arguments, error):
     files({"text": "text", "bad": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"})
     ended = podslice("recommend", *arguments, "web")
@@ -296,22 +278,7 @@ def test_authorities_that_are_not_accepted(podslice, files, here, arguments, err
     assert ended.err.startswith(f"error: {error}")
 
 
-@pytest.mark.parametrize(
-    ("url", "error"),
-    [
-        ("file:///etc/passwd", "'file:///etc/passwd' is not the URL of a server; write http://127"),
-        ("localhost:9090", "'localhost:9090' is not the URL of a server"),
-        ("http://me:x@host", "credentials in a URL are not supported; use a proxy that adds them"),
-        ("http://", "'http://' is not the URL of a server"),
-        ("http://[", "'http://[' is not a URL"),
-        ("http://a:x", "'http://a:x' is not a URL"),
-        ("http://a?b", "'http://a?b' is not the URL of a server"),
-        (
-            f"http://{'a' * 64}",
-            f"'http://{'a' * 64}' has an invalid host name: a label has 1 to 63",
-        ),
-    ],
-)
+@cases
 def test_only_urls_of_servers_are_accepted(podslice, here, url, error):
     ended = podslice("recommend", "--prometheus", url, "web")
     assert (ended.code, ended.out) == (2, "")

@@ -1,27 +1,17 @@
 """The manifest of imported units: names of pods and containers."""
 
-import pytest
-
 from podslice.features.importing.policy import PresentSettings
 from podslice.features.importing.verb import ImportGroup, ImportSource, draft_pod
 from podslice.model.config import Config
 from podslice.model.grammar import check_label
+from tests.cases.tables import cases
 
 
 def source(name):
     return ImportSource(name=name, what=f"{name}.service", settings=PresentSettings())
 
 
-@pytest.mark.parametrize(
-    ("names", "containers"),
-    [
-        (["nginx", "nginx"], ["nginx", "nginx-2"]),
-        (["foo@x", "foo-x", "foo_x"], ["foo-x", "foo-x-2", "foo-x-3"]),
-        (["web-2", "web", "web"], ["web-2", "web", "web-3"]),
-        (["Web.App", "@", "é"], ["web-app", "main", "main-2"]),
-        (["a" * 70, "a" * 70], ["a" * 63, "a" * 61 + "-2"]),
-    ],
-)
+@cases
 def test_containers_have_valid_and_unique_names(names, containers):
     group = ImportGroup(slice=None, sources=tuple(map(source, names)))
     draft = draft_pod(group, None, None, Config())

@@ -86,10 +86,7 @@ SETTINGS_OF_ROOT = {
         (f"--memory-swap={64 * MI}",),
     ),
     # also with --memory-swap=-1, which is 0 here
-    "swap": (
-        MEMORY,
-        ("--cpuset-cpus=0-1", "--cpuset-mems=0", "--pids-limit=100"),
-    ),
+    "swap": (MEMORY, ("--cpuset-cpus=0-1", "--cpuset-mems=0", "--pids-limit=100")),
     "blkio": ({}, ("--blkio-weight=50",)),
     "bps": ({}, ("--device-read-bps", "--device-write-iops")),
     "nopids": (
@@ -119,8 +116,7 @@ def test_recorded_containers_have_their_settings(version, user, expected):
 
 @pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.parametrize(
-    ("user", "manager"),
-    [("root", ""), ("user", "/user.slice/user-1000.slice/user@1000.service")],
+    ("user", "manager"), [("root", ""), ("user", "/user.slice/user-1000.slice/user@1000.service")]
 )
 def test_recorded_containers_have_their_control_group(version, user, manager):
     found = recorded(version, user)
@@ -224,10 +220,7 @@ async def test_containers_are_asked_by_name():
     ("answer", "error"),
     [
         (NoAnswerError("No such file or directory"), "podman inspect: No such file or directory"),
-        (
-            NoAnswerError("Error: no such container Web"),
-            "podman inspect: no such container Web",
-        ),
+        (NoAnswerError("Error: no such container Web"), "podman inspect: no such container Web"),
         ("{", "podman inspect: its output has an unknown format"),
         ('[{"Name": "web"}]', "podman inspect: its output has an unknown format"),
         ("[7]", "podman inspect: its output has an unknown format"),

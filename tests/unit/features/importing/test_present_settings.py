@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.cases.tables import cases
+
 pytest.importorskip("hypothesis")
 
 from hypothesis import assume, given
@@ -102,15 +104,7 @@ def test_each_amount_names_its_setting():
     }
 
 
-@pytest.mark.parametrize(
-    ("protection", "text", "source", "further"),
-    [
-        ("low", "1Mi", "MemoryLow=1Mi", "MemoryMin=2Mi"),
-        ("min", "2Mi", "MemoryMin=2Mi", "MemoryLow=1Mi"),
-        ("tiered", "1Mi", "MemoryLow=1Mi", "MemoryMin=2Mi"),
-        ("none", "1Mi", "MemoryLow=1Mi; memory-protection sets no property for it", "MemoryMin=2Mi"),
-    ],
-)  # fmt: skip
+@cases
 def test_the_memory_request_is_the_property_of_the_configuration(protection, text, source, further):
     by = config(memory_protection=MemoryProtection(protection))
     found = import_container(present(MemoryLow=MI, MemoryMin=2 * MI), None, by)
@@ -149,18 +143,7 @@ def test_settings_without_a_field_are_listed():
     ]
 
 
-@pytest.mark.parametrize(
-    ("of_slice", "weights", "requests", "of_pod"),
-    [
-        # the roundest requests are possible, also where their sum is the limit
-        ({"CPUWeight": 19}, (9, 9), ["100m", "100m"], {"cpu": "200m"}),
-        ({"CPUQuotaPerSecUSec": 200_000}, (9, 9), ["100m", "100m"], {}),
-        # 100m and 100m would be a weight of 19 in the pod
-        ({"CPUWeight": 18}, (9, 9), ["91m", "91m"], {"cpu": "190m"}),
-        # 500m also has this weight, but is less than the sum
-        ({"CPUWeight": 50}, (24, 26), ["241m", "261m"], {"cpu": "510m"}),
-    ],
-)
+@cases
 def test_a_pod_s_request_is_at_least_the_sum_of_its_containers(of_slice, weights, requests, of_pod):
     containers = [(present(CPUWeight=weight), None) for weight in weights]
     level, found = import_pod(present(**of_slice), containers, config())

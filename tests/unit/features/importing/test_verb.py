@@ -10,6 +10,7 @@ from podslice.features.importing import reading
 from podslice.features.importing.policy import PresentUse
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import UnitName
+from tests.cases.tables import cases
 from tests.unit.builders import make_files
 
 MI = 2**20
@@ -71,11 +72,7 @@ def nginx(memory, uses):
     """A service that runs, with settings."""
     name = UnitName("nginx.service")
     memory.provide(
-        name,
-        CPUWeight=50,
-        CPUQuotaPerSecUSec=1_500_000,
-        MemoryMax=512 * MI,
-        MemoryHigh=256 * MI,
+        name, CPUWeight=50, CPUQuotaPerSecUSec=1_500_000, MemoryMax=512 * MI, MemoryHigh=256 * MI
     )
     memory.set_further(name, IOWeight="50", OOMScoreAdjust="-100")
     uses[name] = use(name, peak_bytes=200 * MI)
@@ -153,16 +150,28 @@ def test_a_percentage_stays_in_the_comment(podslice, memory, uses, here):
     assert "%" not in podslice("import", "web").out
 
 
-def test_a_unit_that_only_groups_others_names_its_instances(podslice, memory, uses):
+@pytest.fixture
+def pods_slice(memory):
+    memory.provide(UnitName("kubepods.slice"))
+
+
+@pytest.fixture
+def shop_slice(memory):
+    memory.provide(UnitName("shop.slice"))
+
+
+@pytest.fixture
+def grouping(memory, uses):
+    """A unit without processes, and one of its instances, which runs."""
     memory.provide(UnitName("pg.service"))
     memory.provide(UnitName("pg@17-main.service"))
     memory.set_tasks(UnitName("pg@17-main.service"), 3)
     memory.finish(UnitName("pg.service"))
-    assert podslice("import", "pg").err == (
-        "error: pg.service: it has no processes, and only groups other units; import"
-        " pg@17-main.service\n"
-    )
-    assert podslice("import", "pg@17-main").code == 0
+
+
+@cases
+def test_what_is_printed(case, expect):
+    expect(case)
 
 
 def test_units_of_a_user_have_the_commands_of_the_user(podslice, memory, uses):
@@ -205,10 +214,6 @@ def test_a_scope_keeps_the_score_that_its_processes_have(
 
 def test_several_units_share_a_pod_or_have_one_each(podslice, memory, nginx, uses):
     memory.provide(UnitName("nginx.scope"), MemoryMax=64 * MI)
-    alone = podslice("import", "nginx", "nginx.scope")
-    assert alone.err == (
-        "error: --name: a pod of several units needs a name; add it, or --each for a pod each\n"
-    )
     made = podslice(
         "import", "nginx", "nginx.scope", "nginx.service", "--name", "web", "-n", "shop"
     )
@@ -246,10 +251,7 @@ def test_a_slice_is_the_pod_level_and_its_units_are_containers(podslice, memory,
     assert (made.code, made.err) == (0, "")
     found = yaml.safe_load(made.out)
     assert found["metadata"]["name"] == "shop"
-    assert found["spec"]["resources"] == {
-        "requests": {"cpu": 2},
-        "limits": {"memory": "1Gi"},
-    }
+    assert found["spec"]["resources"] == {"requests": {"cpu": 2}, "limits": {"memory": "1Gi"}}
     assert resources_of(made.out) == {
         "db": {"requests": {"memory": "0"}, "limits": {"memory": "512Mi"}},
         "web": {"requests": {"cpu": 1, "memory": "64Mi"}},
@@ -307,41 +309,6 @@ def test_what_cannot_be_moved_is_refused_all_at_once(podslice, memory):
     ended = podslice("import", *REFUSED, "--name", "web")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.splitlines() == [f"error: {text}" for text in REFUSED.values()]
-
-
-@pytest.mark.parametrize(
-    ("slice_", "error"),
-    [
-        ("system.slice", "it contains the system's daemons; name the services to import"),
-        ("machine", "it contains containers and virtual machines; name containers: --podman"),
-        ("kubepods", "it is in a pod; see: podslice status"),
-        ("none", "there is no such unit; see: systemctl"),
-    ],
-)
-def test_slices_that_stay(podslice, memory, slice_, error):
-    memory.provide(UnitName("kubepods.slice"))
-    name = slice_ if slice_.endswith(".slice") else f"{slice_}.slice"
-    assert podslice("import", "--slice", slice_) == (2, "", f"error: {name}: {error}\n")
-
-
-def test_an_empty_slice_is_an_error(podslice, memory):
-    memory.provide(UnitName("shop.slice"))
-    ended = podslice("import", "--slice", "shop.slice")
-    assert ended == (2, "", "error: shop.slice: no loaded service or scope is in it; name units\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ([], "nothing to import; name units, --slice SLICE or --podman NAME"),
-        (["a", "--each", "--name", "b"], "--each: not together with --name: each pod has the name"),
-        (["--slice", "a", "--each"], "--each: not together with --slice: each pod has the name of"),
-    ],
-)
-def test_options_that_do_not_fit_together(podslice, memory, arguments, error):
-    ended = podslice("import", *arguments)
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith(f"error: {error}")
 
 
 def test_the_document_has_manifests_and_placements(podslice, nginx):
@@ -431,11 +398,7 @@ def test_a_container_of_a_quadlet_is_placed_by_its_file(podslice, no_systemd, po
 
 def test_what_becomes_of_options_without_a_field_is_commented(podslice, no_systemd, podman):
     more = {"PidsLimit": 2048, "OomScoreAdj": -500, "CpusetCpus": "0"}
-    podman["cache"] = {
-        **INSPECTED,
-        "Pod": "a2",
-        "HostConfig": {**INSPECTED["HostConfig"], **more},
-    }
+    podman["cache"] = {**INSPECTED, "Pod": "a2", "HostConfig": {**INSPECTED["HostConfig"], **more}}
     made = podslice("import", "--podman", "cache")
     assert (made.code, made.err) == (0, "")
     for remark in (

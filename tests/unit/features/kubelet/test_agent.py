@@ -10,6 +10,7 @@ from podslice.features.kubelet.agent import FollowedKubelet
 from podslice.features.kubelet.source import KubeletSource, check_options
 from podslice.model.config import Config, PodsFrom
 from podslice.model.unit import SYSTEM
+from tests.cases.tables import cases
 from tests.unit.agent.fakes import Clock
 from tests.unit.builders import USER, node
 from tests.unit.features.kubelet.recorded_node import RecordedNode
@@ -49,25 +50,7 @@ def test_options_that_contradict_each_other():
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (["--kubelet=http://a"], "--kubelet: the agent reads its pods from manifests"),
-        (["--pods-from=kubelet", "--kubelet=http://a"], "pods-from: the slices of a kubelet may"),
-        (["--pods-from=kubelet", "--allow-kubelet-slices"], "pods-from: the kubelet is not stated"),
-        (
-            ["--pods-from=kubelet", "--allow-kubelet-slices", "--kubelet=a"],
-            "--kubelet: 'a' is not the URL of a kubelet",
-        ),
-        (
-            [
-                *("--pods-from=kubelet", "--allow-kubelet-slices", "--kubelet=http://a"),
-                "--kubelet-version=new",
-            ],
-            "'new' is not a version of the kubelet",
-        ),
-    ],
-)
+@cases
 def test_the_verb_refuses_them(podslice, arguments, error):
     ended = podslice("agent", *arguments)
     assert (ended.code, ended.out) == (2, "")

@@ -4,6 +4,7 @@ import pytest
 
 from podslice.errors import HostError, InputError
 from podslice.features.kubelet.api import Credentials, KubeletApi, parse_address
+from tests.cases.tables import cases
 from tests.unit.raw_server import RawServer
 from tests.unit.tls_server import Certificates, KubeletServer
 
@@ -97,15 +98,7 @@ def test_the_name_counts_with_the_authorities_of_the_host(certificates, kubelet,
     assert kubelet.requests == []
 
 
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        (401, "does not accept the credentials; check the token or the client certificate of"),
-        (403, "it needs the verb get for nodes/pods, or for nodes/proxy with kubelets before 1.33"),
-        (302, "the kubelet replies with status 302"),
-        (500, "the kubelet replies with status 500"),
-    ],
-)
+@cases
 def test_a_refusal_has_its_remedy(kubelet, trusted, status, error):
     kubelet.statuses["/pods"] = status
     with pytest.raises(HostError) as found:
@@ -191,26 +184,12 @@ def test_certificates_that_are_none(kubelet, field):
         api(kubelet, Credentials(**{field: "no PEM"}))
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("https://127.0.0.1", "https://127.0.0.1:10250"),
-        ("http://127.0.0.1/", "http://127.0.0.1:10255"),
-        ("https://[::1]:1", "https://[::1]:1"),
-        ("https://node1:6443", "https://node1:6443"),
-    ],
-)
+@cases
 def test_addresses(text, shown):
     assert str(parse_address(text)) == shown
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("127.0.0.1:10250", "ftp://a", "https://", "https://a/pods", "https://a:x", "https://a?b"),
-        *("https://a:99999", "https://[a", f"https://{'a' * 64}.b"),
-    ],
-)
+@cases
 def test_texts_that_are_not_addresses(text):
     with pytest.raises(InputError, match=r"--kubelet: .*write https://127.0.0.1:10250"):
         parse_address(text)

@@ -14,6 +14,7 @@ from podslice.errors import InputError
 from podslice.features.kubelet import source as kubelet_source
 from podslice.features.kubelet.pods import parse_pod_list
 from podslice.systemd import bus
+from tests.cases.tables import cases
 from tests.unit.builders import node as host
 from tests.unit.features.kubelet.recorded_node import RecordedManager, RecordedNode
 from tests.unit.tls_server import Certificates, KubeletServer
@@ -158,14 +159,7 @@ def test_many_findings_are_counted(audit, node):
     assert re.search(r"^\d+ more; to see all: podslice audit -o json$", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    ("config", "error"),
-    [
-        ("{}", "config.json: there is not exactly one KubeletConfiguration in it"),
-        ("[", "config.json: line 1: not valid JSON: expecting value"),
-        ("[1, 2]", "config.json: there is not exactly one KubeletConfiguration in it"),
-    ],
-)
+@cases
 def test_a_configuration_that_is_none(config, error, node, podslice, files):
     files({"pods.json": json.dumps(node.document()), "config.json": config})
     ended = podslice("audit", "-f", "pods.json", CONFIG)
@@ -325,25 +319,7 @@ def test_the_read_only_port_with_the_file_of_the_configuration(serving, here, no
         )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ([], "state either --filename or --kubelet; add one, or leave out one of the two"),
-        (["-f", "a", "--kubelet=http://a"], "state either --filename or --kubelet"),
-        (
-            ["-f", "a", "--kubeconfig=b"],
-            "--kubeconfig, --kubelet-ca and --insecure-skip-tls-verify",
-        ),
-        (["--kubelet=a"], "--kubelet: 'a' is not the URL of a kubelet; write https://127.0.0.1"),
-        (
-            [f"--kubelet=https://{'a' * 64}.example"],
-            f"--kubelet: 'https://{'a' * 64}.exampl has an invalid host name: a label has 1 to 63",
-        ),
-        (["--kubelet=https://a", "--kubeconfig=none"], "none: no such file or directory"),
-        (["--kubelet=https://a", "--kubelet-ca=none"], "none: no such file or directory"),
-        (["--kubelet=https://a", "--kubelet-ca=/dev/null"], "/dev/null: "),
-    ],
-)
+@cases
 def test_options_that_do_not_match(podslice, node, arguments, error):
     ended = podslice("audit", *arguments)
     assert (ended.code, ended.out) == (2, "")

@@ -10,6 +10,7 @@ from podslice.features.kubelet.pods import parse_pod_list, read_pod_list
 from podslice.model.config import DEFAULT_EVICTION_HARD, Enforce, OomPolicy, SwapBehavior, Threshold
 from podslice.model.node import Node
 from podslice.policy.allocatable import allocate
+from tests.cases.tables import cases
 
 HEAD = "kind: KubeletConfiguration\n"
 
@@ -32,10 +33,7 @@ def test_an_empty_configuration_has_the_defaults_of_a_kubelet():
         settings.pod_pids_limit,
         settings.feature_gates,
         settings.config.memory_swap_behavior,
-    ) == (
-        *(None, {}),
-        "NoSwap",
-    )
+    ) == (*(None, {}), "NoSwap")
 
 
 def test_thresholds_replace_the_defaults_unless_they_are_merged():
@@ -105,16 +103,9 @@ def test_single_processes_are_killed_where_that_is_configured():
     assert read("singleProcessOOMKill: false").config.oom_policy is OomPolicy.CONTAINER
 
 
-@pytest.mark.parametrize(
-    ("text", "behavior"),
-    [
-        ("memorySwap: {swapBehavior: LimitedSwap}", SwapBehavior.LIMITED_SWAP),
-        ("memorySwap: {swapBehavior: NoSwap}", SwapBehavior.NO_SWAP),
-        ('memorySwap: {swapBehavior: ""}', SwapBehavior.NO_SWAP),
-        ("memorySwap: {swapBehavior: UnlimitedSwap}", SwapBehavior.UNLIMITED),
-    ],
-)
+@cases
 def test_the_swap_of_containers(text, behavior):
+    behavior = SwapBehavior(behavior)
     assert read(text).config.memory_swap_behavior is behavior
 
 
@@ -150,17 +141,7 @@ def pod(*statuses, **metadata):
     }
 
 
-@pytest.mark.parametrize(
-    ("id_", "scope"),
-    [
-        ("containerd://0a", "cri-containerd-0a.scope"),
-        ("cri-o://0a", "crio-0a.scope"),
-        ("docker://0a", "docker-0a.scope"),
-        ("other://0a", None),
-        ("containerd://../x", None),
-        ("", None),
-    ],
-)
+@cases
 def test_the_scope_of_a_container_follows_from_its_id(id_, scope):
     (found,) = pods(pod({"name": "main", "containerID": id_, "state": {"running": {}}}))
     assert found.scopes.get("main") == scope

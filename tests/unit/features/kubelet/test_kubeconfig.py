@@ -7,6 +7,7 @@ import pytest
 
 from podslice.errors import InputError
 from podslice.features.kubelet.api import read_kubeconfig
+from tests.cases.tables import cases
 
 WORD = "abc"
 
@@ -82,20 +83,7 @@ def test_a_file_of_credentials_without_any(read, tmp_path):
         read(cluster={"certificate-authority": "empty"})
 
 
-@pytest.mark.parametrize(
-    ("user", "error"),
-    [
-        ({"exec": {"command": "aws"}}, "config: users: credentials by exec are not supported"),
-        ({"username": "me"}, "credentials by username are not supported; use a token or a client"),
-        ({"token": "a\r\nb"}, "the token has characters that no token has"),
-        ({"token": "a b"}, "the token has characters that no token has"),
-        ({"tokenFile": "none"}, "none: no such file or directory"),
-        ({"client-key": "none"}, "none: no such file or directory"),
-        ({"client-key-data": "!"}, "config: client-key is not PEM"),
-        ({"client-key-data": encoded("ä")}, "config: client-key is not PEM"),
-        ({"client-key-data": encoded("a")}, "config: client-key is not PEM"),
-    ],
-)
+@cases
 def test_a_user_that_cannot_be_used(read, user, error):
     with pytest.raises(InputError) as found:
         read(user)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cases.tables import cases
+
 pytest.importorskip("fastjsonschema")
 
 import fastjsonschema
@@ -114,17 +116,7 @@ def test_kubernetes_accepts_every_object(version):
     assert len(found["DaemonSet"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("spec.template.spec.containers.0.securitycontext", {}),
-        ("spec.template.spec.containers.0.securityContext.runAsUser", "0"),
-        ("spec.template.spec.volumes.1.hostPath", {"type": "Directory"}),
-        ("spec.template.spec.hostNetwork", "yes"),
-        ("spec", {}),
-        ("apiVersion", "v1"),
-    ],
-)
+@cases
 def test_kubernetes_refuses_other_objects(path, value):
     daemonset = of_kind("DaemonSet", "daemonset.yaml")
     *parents, last = path.split(".")

@@ -5,6 +5,7 @@ import pytest
 from podslice.errors import HostError
 from podslice.features.kubelet.levels import LevelRecord
 from podslice.model.unit import UnitName
+from tests.cases.tables import cases
 
 OWN = {UnitName("kubepods-poda.slice"): {"CPUWeight": 20, "MemoryMax": 4096}}
 
@@ -22,13 +23,7 @@ def test_values_are_kept_until_there_are_none(tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "{", "[]", "{}", '{"slices": 3}', '{"slices": {"a": {"MemoryHigh": 1}}}'),
-        *('{"slices": {"a": {"MemoryMax": "1"}}}', '{"slices": {"a": {"MemoryMax": -1}}}'),
-    ],
-)
+@cases
 def test_a_damaged_record_has_no_values(tmp_path, text):
     (tmp_path / "pod-levels.json").write_text(text)
     assert LevelRecord(tmp_path).read() == {}

@@ -6,6 +6,7 @@ from podslice.features.kubelet.levels import LevelSlices
 from podslice.features.kubelet.model import LevelChange
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import PropertyValue, TransientUnit, UnitName, control_group_of
+from tests.cases.tables import cases
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
 
@@ -36,14 +37,9 @@ async def test_only_slices_of_pods_are_observed(slices):
     assert found[POD].unit.properties["MemoryMax"] == 8192
 
 
-@pytest.mark.parametrize(
-    ("files", "rewritten"),
-    [
-        ({"memory.max": "8192", "cpu.weight": "100", "cpu.max": "max 100000"}, set()),
-        ({"memory.max": "max", "cpu.weight": "1", "memory.low": "0"}, {"MemoryMax", "CPUWeight"}),
-    ],
-)
+@cases
 async def test_values_that_only_the_kernel_has(slices, tmp_path, files, rewritten):
+    rewritten = set(rewritten)
     (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
     for name in (POD, UnitName("kubepods-podb.slice")):
         texts = {file: f"{text}\n" for file, text in files.items()}

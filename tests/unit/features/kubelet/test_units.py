@@ -18,6 +18,7 @@ from podslice.features.kubelet.values import expect_node
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.node import Node
 from podslice.model.unit import UnitName
+from tests.cases.tables import cases
 from tests.unit.features.kubelet.recorded_node import CASES, DEFAULT_TASKS_MAX, RecordedNode
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -275,51 +276,7 @@ def test_what_passes_while_the_audit_waits_is_not_found(node, tmp_path):
     assert found_in(run_audit(node, tmp_path, pause=end)) == KNOWN
 
 
-DELETE = "delete the pod, so that it starts again"
-
-
-@pytest.mark.parametrize(
-    ("unit", "systemd", "files", "hint"),
-    [
-        ("b-both/a", {"MemoryMax": "4096"}, {"memory.max": "4096"}, DELETE),
-        (
-            "b-both/a",
-            {},
-            {"memory.oom.group": "0"},
-            f"{DELETE}; or until then: echo 1 > CGROUP/memory.oom.group",
-        ),
-        (
-            "b-both",
-            {"IOWeight": "500"},
-            {},
-            f"{DELETE}; or until then: systemctl set-property --runtime UNIT IOWeight=",
-        ),
-        (
-            "kubepods-burstable.slice",
-            {"CPUWeight": "5"},
-            {"cpu.weight": "5"},
-            "the kubelet sets it once a minute: repeat the audit after a minute",
-        ),
-        (
-            "kubepods-burstable.slice",
-            {"MemoryLow": "4096"},
-            {"memory.low": "4096"},
-            "the kubelet does not set it: systemctl set-property --runtime UNIT MemoryLow=0",
-        ),
-        (
-            "kubepods.slice",
-            {},
-            {"cgroup.freeze": "1"},
-            "the kubelet does not set it: echo 0 > CGROUP/cgroup.freeze",
-        ),
-        (
-            "kubepods.slice",
-            {"TasksMax": "9"},
-            {"pids.max": "9"},
-            "the kubelet sets it when it starts: restart the kubelet",
-        ),
-    ],
-)
+@cases
 def test_the_remedy_states_what_sets_the_value_again(unit, systemd, files, hint, node, tmp_path):
     path = node.path(unit)
     node.units[path]["properties"] |= systemd

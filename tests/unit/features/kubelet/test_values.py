@@ -53,6 +53,7 @@ def values_of(expected, name):
     ],
 )
 def test_what_containers_have_beside_limits_depends_on_the_version(version, names):
+    names = set(names)
     found = values_of(expect(running(guaranteed("web")), version=version), SCOPE)
     assert {name for name in found if "." in name or name == "MemorySwapMax"} == names
 
@@ -109,11 +110,7 @@ def test_an_enforced_slice_has_no_huge_pages():
     found = values_of(
         expect(node=replace(NODE, hugepage_sizes=(2**21,)), config=config), "system.slice"
     )
-    assert found == {
-        "CPUWeight": 39,
-        "hugetlb.2MB.max": "0",
-        "hugetlb.2MB.rsvd.max": "0",
-    }
+    assert found == {"CPUWeight": 39, "hugetlb.2MB.max": "0", "hugetlb.2MB.rsvd.max": "0"}
 
 
 def test_the_pod_level_counts_since_1_34():

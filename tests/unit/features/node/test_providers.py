@@ -1,7 +1,5 @@
 """Reservations as the providers document them."""
 
-from __future__ import annotations
-
 import pytest
 
 from podslice.features.node.providers import (
@@ -17,6 +15,7 @@ from podslice.features.node.providers import (
     system_reservation,
 )
 from podslice.model.node import Node
+from tests.cases.tables import cases
 
 
 @pytest.mark.parametrize(
@@ -29,24 +28,7 @@ def test_gke_keeps_less_of_every_further_cpu(cpus, milli):
     assert eks(cpus, 8 * GI, 30).cpu_milli == milli
 
 
-@pytest.mark.parametrize(
-    ("memory", "kept"),
-    [
-        (GI // 2, 255 * MI),
-        (GI, 256 * MI),
-        (4 * GI, GI),
-        (8 * GI, GI + 4 * GI * 20 // 100),
-        (16 * GI, GI + 4 * GI * 20 // 100 + 8 * GI * 10 // 100),
-        (
-            128 * GI,
-            GI + 4 * GI * 20 // 100 + 8 * GI * 10 // 100 + 112 * GI * 6 // 100,
-        ),
-        (
-            228 * GI,
-            GI + 4 * GI * 20 // 100 + 8 * GI * 10 // 100 + 112 * GI * 6 // 100 + 2 * GI,
-        ),
-    ],
-)
+@cases
 def test_gke_keeps_less_of_more_memory(memory, kept):
     assert gke(4, memory, 30).memory_bytes == kept
 
@@ -55,21 +37,7 @@ def test_eks_counts_pods():
     assert eks(2, 8 * GI, 29).memory_bytes == (255 + 11 * 29) * MI
 
 
-@pytest.mark.parametrize(
-    ("cpus", "milli"),
-    [
-        (0, 60),
-        (1, 60),
-        (2, 100),
-        (3, 100),
-        (4, 140),
-        (8, 180),
-        (16, 260),
-        (32, 420),
-        (64, 740),
-        (96, 740),
-    ],
-)
+@cases
 def test_aks_has_a_table(cpus, milli):
     assert aks(cpus, 8 * GI, 30).cpu_milli == milli
 
@@ -89,18 +57,7 @@ def test_all_are_shown_in_whole_mebibytes():
     }
 
 
-@pytest.mark.parametrize(
-    ("memory", "used", "kept"),
-    [
-        (32 * GI, None, GI),
-        (8 * GI, None, 448 * MI),  # 409.6Mi, in steps of 64Mi
-        (20 * 512 * MI, None, 512 * MI),
-        (20 * 512 * MI + 20, None, 576 * MI),
-        (GI, None, 128 * MI),
-        (8 * GI, 200 * MI, 320 * MI),  # 300Mi
-        (8 * GI, MI, 128 * MI),
-    ],
-)
+@cases
 def test_the_system_gets_what_it_uses_and_half_of_it(memory, used, kept):
     node = Node(capacity={"cpu": 2_000, "memory": memory * 1000})
     assert system_reservation(node, used) == Reservation(cpu_milli=100, memory_bytes=kept)

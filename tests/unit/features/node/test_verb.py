@@ -8,6 +8,7 @@ import pytest
 from podslice.features.node import verb as node_init
 from podslice.features.node.files import MARK
 from podslice.model.node import Node
+from tests.cases.tables import cases
 
 GI = 2**30
 INSTALLED = ("docker", "podman")
@@ -390,24 +391,7 @@ def contents(directory):
 @pytest.mark.parametrize("verb", ["init", "reset"])
 @pytest.mark.parametrize("output", ["text", "json"])
 @pytest.mark.parametrize("is_dry", [True, False], ids=["dry run", "writes"])
-@pytest.mark.parametrize(
-    ("link", "target"),
-    [
-        ("etc", "{outside}"),
-        ("etc/podslice", "{outside}"),
-        ("etc/podslice", "../../outside"),
-        ("etc/podslice", "../usr/../../outside"),
-        ("etc/systemd", "{outside}"),
-        ("etc/systemd/system", "{outside}"),
-        ("etc/systemd/system/docker.service.d", "{outside}"),
-        ("etc/podslice/podslice.toml", "{outside}/secret"),
-        ("etc/podslice/podslice.toml", "../../../outside/secret"),
-        ("etc/podslice/podslice.toml.d", "{outside}"),
-        ("etc/podslice/podslice.toml.d/a.toml", "{outside}/secret"),
-        ("run", "{outside}"),
-        ("usr/lib/podslice/podslice.toml", "{outside}/secret"),
-    ],
-)
+@cases
 def test_a_link_below_the_root_leads_nowhere_else(  # noqa: PLR0917
     podslice, host, outside, link, target, verb, output, is_dry
 ):

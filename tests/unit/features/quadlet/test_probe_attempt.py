@@ -18,6 +18,7 @@ from podslice.features.quadlet.prober import (
     requester,
 )
 from podslice.features.quadlet.workload import Exec, HttpGet, Probe, TcpSocket
+from tests.cases.tables import cases
 
 pytestmark = pytest.mark.usefixtures("allow_effects")
 LOOPBACK = "127.0.0.1"
@@ -48,20 +49,7 @@ def answer(listening, text):
     return got, thread
 
 
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [
-        ("200 OK", True),
-        ("204 No Content", True),
-        ("302 Found", True),
-        ("302 Found\r\nLocation: http://other.example/", True),
-        ("302 Found\r\nLocation: ftp://127.0.0.1/", True),
-        ("304 Not Modified\r\nLocation: /", True),
-        ("399 X", True),
-        ("404 Not Found", False),
-        ("500 Internal Server Error", False),
-    ],
-)
+@cases
 def test_an_answer_succeeds_by_its_status(server, status, expected):
     got, thread = answer(server, f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n")
     action = HttpGet(
@@ -100,11 +88,7 @@ def test_a_redirection_on_the_same_host_is_followed(server, last, expected):
     got, thread = answer_each(server, answers)
     assert requester(HttpGet(port=port, host=LOOPBACK, path="/shop/"))(30) is expected
     thread.join()
-    assert got == [
-        "GET /shop/ HTTP/1.1",
-        "GET /shop/login?a=b HTTP/1.1",
-        "GET /end HTTP/1.1",
-    ]
+    assert got == ["GET /shop/ HTTP/1.1", "GET /shop/login?a=b HTTP/1.1", "GET /end HTTP/1.1"]
 
 
 def test_redirections_without_end_fail(server):

@@ -12,6 +12,7 @@ import pytest
 from podslice.features.quadlet import FEATURE
 from podslice.features.quadlet.prober import NOT_ALIVE
 from podslice.model.feature import load
+from tests.cases.tables import cases
 from tests.unit.cli.conftest import Ended
 
 QUADLET = Path(__file__).parents[3] / "cases/quadlet/probes-from-outside/expect.txt"
@@ -140,18 +141,7 @@ def test_a_container_that_does_not_run_is_an_error(run):
     assert result.err == "error: container web-app does not run\n"
 
 
-@pytest.mark.parametrize(
-    ("verb", "arguments"),
-    [
-        ("__probe", ()),
-        ("__probe", ("web-app",)),
-        ("__probe", ("web-app", "{}")),
-        ("__probe", ("a", "b", "c", "d")),
-        ("__commands", ("web-app", "{}", GROUP)),
-        ("__commands", ("web-app", "{}", GROUP, "/socket")),
-        ("__join", ("web-app", GROUP)),
-    ],
-)
+@cases
 def test_anything_but_what_units_state_is_refused(run, verb, arguments):
     result = run(verb, *arguments)
     assert result.code == 2

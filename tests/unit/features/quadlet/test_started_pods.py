@@ -14,6 +14,7 @@ from podslice.features.quadlet import services as quadlet_services
 from podslice.features.quadlet import verbs as quadlets
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.event import Kind
+from tests.cases.tables import cases
 from tests.unit.builders import manifest
 from tests.unit.cli.podman import APP, FILES, LOG, POD, SLICE, WEB, active
 
@@ -355,14 +356,7 @@ def test_what_fails_again_and_again_is_not_waited_for(podslice, web, memory, mon
     assert f"failed to start {LOG} (default/web): {why}" in lines
 
 
-@pytest.mark.parametrize(
-    ("starting", "what"),
-    [
-        ([APP, "other.service"], f"{APP}; to see why: journalctl -u {APP}"),
-        (["other.service"], "other.service; to see why: journalctl -u other.service"),
-        ([], "a job; see: systemctl list-jobs"),
-    ],
-)
+@cases
 def test_what_a_start_waits_for_is_printed(podslice, web, memory, monkeypatch, starting, what):
     monkeypatch.setattr(quadlet_services, "_NOTE_SEC", 0.5)
     start, list_units, asked = memory.start_existing, memory.list_units, asyncio.Event()

@@ -22,6 +22,7 @@ from podslice.model.event import Kind
 from podslice.model.unit import GENERATED, user_manager
 from podslice.policy.decide import decide
 from tests.cases.quadlets import NODE
+from tests.cases.tables import cases
 
 MANIFEST = """
 apiVersion: v1
@@ -185,13 +186,7 @@ def test_other_limits_restart_nothing():
     assert files == [("write", "web_app.container")]
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("spec:\n", "spec:\n  hostNetwork: true\n"),
-        ("name: prepare, image: app", "name: prepare, image: app:2"),
-    ],
-)
+@cases
 def test_the_pod_restarts_with_its_own_file_and_its_init_containers(old, new):
     services, files = keep(MANIFEST.replace(old, new, 1), present())
     units = (POD, PREPARE, APP, LOG, PROBER)

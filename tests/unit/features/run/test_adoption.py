@@ -22,10 +22,11 @@ from podslice.features.run.target import find_place, scope_of
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName, user_manager
 from podslice.reconcile.assess import Request, assess
+from tests.cases.tables import cases
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, container, decisions, make_files, world
 from tests.unit.converged import apply
-from tests.unit.processes.invented import DELEGATED, hostile_groups, processes
+from tests.unit.usage.invented import DELEGATED, hostile_groups, processes
 
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podweb.slice"
 SCOPE = UnitName("podslice-podweb-main.scope")
@@ -197,8 +198,7 @@ async def test_a_detached_container_takes_processes_too(host, tmp_path):
     scope = scope_of(place, {"PIDs": (13,)})
     properties = {key: value for key, value in scope.properties.items() if key != "PIDs"}
     service = scope._replace(
-        name=SERVICE,
-        properties={**properties, "ExecStart": (("/bin/sh", ("/bin/sh",), False),)},
+        name=SERVICE, properties={**properties, "ExecStart": (("/bin/sh", ("/bin/sh",), False),)}
     )
     await host.start(service)
     adopted = await adopt(host, 11)
@@ -226,24 +226,7 @@ async def test_pidfds_are_sent_where_supported_up_to_the_limit_of_a_message(tmp_
         assert started.pop() == first
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        ({"flags": 0x200040}, "it is a kernel thread"),
-        ({"group": "/user.slice/user@1000.service/init.scope"}, "it is a service manager"),
-        ({"state": "Z", "parent": 12}, "it is a zombie: its parent 12 (nginx) has not reaped"),
-        ({"leader": 12}, "it is a thread of process 12 (nginx); adopt that process"),
-        ({"group": "/kubepods.slice/kubepods-podold.slice"}, "belongs to no applied pod"),
-        (
-            {"group": f"{POD}/podslice-podweb-log.scope"},
-            "it is in container log of pod default/web; processes can't change pods",
-        ),
-        (
-            {"group": POD.replace("podweb", "podother")},
-            "it is in pod default/other; processes can't change pods or containers: stop it,",
-        ),
-    ],
-)
+@cases
 async def test_some_may_not_move(host, row, reason):
     host.add({"pid": 20, **row})
     assert reason in await why(host, 20)
@@ -375,8 +358,7 @@ async def test_a_unit_that_is_replaced_meanwhile_is_observed_again(host):
 
 
 @pytest.mark.parametrize(
-    "error",
-    [BadProperty("no"), UnitExists("no"), JobFailed("no", result="failed")],
+    "error", [BadProperty("no"), UnitExists("no"), JobFailed("no", result="failed")]
 )
 async def test_a_failed_move_is_reported_with_the_error_of_systemd(host, error):
     host.refuse(SCOPE, error)

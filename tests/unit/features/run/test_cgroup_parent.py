@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from podslice.cli.views.runtime_options import Form
+from tests.cases.tables import cases
 from tests.unit.builders import make_files, manifest
 
 SLICE = "kubepods-burstable-podweb.slice"
@@ -30,19 +31,15 @@ def applied(podslice, files, memory, here):
     make_files(here, {"cgroup/cgroup.controllers": "cpu\n", f"cgroup/{GROUP}/cgroup.procs": ""})
 
 
-def test_the_slice_of_an_applied_pod(podslice, applied):
-    assert podslice("cgroup-parent", "shop/web") == (0, f"{SLICE}\n", "")
-    assert podslice("cgroup-parent", "web", "-n", "shop") == (0, f"{SLICE}\n", "")
-
-
-def test_only_the_options_go_to_stdout(podslice, applied):
-    line = f"--cgroup-parent={SLICE} --label io.podslice.pod=shop/web\n"
-    assert podslice("cgroup-parent", "shop/web", "-o", "podman") == (0, line, "")
-
-
-def test_a_file_needs_neither_systemd_nor_an_applied_pod(podslice, files, no_systemd):
+@pytest.fixture
+def unapplied(files, no_systemd):
+    """The manifest of the pod, without systemd."""
     files({"web.json": web()})
-    assert podslice("cgroup-parent", "shop/web", "-f", "web.json") == (0, f"{SLICE}\n", NOT_THERE)
+
+
+@cases
+def test_what_is_printed(case, expect):
+    expect(case)
 
 
 def test_the_slice_of_a_pod_that_is_not_applied_does_not_count(podslice, files, no_systemd, here):
@@ -91,13 +88,6 @@ def test_the_document_has_options_one_by_one(podslice, files, no_systemd):
     assert set(of_pod["lines"]) == set(lines) - {"oci"}
 
 
-def test_a_file_in_another_namespace(podslice, files, no_systemd):
-    files({"web.json": manifest("web")})
-    ended = podslice("cgroup-parent", "web", "-n", "shop", "-f", "web.json", "-o", "podman")
-    assert ended.code == 0
-    assert ended.out.endswith(" --label io.podslice.pod=shop/web\n")
-
-
 def test_the_user_s_own_pods_are_below_the_user_s_manager(podslice, files, memory, here):
     files({"web.json": web()})
     assert podslice("apply", "--user", "-f", "web.json").code == 0
@@ -109,70 +99,7 @@ def test_the_user_s_own_pods_are_below_the_user_s_manager(podslice, files, memor
     assert podslice("cgroup-parent", "--user", "shop/web") == (0, f"{SLICE}\n", "")
 
 
-def test_a_pod_that_is_not_applied(podslice, memory):
-    assert podslice("cgroup-parent", "web") == (
-        1,
-        "",
-        (
-            "error: pod default/web is not applied; apply its manifest first, or specify the file:"
-            " -f FILE\n"
-        ),
-    )
-
-
-def test_a_pod_that_is_not_in_the_file(podslice, files, no_systemd):
-    files({"web.json": web()})
-    assert podslice("cgroup-parent", "shop/wep", "-f", "web.json") == (
-        2,
-        "",
-        "error: shop/wep: no such pod in the manifests; did you mean shop/web?\n",
-    )
-
-
-def test_a_pod_with_errors_has_no_line(podslice, files, no_systemd):
-    files({"web.json": web(cpu="1GHz")})
-    ended = podslice("cgroup-parent", "shop/web", "-f", "web.json")
-    assert (ended.code, ended.out) == (2, "")
-    assert "'1GHz' is not a quantity" in ended.err
-
-
-def test_another_pods_errors_are_not_this_ones(podslice, files, no_systemd):
-    bad = manifest("bad", {"cpu": 2}, {"cpu": 1})
-    files({"web.json": web(), "bad.json": bad})
-    assert podslice("cgroup-parent", "shop/web", "-f", ".").out == f"{SLICE}\n"
-
-
-def test_a_container_is_named_by_its_name(podslice, applied):
-    ended = podslice("cgroup-parent", "shop/web", "-c", "main", "-o", "docker")
-    assert "--label io.podslice.container=main" in ended.out
-    assert podslice("cgroup-parent", "shop/web", "-c", "other") == (
-        2,
-        "",
-        "error: pod shop/web: it has no container 'other'; name one with -c: main\n",
-    )
-
-
-def test_an_oci_runtime_gets_the_only_container(podslice, applied):
-    ended = podslice("cgroup-parent", "shop/web", "-o", "oci")
-    assert json.loads(ended.out)["linux"]["cgroupsPath"] == f"{SLICE}:podslice:podweb-main"
-
-
-def test_an_oci_runtime_needs_the_name_of_one_of_several_containers(podslice, files, no_systemd):
-    two = {"containers": [{"name": "a"}, {"name": "b"}]}
-    files({"two.json": manifest("two", **two)})
-    ended = podslice("cgroup-parent", "two", "-f", "two.json", "-o", "oci")
-    assert (ended.code, ended.out) == (2, "")
-    assert "it has several containers; name one with -c: a, b" in ended.err
-
-
-@pytest.mark.parametrize(
-    ("form", "hint"),
-    [
-        ("podman", "in a podman pod, every container needs these options, and the pod itself none"),
-        ("docker", "docker's cgroup driver must be systemd"),
-        ("name", ""),
-    ],
-)
+@cases
 def test_hints_are_printed_only_on_a_terminal(podslice, applied, monkeypatch, form, hint):
     assert podslice("cgroup-parent", "shop/web", "-o", form).err == ""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases.tables import cases
+
 pytestmark = pytest.mark.usefixtures("allow_effects")
 
 SOURCE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
@@ -59,16 +61,7 @@ def stopped_by(process):
     return os.waitid(os.P_PID, process.pid, os.WSTOPPED).si_status
 
 
-@pytest.mark.parametrize(
-    ("script", "status"),
-    [
-        ("exit 0", 0),
-        ("exit 3", 3),
-        ("kill -TERM $$", -signal.SIGTERM),
-        ("kill -KILL $$", -signal.SIGKILL),
-        ("kill -ABRT $$", -signal.SIGABRT),
-    ],
-)
+@cases
 def test_it_ends_as_its_child_does(parent, script, status):
     assert parent(script).wait() == status
 

@@ -11,6 +11,7 @@ import pytest
 from podslice.errors import JobFailed, UnitExists
 from podslice.features.run import run as running
 from podslice.systemd import bus
+from tests.cases.tables import cases
 from tests.fake_systemd import FakeSystemd
 
 SHOP = """\
@@ -188,28 +189,7 @@ def test_an_oom_score_that_the_kernel_refuses_is_noted(
     assert capsys.readouterr().err == "oom_score_adj remains 200\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["other", "--", "sh"], 1, "error: pod default/other is not applied; apply its manifest"),
-        (["-n", "n", "shop", "--", "sh"], 1, "error: pod n/shop is not applied;"),
-        (["shop", "--", "sh"], 2, "error: pod default/shop: it has several containers; name one"),
-        (["shop", "-c", "db", "--", "sh"], 2, "error: pod default/shop: it has no container 'db';"),
-        (["shop", "-c", "app", "--", "no-such"], 127, "error: no-such: no such command in PATH"),
-        (["shop", "-c", "app", "--", "/"], 126, "error: /: is a directory, not a command"),
-        (["shop", "-c", "app", "--env", "=", "--", "sh"], 2, "error: --env: '=' has no name;"),
-        (
-            ["shop", "-c", "app"],
-            2,
-            "error: missing argument 'CMD'; put the command after --; see: podslice run --help",
-        ),
-        (
-            ["shop", "-c", "app", "ls", "-l"],
-            2,
-            "error: no such option: -l; put the command after --; see: podslice run --help",
-        ),
-    ],
-)
+@cases
 def test_invalid_commands_are_refused_before_anything_is_started(
     shop, podslice, systemd, arguments, code, message
 ):
@@ -369,19 +349,7 @@ def test_a_relative_command_is_found_by_a_service_as_well(shop, podslice, system
     assert systemd.started[0].properties["ExecStart"] == ((str(file), ("./tool",), False),)
 
 
-@pytest.mark.parametrize(
-    ("output", "shown"),
-    [
-        ("name", f"{SERVICE}\n"),
-        (
-            "json",
-            (
-                '{\n  "version": 1,\n  "pod": "default/shop",\n  "container": "app",\n'
-                f'  "unit": "{SERVICE}"\n}}\n'
-            ),
-        ),
-    ],
-)
+@cases
 def test_every_output_format_has_the_name_of_the_service(shop, podslice, output, shown):
     assert podslice("run", "shop", "-c", "app", "--detach", "-o", output, "--", "sh").out == shown
 

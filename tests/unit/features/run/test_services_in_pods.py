@@ -7,6 +7,7 @@ import pytest
 
 from podslice.errors import JobFailed
 from podslice.systemd import bus, journal
+from tests.cases.tables import cases
 from tests.unit.builders import make_files
 from tests.unit.cli.unit_files import WithUnitFiles
 
@@ -171,15 +172,7 @@ def test_all_problems_are_reported_and_nothing_is_changed(podslice, web, memory,
     assert not {"reload", "restart"} & memory.calls.keys()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["lg", "1"], "1 is a process, lg a unit"),
-        (["1", "--restart"], "only services can be restarted"),
-        (["lg", "idle@a", "-c", "main"], "a container is one service"),
-        (["lg", "-c", "nope"], "it has no container 'nope'"),
-    ],
-)
+@cases
 def test_arguments_that_do_not_fit(podslice, web, drop_in, arguments, message):
     ended = podslice("adopt", "web", *arguments)
     assert (ended.code, drop_in.exists()) == (2, False)
@@ -389,10 +382,7 @@ def test_a_service_is_shown_as_a_container_of_its_pod(podslice, web, memory, mon
     podslice("adopt", "web", "lg", "idle@a", "--restart")
     found, shown = containers(podslice)
     # nothing was started in the containers of the manifest
-    assert shown == {
-        "lg": ("lg.service", "active"),
-        "idle-a": ("idle@a.service", "not started"),
-    }
+    assert shown == {"lg": ("lg.service", "active"), "idle-a": ("idle@a.service", "not started")}
     assert (found["others"], found["strays"], found["healthy"]) == ([], [], True)
     for verb in (["status"], ["tree"], ["status", "web"]):
         lines = [line.split() for line in podslice(*verb).out.replace("│", "").splitlines()]

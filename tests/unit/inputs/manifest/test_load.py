@@ -10,6 +10,7 @@ from podslice.inputs.manifest.load import format_manifest, load_pods, parse_mani
 from podslice.model.config import Validate
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, default_uid
 from podslice.model.resources import Resources
+from tests.cases.tables import cases
 
 APP = "containers: [{name: app}]"
 
@@ -113,22 +114,7 @@ volumes:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "milli"),
-    [
-        ("0.1", 100),
-        ("'0.1'", 100),
-        ("1", 1000),
-        ("0.0001", 1),
-        ("1.", 1000),
-        (".5", 500),
-        ("+1", 1000),
-        ("1e-2", 10),
-        ("0", 0),
-        ("'010'", 10_000),
-        ("0.30000000000000004", 301),
-    ],
-)
+@cases
 def test_amounts_are_read_from_their_text(text, milli):
     """0.1 is exactly a tenth; fractions of a thousandth are rounded up.
 
@@ -167,14 +153,7 @@ def test_json_numbers_are_read_from_their_text():
     assert pod.containers[0].resources.limits == {"cpu": 100, "memory": (2**63 - 1) * 1000}
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        f"  {APP}\n  resources:\n  overhead:\n  priority:\n  initContainers:\n",
-        "  containers:\n  - name: app\n    resources:\n",
-        "  containers:\n  - name: app\n    resources:\n      limits:\n      requests: {}\n",
-    ],
-)
+@cases
 def test_null_and_empty_are_not_stated(spec):
     pod = load_one(spec)
     assert pod.problems == ()
@@ -227,65 +206,7 @@ def test_message_is_that_of_the_design():
     )
 
 
-@pytest.mark.parametrize(
-    ("spec", "where", "hint"),
-    [
-        ("containers: [{name: a, resource: {}}]", "containers[0].resource", "write resources"),
-        ("containers: [{name: a, Resources: {}}]", "containers[0].Resources", "write resources"),
-        (
-            "containers: [{name: a, resources: {limit: {}}}]",
-            "containers[0].resources.limit",
-            "write limits",
-        ),
-        (
-            "containers: [{name: a, resources: {requets: {}}}]",
-            "containers[0].resources.requets",
-            "write requests",
-        ),
-        (
-            "containers: [{name: a, resources: {limits: {memroy: 1Gi}}}]",
-            "containers[0].resources.limits[memroy]",
-            "write memory",
-        ),
-        (
-            "containers: [{name: a, resources: {limits: {mem: 1Gi}}}]",
-            "containers[0].resources.limits[mem]",
-            "write memory",
-        ),
-        (
-            "containers: [{name: a, limits: {cpu: 1}}]",
-            "containers[0].limits",
-            "it belongs under resources",
-        ),
-        (
-            "containers: [{name: a, resources: {cpu: 1}}]",
-            "containers[0].resources.cpu",
-            "it belongs under limits or requests",
-        ),
-        (f"{APP}, limits: {{}}", "limits", "it belongs under resources"),
-        (f"{APP}, initContainer: []", "initContainer", "write initContainers"),
-        (f"{APP}, overheads: {{}}", "overheads", "write overhead"),
-        (f"{APP}, priorityClass: x", "priorityClass", "write priorityClassName"),
-        (
-            f"{APP}, terminationGracePeriod: 5",
-            "terminationGracePeriod",
-            "write terminationGracePeriodSeconds",
-        ),
-        (f"{APP}, volume: []", "volume", "write volumes"),
-        (f"{APP}, emptyDir: {{}}", "emptyDir", "it belongs under volumes[…]"),
-        (f"{APP}, volumes: [{{name: a, emptydir: {{}}}}]", "volumes[0].emptydir", "write emptyDir"),
-        (
-            f"{APP}, volumes: [{{name: a, medium: Memory}}]",
-            "volumes[0].medium",
-            "it belongs under emptyDir",
-        ),
-        (
-            f"{APP}, volumes: [{{name: a, emptyDir: {{sizelimit: 1Mi}}}}]",
-            "volumes[0].emptyDir.sizelimit",
-            "write sizeLimit",
-        ),
-    ],
-)
+@cases
 def test_misspelled_field_is_an_error(spec, where, hint):
     text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{{spec}}}\n"
     for validate, severity in (
@@ -300,16 +221,7 @@ def test_misspelled_field_is_an_error(spec, where, hint):
     assert load(text, validate=Validate.IGNORE).all_problems == ()
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        f"{APP}, nodeName: a, tolerations: 5, evictionResponders: [], affinity: {{}}",
-        f"{APP}, volumes: [{{name: a, iscsi: 5, nfs: {{}}}}, {{name: b, emptyDir: {{mode: x}}}}]",
-        "containers: [{name: a, livenessProbe: x, imagePullPolicy: y}]",
-        "containers: [{name: a, resources: {limits: {example.com/cpus: 1, hugepages-1Gi: 1Gi}}}]",
-        "containers: [{name: a, resources: {claims: []}}]",
-    ],
-)
+@cases
 def test_fields_of_kubernetes_that_podslice_does_not_read_are_silent(spec):
     status = "status: {anything: 1}"
     loaded = load(
@@ -372,14 +284,7 @@ def test_unknown_fields_are_found_everywhere_and_all_at_once():
     assert all(p.message.startswith("unknown field '") for p in load(UNKNOWN).all_problems)
 
 
-@pytest.mark.parametrize(
-    ("text", "where", "hint"),
-    [
-        ("kind: List\napiVersion: v1\nitem: []\n", "item", "write items"),
-        ("kind: ConfigMap\napiVersion: v1\ndate: {a: b}\n", "date", "write data"),
-        ("kind: Secret\napiVersion: v1\nstringdata: {a: b}\n", "stringdata", "write stringData"),
-    ],
-)
+@cases
 def test_unknown_fields_of_lists_and_data(text, where, hint):
     (problem,) = (p for p in load(text).problems if p.severity is Severity.ERROR)
     assert (problem.where, problem.hint) == (f"stdin: {where}", hint)
@@ -419,22 +324,7 @@ def test_annotations_that_would_have_no_effect_are_errors():
     assert load(ANNOTATED, validate=Validate.IGNORE).all_problems == ()
 
 
-@pytest.mark.parametrize(
-    ("version", "kind", "problem"),
-    [
-        ("", "Pod", "the apiVersion is missing; add 'apiVersion: v1'"),
-        ("apiVersion: v2", "Pod", "'v2' is not the apiVersion of a Pod; write v1"),
-        ("apiVersion: 1", "Pod", "'1' is not the apiVersion of a Pod; write v1"),
-        ("apiVersion: apps/v1", "Pod", "'apps/v1' is not the apiVersion of a Pod; write v1"),
-        ("", "Deployment", "the apiVersion is missing; add 'apiVersion: apps/v1'"),
-        (
-            "apiVersion: apps/v1beta1",
-            "Deployment",
-            "'apps/v1beta1' is not the apiVersion of a Deployment; write apps/v1",
-        ),
-        ("apiVersion: v1", "Job", "'v1' is not the apiVersion of a Job; write batch/v1"),
-    ],
-)
+@cases
 def test_the_version_of_a_kind(version, kind, problem):
     """Source: kubectl, "no matches for kind "Pod" in version "v2"" and "Object 'apiVersion' is missing"."""
     spec = f"spec: {{{APP}}}" if kind == "Pod" else f"spec: {{template: {{spec: {{{APP}}}}}}}"
@@ -454,17 +344,7 @@ def test_the_items_of_a_list_have_a_version_of_their_own():
     assert str(found) == "stdin: apiVersion: the apiVersion is missing; add 'apiVersion: v1'"
 
 
-@pytest.mark.parametrize(
-    ("spec", "expect"),
-    [
-        ("priority: 5", 5),
-        ("priorityClassName: system-node-critical", 2_000_001_000),
-        ("priorityClassName: system-cluster-critical", 2_000_000_000),
-        ("priorityClassName: system-node-critical\n  priority: 4", 4),
-        ("priorityClassName: ''", 0),
-        ("priority: -2147483647", -2147483647),
-    ],
-)
+@cases
 def test_priority(spec, expect):
     """Source: Kubernetes, pkg/apis/scheduling/types.go."""
     pod = load_one(f"  {APP}\n  {spec}\n")
@@ -484,19 +364,7 @@ def template(kind, fields="", metadata="name: web"):
     )
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields", "names"),
-    [
-        ("Deployment", "", ["web-0"]),
-        ("Deployment", "replicas: 3,", ["web-0", "web-1", "web-2"]),
-        ("ReplicaSet", "replicas: 2,", ["web-0", "web-1"]),
-        ("StatefulSet", "replicas: 2,", ["web-0", "web-1"]),
-        ("ReplicationController", "replicas: ,", ["web-0"]),
-        ("Deployment", "replicas: 0,", []),
-        ("Job", "parallelism: 2, completions: 9,", ["web-0", "web-1"]),
-        ("DaemonSet", "minReadySeconds: 5,", ["web"]),
-    ],
-)
+@cases
 def test_workloads(kind, fields, names):
     loaded = load(template(kind, fields, metadata="name: web, namespace: shop, uid: not-the-pods"))
     assert loaded.all_problems == ()
@@ -557,15 +425,7 @@ def test_several_documents_are_numbered():
     assert [pod.where for pod in both.pods] == ["stdin[0]", "stdin[1]"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n",
-        "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n",
-        "apiVersion: cert-manager.io/v1\nkind: Anything\n",
-        "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret}]\n",
-    ],
-)
+@cases
 def test_other_kinds_are_ignored_with_a_warning(text):
     loaded = load(text)
     assert (len(loaded.problems), loaded.pods) == (1, ())
@@ -623,18 +483,7 @@ def workloads(count, replicas, spec=APP):
     )
 
 
-@pytest.mark.parametrize(
-    ("most", "spec"),
-    [
-        ({"pods": 20}, APP),
-        ({"containers": 40}, "containers: [{name: a}, {name: b}]"),
-        ({"containers": 40}, "containers: [{name: a}], initContainers: [{name: b}]"),
-        (
-            {"volumes": 20},
-            "containers: [{name: a}], volumes: [{name: v, emptyDir: {medium: Memory}}]",
-        ),
-    ],
-)
+@cases
 def test_pods_containers_and_volumes_are_counted_for_every_replica(most, spec):
     ((what, number),) = most.items()
     text = workloads(2, 10, spec)
@@ -717,13 +566,7 @@ def test_standard_input_is_read_once():
     assert len(loaded.problems) == 1
 
 
-@pytest.mark.parametrize(
-    "limits",
-    [{"cpu": 1}, {"cpu": 1500, "memory": 2**60 * 1000}, {"memory": 1}, {"hugepages-2Mi": 0}]
-    + [{"memory": n * 1000} for n in (1, 1023, 1024, 1025, 3 * 2**29, 10**9, 2**63 - 1)]
-    + [{"cpu": n} for n in (0, 1, 999, 1000, 1024, (2**63 - 1) * 1000)]
-    + [{"ephemeral-storage": 1023, "example.com/gpu": 2000}],
-)
+@cases
 def test_manifest_survives_formatting(limits):
     pod = Pod(
         name="web",
@@ -749,26 +592,7 @@ def test_manifest_survives_formatting(limits):
     assert replace(parse_manifest(json.loads(json.dumps(document)), "here"), where="") == pod
 
 
-@pytest.mark.parametrize(
-    ("volume", "where", "message"),
-    [
-        (
-            "{name: a, emptyDir: {medium: HugePages}}",
-            "emptyDir.medium",
-            "huge page volumes are not supported; the volume is ignored; mount a hugetlbfs",
-        ),
-        (
-            "{name: a, emptyDir: {medium: HugePages-2Mi}}",
-            "emptyDir.medium",
-            "huge page volumes are not supported",
-        ),
-        (
-            "{name: a, emptyDir: {medium: Memory, sizeLimit: 0.5}}",
-            "emptyDir.sizeLimit",
-            "'0.5' is not a whole number of bytes",
-        ),
-    ],
-)
+@cases
 def test_odd_volumes_give_warnings(volume, where, message):
     pod = load_one(f"  containers: [{{name: app}}]\n  volumes: [{volume}]\n")
     (problem,) = pod.problems
@@ -790,15 +614,7 @@ def test_a_volume_of_thousandths_of_a_byte_is_an_error(medium):
     assert not pod.is_valid
 
 
-@pytest.mark.parametrize(
-    ("resources", "is_empty"),
-    [
-        ("{}", True),
-        ("{requests: {}, limits: {}}", True),
-        ("{limits: {cpu: 1}}", False),
-        ("null", False),
-    ],
-)
+@cases
 def test_an_empty_pod_level_is_kept(resources, is_empty):
     pod = load_one(f"  containers: [{{name: app}}]\n  resources: {resources}\n")
     assert pod.has_empty_level == is_empty

@@ -7,6 +7,7 @@ from podslice.errors import InputError
 from podslice.inputs.budget import Budget
 from podslice.inputs.manifest import parse
 from podslice.inputs.scalars import Boolean, Number
+from tests.cases.tables import cases
 
 
 @pytest.fixture(autouse=True, params=["c", "python"])
@@ -52,19 +53,7 @@ def test_the_c_parser_is_used_if_available(parser):
         assert parse.YAML_LOADER is yaml.CSafeLoader
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "a: {b: [1, two, '3', null, yes]}\nc: |\n  x\n  y\nd:\n- - 1\n  - 2\n- {}\n- []\n",
-        "? a\n: b\n'c': d\ne:\n",
-        "- &x {a: 1}\n- *x\n- [*x, *x]\n",
-        "base: &b {a: 1, c: 2}\nuse: {<<: *b, a: 3}\nmore: {<<: [{a: 4}, *b], d: 5}\n",
-        "text: !!str 12\nnumber: !!int '12'\nplain: ! 12\n",
-        "folded: >-\n  a\n  b\n\n  c\n",
-        '"\\x41\\n": "\\u263a"\n',
-        "%YAML 1.1\n---\na: b\n...\n---\n- c\n",
-    ],
-)
+@cases
 def test_same_structure_as_pyyaml(source):
     """Unambiguous values are those of PyYAML, with scalars as text."""
 

@@ -1,4 +1,5 @@
-from dataclasses import fields
+from dataclasses import asdict, fields
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,14 @@ from podslice.model.config import (
     Config,
     Enforce,
     MemoryProtection,
-    OomPolicy,
-    PodsFrom,
     Rules,
-    SwapBehavior,
     Threshold,
-    WeightMapping,
 )
 from podslice.model.naming import Tree
 from podslice.model.node import Cpu, CpuTopology, regular_topology
 from podslice.model.pod import UID_MAX, Qos
 from podslice.model.unit import UNIT_NAME_MAX
+from tests.cases.tables import cases
 from tests.configuration import load_config
 
 NOWHERE = Path("/nonexistent")
@@ -62,132 +60,52 @@ def test_every_field_has_one_option_and_every_option_its_field():
     assert all(row.help.endswith(".") and row.is_boolean == (not row.metavar) for row in OPTIONS)
 
 
+@cases
+def test_value(key, value, expect):
+    """Source: Node Allocatable Resources, "Phase 2", and the kubelet's own flags."""
+    assert plain(read_option(key, value)) == expect
+
+
 @pytest.mark.parametrize(
-    ("key", "value", "expect"),
+    ("value", "expect"),
     [
-        ("rules", "kubernetes", Rules.KUBERNETES),
-        ("cpu-weight-mapping", "oci", WeightMapping.OCI),
-        ("memory-protection", "none", MemoryProtection.NONE),
-        ("admission", False, False),
-        ("admission", "false", False),
-        ("cgroups-per-qos", "False", False),
-        ("cpu-cfs-quota", "0", False),
-        ("ignore-eviction-threshold", "true", True),
-        ("cpu-cfs-quota-period", "100ms", 100_000),
-        ("cpu-cfs-quota-period", "1s", 1_000_000),
-        ("cpu-cfs-quota-period", "1.5ms", 1_500),
-        ("cpu-cfs-quota-period", "5000us", 5_000),
-        ("cgroup-root", "/", "/"),
-        ("cgroup-root", "", "/"),
-        ("cgroup-root", "/custom/pods-a", "/custom/pods-a"),
-        ("cgroup-root", "/custom.slice/custom-pods.slice", "/custom.slice/custom-pods.slice"),
-        ("kube-reserved-cgroup", "/podruntime.slice", "/podruntime.slice"),
-        ("system-reserved-cgroup", "/system", "/system"),
-        ("system-reserved-cgroup", "", ""),
-        ("kube-reserved", "cpu=500m,memory=5Mi", {"cpu": 500, "memory": 5 * MI}),
-        ("kube-reserved", " cpu = 500m , memory = 5Mi ", {"cpu": 500, "memory": 5 * MI}),
-        ("kube-reserved", {"cpu": "500m", "pid": 100}, {"cpu": 500, "pid": 100_000}),
-        ("system-reserved", "", {}),
-        ("system-reserved", "ephemeral-storage=1Gi", {"ephemeral-storage": 1024 * MI}),
-        ("capacity", "cpu=8,hugepages-2Mi=1Gi", {"cpu": 8000, "hugepages-2Mi": 1024 * MI}),
-        ("qos-reserved", "memory=50%", {"memory": 50}),
-        ("qos-reserved", {"memory": "100%"}, {"memory": 100}),
-        ("qos-reserved", "memory=0%", {"memory": 0}),
-        ("qos-reserved", "", {}),
-        ("enforce-node-allocatable", "", frozenset()),
-        ("enforce-node-allocatable", "none", frozenset()),
-        ("enforce-node-allocatable", [], frozenset()),
-        ("enforce-node-allocatable", "pods", frozenset({Enforce.PODS})),
-        ("enforce-node-allocatable", " pods , pods,", frozenset({Enforce.PODS})),
-        ("eviction-hard", "", {}),
         (
-            "eviction-hard",
-            "memory.available<100Mi",
-            {"memory.available": Threshold(amount=100 * MI)},
-        ),
-        (
-            "eviction-hard",
-            "nodefs.available<10%, nodefs.inodesFree<5.5%",
-            {
-                "nodefs.available": Threshold(percent_milli=10_000),
-                "nodefs.inodesFree": Threshold(percent_milli=5_500),
-            },
-        ),
-        ("eviction-hard", "memory.available<0%,nodefs.available<100%", {}),
-        ("oomd-tiers", "", frozenset()),
-        ("oomd-tiers", " besteffort ,", frozenset({Qos.BESTEFFORT})),
-        ("oomd-tiers", ["burstable", "besteffort"], frozenset({Qos.BURSTABLE, Qos.BESTEFFORT})),
-        ("oomd-memory-pressure-limit", "", None),
-        ("memory-throttling-factor", 0.9, 900),
-        ("memory-throttling-factor", "0.125", 125),
-        ("memory-throttling-factor", "1", 1000),
-        ("memory-throttling-factor", "", None),
-        ("memory-swap-behavior", "LimitedSwap", SwapBehavior.LIMITED_SWAP),
-        ("memory-swap-behavior", "unlimited", SwapBehavior.UNLIMITED),
-        ("memory-swap-behavior", "", None),
-        ("reserved-cpus", "0-1, 8", frozenset({0, 1, 8})),
-        ("reserved-cpus", "", frozenset()),
-        ("cpu-topology", "", None),
-        (
-            "cpu-topology",
             "sockets=2,cores=4, threads=2,numa=2",
             regular_topology(sockets=2, numa=2, cores=4, threads=2),
         ),
-        ("cpu-topology", {"cores": 4}, regular_topology(sockets=1, numa=1, cores=4, threads=1)),
+        ({"cores": 4}, regular_topology(sockets=1, numa=1, cores=4, threads=1)),
         (
-            "cpu-topology",
             [{"cpu": 1, "core": 7, "socket": 1, "numa": 2, "uncore": 3}, {"cpu": 0, "core": 0}],
             CpuTopology(cpus=(Cpu(cpu=0, core=0), Cpu(cpu=1, core=7, socket=1, numa=2, uncore=3))),
         ),
-        ("pod-max-pids", 4096, 4096),
-        ("pod-max-pids", "1", 1),
-        ("pod-max-pids", -1, None),
-        ("oom-policy", "pod", OomPolicy.POD),
-        ("oom-policy", "process", OomPolicy.PROCESS),
-        ("pods-from", "manifests", PodsFrom.MANIFESTS),
-        ("allow-kubelet-slices", True, True),
-        ("manifests", "", ()),
-        ("manifests", [], ()),
-        ("manifests", "/a/, /b//c,/a", ("/a", "/b/c")),
-        ("manifests", ["/srv/my pods"], ("/srv/my pods",)),
-        ("listen", "", ""),
-        ("listen", "127.0.0.1:9469", "127.0.0.1:9469"),
-        ("listen", "127.1.2.3:1", "127.1.2.3:1"),
-        ("listen", "[::1]:65535", "[::1]:65535"),
-        ("listen", "localhost:80", "localhost:80"),
-        ("collect-orphans", "true", True),
-        ("usage-history", "", ""),
-        ("usage-history", "/srv//usage/", "/srv/usage"),
-        ("sync-period", "100ms", 100_000),
-        ("sync-period", "1h", 3_600_000_000),
-        (
-            "eviction-hard",
-            {"memory": {"available": "1Gi"}, "pid.available": "5%"},
-            {
-                "memory.available": Threshold(amount=1024 * MI),
-                "pid.available": Threshold(percent_milli=5_000),
-            },
-        ),
     ],
 )
-def test_value(key, value, expect):
-    """Source: Node Allocatable Resources, "Phase 2", and the kubelet's own flags."""
+def test_a_topology(value, expect):
+    assert read_option("cpu-topology", value) == expect
+
+
+def read_option(key, value):
     row = next(row for row in OPTIONS if row.key == key)
-    config = load_config(
-        {key: value} | ({"enforce-node-allocatable": ""} if key == "cgroups-per-qos" else {}),
-        root=NOWHERE,
-    )
-    assert getattr(config, row.field) == expect
+    more = {"enforce-node-allocatable": ""} if key == "cgroups-per-qos" else {}
+    return getattr(load_config({key: value} | more, root=NOWHERE), row.field)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        ["burstable=memory.available<10%", " besteffort = memory.available<64Mi "],
-        {"burstable": "memory.available<10%", "besteffort": {"memory": {"available": "64Mi"}}},
-    ],
-    ids=["list", "table"],
-)
+def plain(value):
+    """Return a value of the configuration as a table has it."""
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, frozenset):
+        return {"set": sorted(map(plain, value))}
+    if isinstance(value, Threshold):
+        return {name: each for name, each in asdict(value).items() if each is not None}
+    if isinstance(value, tuple):
+        return [*map(plain, value)]
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    return value
+
+
+@cases
 def test_thresholds_of_tiers(value):
     """Issue 18, point 8: `["burstable=memory.available<10%"]`."""
     config = load_config({"eviction-tier": value, "qos-reserved": "memory=50%"}, root=NOWHERE)
@@ -524,14 +442,7 @@ def test_an_unquoted_string_is_reported(tmp_path):
 ALLOWED = {"pods-from": "kubelet", "allow-kubelet-slices": True}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"manifests": ""},
-        {"manifests": "/etc/podslice/manifests"},
-        {"pods-from": "manifests", "manifests": "/srv", "collect-orphans": True},
-    ],
-)
+@cases
 def test_pods_of_a_kubelet_may_be_allowed(options):
     config = load_config({**ALLOWED, **options}, root=NOWHERE)
     assert config.allow_kubelet_slices
@@ -569,24 +480,7 @@ def test_the_cpus_of_another_machine_are_a_json_file(tmp_path):
         load(cpu_topology=str(file), capacity="cpu=3")
 
 
-@pytest.mark.parametrize(
-    ("text", "problems"),
-    [
-        ("{", ["is not a JSON file"]),
-        ("5", ["must be a list of 1 to 8192 CPUs"]),
-        ('[{"cpu": 0}, 5]', ["[0] must be an object", "[1] must be an object"]),
-        ('[{"cpu": 0, "core": -1, "numa": true}]', ["[0].core must be", "[0].numa must be"]),
-        ('[{"cpu": 0, "core": 0, "node": 1}]', ["[0] must be an object with cpu and core"]),
-        (
-            '[{"cpu": 0, "core": 7}, {"cpu": 1, "core": 7, "socket": 1, "numa": 1, "uncore": 2}]',
-            [
-                "the CPUs 0 and 1 of core 7 differ in socket",
-                "the CPUs 0 and 1 of core 7 differ in numa",
-                "the CPUs 0 and 1 of core 7 differ in uncore",
-            ],
-        ),
-    ],
-)
+@cases
 def test_problems_of_a_list_of_cpus(tmp_path, text, problems):
     file = tmp_path / "cpus.json"
     file.write_text(text)

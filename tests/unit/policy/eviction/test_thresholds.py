@@ -4,28 +4,14 @@ from podslice.model.config import Config, Threshold
 from podslice.model.node import Node
 from podslice.model.resources import Resources
 from podslice.policy.decide import decide
-from podslice.policy.eviction import (
-    PodUsage,
-    choose,
-    eviction_thresholds,
-    format_signal,
-    rank,
-)
+from podslice.policy.eviction import PodUsage, choose, eviction_thresholds, format_signal, rank
+from tests.cases.tables import cases
 from tests.unit.policy.worlds import container, pod
 
 NODE = Node(capacity={"cpu": 8000, "memory": 32 * 2**30 * 1000})
 
 
-@pytest.mark.parametrize(
-    ("signal", "milli", "text"),
-    [
-        ("memory.available", 100 * 2**20 * 1000, "100 MiB"),
-        ("allocatableMemory.available", 1023 * 1000 + 5, "1023 B"),
-        ("nodefs.available", 3 * 2**30 * 1000, "3 GiB"),
-        ("nodefs.inodesFree", 2_000_999, "2000"),
-        ("pid.available", 1_000, "1"),
-    ],
-)
+@cases
 def test_an_observation_is_formatted_for_people(signal, milli, text):
     assert format_signal(signal, milli) == [text]
 

@@ -136,7 +136,8 @@ def test_every_folder_expects_something_and_is_named_after_its_document(path):
 @functools.cache
 def all_sources():
     """The names and sources of all cases."""
-    rows = [row for file in CASES.glob("*.toml") for row in tomllib.loads(file.read_text())["case"]]
+    tables = [tomllib.loads(file.read_text()) for file in CASES.glob("*.toml")]
+    rows = [row for table in tables for row in table.get("case", ())]
     folders = [read(SEEDS / name)["source"] for name in FOLDERS]
     return (*folders, *(row["name"] for row in rows), *(row["source"] for row in rows))
 

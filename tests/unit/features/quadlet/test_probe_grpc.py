@@ -41,13 +41,15 @@ def serve(listening, send, got):
         connection.initiate_connection()
         peer.sendall(connection.data_to_send())
         while data := peer.recv(4096):
-            for event in connection.receive_data(data):
+            # the client may send more until it has the answer
+            for event in connection.receive_data(data) if not got.get("answered") else ():
                 if isinstance(event, RequestReceived):
                     got.update(event.headers)
                 elif isinstance(event, DataReceived):
                     got["message"] = event.data
                 elif isinstance(event, StreamEnded):
                     send(connection, event.stream_id)
+                    got["answered"] = True
             peer.sendall(connection.data_to_send())
 
 

@@ -5,6 +5,7 @@ import os
 from podslice.cli.verb_table import VERBS
 from podslice.kernel.proc import read_process
 from podslice.model.node_state import AgentState, Eviction
+from podslice.usage.runtimes import RuntimeContainer
 
 
 def of_present_verbs(commands):
@@ -30,6 +31,21 @@ def mark_evicted(store, pod, message="50Mi of memory are available, 100Mi are re
     stated = {"signal": "memory.available", "message": message, "at_usec": 1_700_000_000_000_000}
     mark = {"pod": pod.key, "uid": pod.uid, "digest": store.digest(pod), **stated, **fields}
     store.mark_evicted(Eviction(**mark))
+
+
+def podman_container(group, **fields):
+    """Return container main of pod shop/web as podman has it, in a control group."""
+    found = RuntimeContainer(
+        runtime="podman",
+        id="0123",
+        name="web-main",
+        pid=40,
+        container="main",
+        pod_key="shop/web",
+        pod_uid=None,
+        control_group=group,
+    )
+    return found._replace(**fields)
 
 
 BELOW_NODE = ("node init", "node recommend", "node reset")

@@ -22,10 +22,16 @@ from podslice.model.unit import INFINITY, TransientUnit, UnitName
 from podslice.store.store import Store
 from podslice.systemd import bus, journal
 from podslice.usage import location
-from podslice.usage.runtimes import RuntimeContainer
 from tests.unit.builders import make_files, manifest
 from tests.unit.cli.conftest import Absent
-from tests.unit.cli.pods import FULL, WEB, mark_evicted, of_present_verbs, run_agent
+from tests.unit.cli.pods import (
+    FULL,
+    WEB,
+    mark_evicted,
+    of_present_verbs,
+    podman_container,
+    run_agent,
+)
 
 DIRECTORY = Path(__file__).with_name("transcripts")
 REPO = Path(__file__).resolve().parents[3]
@@ -220,11 +226,8 @@ class Session:
 
     def podman(self, group, *fields):
         """Let podman have a container, of main of shop/web, in a control group."""
-        stated = {"pod_key": "shop/web", "pod_uid": None, "container": "main"}
-        container = {"runtime": "podman", "id": "0123", "name": "web-main", "pid": 40, **stated}
         values = {name: value or None for name, value in values_of(fields).items()}
-        found = RuntimeContainer(**{**container, "control_group": group, **values})
-        self.runtimes_hold.append(found)
+        self.runtimes_hold.append(podman_container(group, **values))
 
     def group(self, name, *files):
         """Write files of a control group, with a line for each part: `cgroup.procs=3,4`."""

@@ -45,10 +45,3 @@ def test_what_is_not_confirmed_is_in_status(podslice, memory):
     ]
     podslice("confirm")
     assert "unconfirmed" not in json.loads(podslice("status", "-o", "json", *RESERVE).out)
-
-
-@pytest.mark.parametrize("seconds", ["0", "86401", "soon"])
-def test_the_time_to_confirm_in_is_checked(podslice, seconds):
-    ended = podslice(*APPLY, f"--confirm={seconds}")
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("error: invalid value for '--confirm': ")

@@ -11,8 +11,8 @@ from podslice.model.unit import GENERATED, TransientUnit, UnitName, control_grou
 from podslice.store.store import Store
 from podslice.systemd import journal
 from podslice.usage import location, runtimes
-from podslice.usage.runtimes import RuntimeContainer
 from tests.unit.builders import make_files, manifest
+from tests.unit.cli.pods import podman_container
 from tests.unit.processes.invented import processes
 
 POD = "kubepods-burstable-podweb.slice"
@@ -88,7 +88,7 @@ def test_the_wide_form_has_names_of_pods_and_what_is_counted_of_them(podslice, t
 
 def test_containers_of_runtimes_are_ready(podslice, web, run, runtimes_hold):
     run(f"{GROUP}/{LIBPOD}/container", 40)
-    runtimes_hold.append(podman(f"{GROUP}/{LIBPOD}/container", restarts=3))
+    runtimes_hold.append(podman_container(f"{GROUP}/{LIBPOD}/container", restarts=3))
     (row,) = (
         line.split()
         for line in podslice("status", "-o", "wide").out.splitlines()
@@ -131,16 +131,9 @@ def test_status_shows_units_of_others_and_processes_if_wide(podslice, web, memor
     assert wide[-3].split() == ["shop/web", LIBPOD, "40", "p40"]
 
 
-def podman(group, **fields):
-    stated = {"pod_key": "shop/web", "pod_uid": None, "container": "main", **fields}
-    return RuntimeContainer(
-        runtime="podman", id="0123", name="web-main", pid=40, control_group=group, **stated
-    )
-
-
 def test_a_container_that_a_runtime_holds_is_not_empty(podslice, web, run, runtimes_hold):
     run(f"{GROUP}/{LIBPOD}/container", 40)
-    runtimes_hold.append(podman(f"{GROUP}/{LIBPOD}/container"))
+    runtimes_hold.append(podman_container(f"{GROUP}/{LIBPOD}/container"))
     ended = podslice("status")
     assert ended.code == 0
     assert ended.out.splitlines()[4].split()[:3] == ["main", "-", "podman"]
@@ -179,7 +172,7 @@ def test_a_container_that_has_ended_in_a_runtime_was_started(
     podslice, web, run, runtimes_hold, monkeypatch
 ):
     monkeypatch.setattr(journal, "read_events", lambda _: ())
-    runtimes_hold.append(podman("", exit_code=3, restarts=2))
+    runtimes_hold.append(podman_container("", exit_code=3, restarts=2))
     wide = podslice("status", "-o", "wide").out.splitlines()
     assert wide[3].split()[3:5] == ["0/1", "2"]
     assert wide[4].split()[:6] == ["main", "-", "exited", "3", "-", "2"]
@@ -191,7 +184,7 @@ def test_a_container_that_has_ended_in_a_runtime_was_started(
     assert (last["exit_code"], last["started_usec"]) == (3, None)
     # another one runs
     run(f"{GROUP}/{LIBPOD}/container", 40)
-    runtimes_hold.append(podman(f"{GROUP}/{LIBPOD}/container"))
+    runtimes_hold.append(podman_container(f"{GROUP}/{LIBPOD}/container"))
     assert podslice("status").out.splitlines()[4].split()[2] == "podman"
     assert podslice("status", "-o", "wide").out.splitlines()[3].split()[3:5] == ["1/1", "0"]
     wide = podslice("status", "-o", "wide").out
@@ -251,10 +244,3 @@ def test_a_process_is_located(podslice, web, memory, located):
     }
     assert (outside["pod"], outside["unit"]) == (None, None)
     assert outside["hint"] == "podslice adopt POD -c CONTAINER 4"
-
-
-def test_a_process_has_a_number(podslice, memory):
-    for wrong, why in (("0", "the minimum is 1"), ("x", "'x' is not a number")):
-        ended = podslice("status", "--pid", wrong)
-        assert (ended.code, ended.out) == (2, "")
-        assert ended.err.startswith(f"error: invalid value for '--pid': {why}; see: ")

@@ -406,25 +406,6 @@ def test_each_measurement_is_a_line_until_the_reader_has_gone(podslice, seen, mo
     assert [each["pod"] for each in second["pods"]] == ["default/a", "default/b"]
 
 
-def test_only_json_is_followed(podslice):
-    message = "error: --follow: it prints JSON; add -o json\n"
-    assert podslice("top", "--follow") == (2, "", message)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("2", "must be a duration, not the string '2'; write 30s"),
-        ("99ms", "99ms is not between 0.1s and 1h"),
-        ("61m", "61m is not between 0.1s and 1h"),
-    ],
-)
-def test_the_interval_has_limits(podslice, memory, given, message):
-    ended = podslice("top", "--interval", given)
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith(f"error: --interval: {message}")
-
-
 def test_a_missing_systemd_is_an_error(podslice, no_systemd):
     ended = podslice("top")
     assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1)

@@ -21,13 +21,21 @@ from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.model.resources import UsedAmounts
 from podslice.model.unit import UnitName
 from podslice.usage import stats
-from podslice.usage.stats import ContainerStats, FileSystem, GroupStats, NodeStats, PodStats
+from podslice.usage.stats import ContainerStats, GroupStats, PodStats
+from tests.unit.agent import sample_node
 from tests.unit.builders import burstable, decisions, guaranteed, manifest, world
 
 MI = 2**20
 A, B = decisions(burstable("a"), guaranteed("b"))
 SCOPE = UnitName("podslice-poda-main.scope")
 ABOUT = NodeSummary(cpus_milli=8000)
+DISK = sample_node.FileSystem(
+    capacity_bytes=100 * 2**30,
+    available_bytes=40 * 2**30,
+    used_bytes=60 * 2**30,
+    inodes=100,
+    inodes_free=50,
+)
 
 
 def sample(cpu=0, memory=0, periods=None, throttled=None, tasks=1, **more):
@@ -49,23 +57,17 @@ def sample(cpu=0, memory=0, periods=None, throttled=None, tasks=1, **more):
 
 
 def node(uptime_sec, *pods, of_node=None, groups=()):
-    return NodeStats(
-        time_usec=1_795_302_032_000_000 + uptime_sec * 1_000_000,
+    boot_usec = 1_795_302_032_000_000
+    return sample_node.node_stats(
+        *pods,
+        time_usec=boot_usec + uptime_sec * 1_000_000,
         uptime_usec=uptime_sec * 1_000_000,
-        boot_time_usec=1_795_302_032_000_000,
+        boot_time_usec=boot_usec,
         sample=of_node or Sample(),
         memory=Availability(capacity=1024 * MI, available=256 * MI),
-        file_system=FileSystem(
-            capacity_bytes=100 * 2**30,
-            available_bytes=40 * 2**30,
-            used_bytes=60 * 2**30,
-            inodes=100,
-            inodes_free=50,
-        ),
-        pids_max=32768,
+        file_system=DISK,
         pids=120,
         groups=groups,
-        pods=pods,
     )
 
 

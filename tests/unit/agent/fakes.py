@@ -11,7 +11,7 @@ from collections import Counter
 from podslice.agent.context import AgentContext, Counters
 from podslice.reconcile.assess import Request, assess
 from tests.unit import builders
-from tests.unit.converged import apply
+from tests.unit.converged import apply_pods
 
 
 class Events:
@@ -71,9 +71,7 @@ async def reassess(context):
 
 async def put(context, *pods):
     """Apply pods, and assess the node again."""
-    world = context.world
-    candidates = builders.decisions(*pods, on=world.node, by=world.config)
-    await apply(world, Request(candidates=candidates))
+    await apply_pods(context.world, *pods)
     await reassess(context)
 
 

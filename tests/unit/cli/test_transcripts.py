@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from podslice.cli import overview
+from podslice.cli import overview, progress
 from podslice.errors import Refused
 from podslice.inputs.manifest.load import parse_manifest
 from podslice.model.unit import INFINITY, TransientUnit, UnitName
@@ -114,6 +114,7 @@ class Session:
         monkeypatch.setattr(location, "process_name", lambda pid, _: f"p{pid}")
         monkeypatch.setattr(journal, "read_events", lambda _: ())
         monkeypatch.setattr(overview, "INTERVAL_SEC", 0)
+        monkeypatch.setattr(progress, "INTERVAL_SEC", 1e6)  # on a slow machine, too
         self.store = Store(here / "run-False")
         self.names = {str(here): "MACHINE", str(Path.cwd()): "WORK", str(REPO): "REPO"}
 

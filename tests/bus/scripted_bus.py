@@ -3,8 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
 from podslice.systemd.dbus.library._private.marshaller import Marshaller
 from podslice.systemd.dbus.library.signature import Variant
@@ -50,7 +49,7 @@ FIELDS = {"path": (1, "o"), "interface": (2, "s"), "member": (3, "s"), "error_na
 FIELDS |= {"reply_serial": (5, "u"), "sender": (7, "s"), "signature": (8, "g")}
 
 
-def encode(kind: int, signature: str = "", body: tuple[Any, ...] = (), **header: Any) -> bytes:
+def encode(kind, signature="", body=(), **header):
     """Return a message as a bus delivers it, with its sender."""
     content = Marshaller(signature, list(body)).marshall()
     header["signature"] = signature
@@ -63,36 +62,34 @@ def encode(kind: int, signature: str = "", body: tuple[Any, ...] = (), **header:
 class Caller:
     """One client of the scripted bus, as scripts receive it."""
 
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, writer):
         self.writer = writer
 
-    def reply(self, call: wire.Received, signature: str = "", *body: Any, **header: Any) -> None:
+    def reply(self, call, signature="", *body, **header):
         """Reply to a call, by default as the owner of systemd's name."""
         header = {"sender": OWNER, "reply_serial": serial_of(call), **header}
         self.writer.write(encode(METHOD_RETURN, signature, body, **header))
 
-    def refuse(
-        self, call: wire.Received, error_name: str, text: str = "words", *, sender: str = OWNER
-    ) -> None:
+    def refuse(self, call, error_name, text="words", *, sender=OWNER):
         header = {"error_name": error_name, "reply_serial": serial_of(call), "sender": sender}
         self.writer.write(encode(wire.ERROR, "s", (text,), **header))
 
-    def job_removed(self, result: str, *, sender: str = OWNER, job: str = JOB) -> None:
+    def job_removed(self, result, *, sender=OWNER, job=JOB):
         self.manager_signal("JobRemoved", "uoss", 7, job, NAME, result, sender=sender)
 
-    def manager_signal(self, member: str, signature: str, *body: Any, sender: str = OWNER) -> None:
+    def manager_signal(self, member, signature, *body, sender=OWNER):
         header = {"path": "/org/freedesktop/systemd1", "member": member, "sender": sender}
         header["interface"] = "org.freedesktop.systemd1.Manager"
         self.writer.write(encode(wire.SIGNAL, signature, body, **header))
 
-    def properties_changed(self, name: UnitName, changed: dict[str, Variant]) -> None:
+    def properties_changed(self, name, changed):
         """Send the signal of changed properties of a service."""
         header = {"path": path_of(name), "member": "PropertiesChanged", "sender": OWNER}
         header["interface"] = "org.freedesktop.DBus.Properties"
         body = ("org.freedesktop.systemd1.Service", changed, ["ExecStart"])
         self.writer.write(encode(wire.SIGNAL, "sa{sv}as", body, **header))
 
-    def owner_changed(self, before: str, after: str) -> None:
+    def owner_changed(self, before, after):
         header = {"path": "/org/freedesktop/DBus", "member": "NameOwnerChanged", "sender": BUS}
         body = ("org.freedesktop.systemd1", before, after)
         self.writer.write(encode(wire.SIGNAL, "sss", body, interface=BUS, **header))
@@ -101,18 +98,18 @@ class Caller:
 Script = Callable[[Caller, wire.Received], Awaitable[None]]
 
 
-def serial_of(call: wire.Received) -> int:
+def serial_of(call):
     return int.from_bytes(call.frame[8:12], "little")
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition):
     """Run the loop until a condition holds."""
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - no event is set
             await asyncio.sleep(0)
 
 
-async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def accept(reader, writer):
     """Accept a client, as a server does."""
     assert (await reader.readline()).startswith(b"\0AUTH EXTERNAL ")
     assert await reader.readline() == b"NEGOTIATE_UNIX_FD\r\n"
@@ -124,37 +121,37 @@ async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 class ScriptedBus:
     """A bus with Hello, AddMatch and GetNameOwner; the script of a test handles other calls."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.address = f"unix:path={path}"
-        self.calls: list[str] = []
+        self.calls = []
         self.clients = 0
-        self.matches: list[str] = []
+        self.matches = []
         self.handshake = accept
-        self.script: Script = self._answer_nothing
+        self.script = self._answer_nothing
         self._path = path
-        self._server: asyncio.Server | None = None
+        self._server = None
         self._skipped_sec = 0.0
 
-    async def __aenter__(self) -> Self:
+    async def __aenter__(self):
         loop = asyncio.get_running_loop()
         loop.time = lambda: type(loop).time(loop) + self._skipped_sec  # type: ignore[method-assign]
         self._server = await asyncio.start_unix_server(self._serve, self._path)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *_):
         assert self._server
         self._server.close()
         await self._server.wait_closed()
         await until(lambda: len(asyncio.all_tasks()) == 1)  # the task of each client has finished
 
-    def client(self, **options: Any) -> Bus:
+    def client(self, **options):
         return Bus(Manager(bus_address=self.address), timeout_sec=TIMEOUT_SEC, **options)
 
-    def expire(self) -> None:
+    def expire(self):
         """Let every call that waits for a reply or a job time out now, without waiting."""
         self._skipped_sec += 10 * TIMEOUT_SEC
 
-    async def settle(self, work: Awaitable[T]) -> T:
+    async def settle(self, work):
         """Return the result of calls; those that still wait when the bus is quiet time out."""
         task = asyncio.ensure_future(work)
         while not task.done():
@@ -163,7 +160,7 @@ class ScriptedBus:
             self.expire()
         return await task
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader, writer):
         self.clients += 1
         try:
             await self.handshake(reader, writer)
@@ -174,7 +171,7 @@ class ScriptedBus:
         finally:
             writer.close()
 
-    async def take(self, caller: Caller, call: wire.Received) -> None:
+    async def take(self, caller, call):
         answers = {"Hello": ":1.5", "GetNameOwner": OWNER}
         if call.member in answers:
             caller.reply(call, "s", answers[call.member], sender=BUS)
@@ -185,11 +182,11 @@ class ScriptedBus:
             self.calls.append(call.member)
             await self.script(caller, call)
 
-    async def _answer_nothing(self, caller: Caller, call: wire.Received) -> None:
+    async def _answer_nothing(self, caller, call):
         pass
 
 
-async def read_frame(reader: asyncio.StreamReader) -> bytes:
+async def read_frame(reader):
     try:
         start = await reader.readexactly(16)
         return start + await reader.readexactly((wire.frame_bytes(start) or 16) - 16)
@@ -197,5 +194,5 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-def descriptors() -> int:
+def descriptors():
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - shorter

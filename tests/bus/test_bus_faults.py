@@ -6,9 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
 from podslice.systemd.dbus.library.signature import Variant
@@ -24,7 +22,7 @@ from podslice.errors import (
     UnitExists,
 )
 from podslice.model.container_exit import ContainerExit
-from podslice.model.unit import Manager, TransientUnit, UnitName
+from podslice.model.unit import Manager, TransientUnit
 from podslice.systemd.bus import Bus
 from podslice.systemd.dbus import connection, wire
 from podslice.systemd.dbus.connection import Connection, Peer
@@ -40,7 +38,6 @@ from tests.bus.scripted_bus import (
     TRANSIENT,
     UNIT,
     UNIX_FDS,
-    Caller,
     ScriptedBus,
     accept,
     descriptors,
@@ -53,7 +50,7 @@ pytestmark = pytest.mark.usefixtures("settled")
 
 
 @pytest.fixture
-async def bus(tmp_path: Path) -> AsyncIterator[ScriptedBus]:
+async def bus(tmp_path):
     async with ScriptedBus(tmp_path / "bus") as bus:
         yield bus
 
@@ -61,7 +58,7 @@ async def bus(tmp_path: Path) -> AsyncIterator[ScriptedBus]:
 # connecting
 
 
-async def test_no_bus_at_all(tmp_path: Path) -> None:
+async def test_no_bus_at_all(tmp_path):
     client = Bus(Manager(bus_address=f"unix:path={tmp_path}/none"))
     with pytest.raises(BusUnavailable, match=r"none.*No such file.*is systemd running"):
         await client.__aenter__()
@@ -70,12 +67,12 @@ async def test_no_bus_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["tcp:host=localhost,port=1", "unix:tmpdir=/tmp", "nonsense"])
-async def test_address_without_a_unix_socket(address: str) -> None:
+async def test_address_without_a_unix_socket(address):
     with pytest.raises(BusUnavailable, match="no unix socket"):
         await Bus(Manager(bus_address=address)).__aenter__()
 
 
-async def test_socket_without_a_listener(tmp_path: Path) -> None:
+async def test_socket_without_a_listener(tmp_path):
     path = tmp_path / "bus"
     with socket.socket(socket.AF_UNIX) as listener:  # asyncio's own removes the file (3.13)
         listener.bind(str(path))
@@ -83,8 +80,8 @@ async def test_socket_without_a_listener(tmp_path: Path) -> None:
         await Bus(Manager(bus_address=f"unix:path={path}")).__aenter__()
 
 
-async def test_hang_up_during_authentication_does_not_spin(bus: ScriptedBus) -> None:
-    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_hang_up_during_authentication_does_not_spin(bus):
+    async def hang_up(reader, writer):
         await reader.readline()
         raise ConnectionError
 
@@ -95,8 +92,8 @@ async def test_hang_up_during_authentication_does_not_spin(bus: ScriptedBus) -> 
     assert time.process_time() - cpu < 0.5
 
 
-async def test_refused_authentication(bus: ScriptedBus) -> None:
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_refused_authentication(bus):
+    async def refuse(reader, writer):
         await reader.readline()
         writer.write(b"REJECTED EXTERNAL\r\n")
         await reader.readline()
@@ -106,8 +103,8 @@ async def test_refused_authentication(bus: ScriptedBus) -> None:
         await bus.client().__aenter__()
 
 
-async def test_silence_during_authentication(bus: ScriptedBus) -> None:
-    async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_silence_during_authentication(bus):
+    async def be_silent(reader, writer):
         bus.expire()
         await reader.read()
 
@@ -117,9 +114,7 @@ async def test_silence_during_authentication(bus: ScriptedBus) -> None:
 
 
 @pytest.mark.parametrize("start", [b"", b"OK 0\r\n"])
-async def test_endless_talk_during_authentication_starves_no_timeout(
-    tmp_path: Path, start: bytes
-) -> None:
+async def test_endless_talk_during_authentication_starves_no_timeout(tmp_path, start):
     """The kernel has the next bytes before they are asked for, so that nothing else gets a turn."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "bus"))
@@ -133,7 +128,7 @@ async def test_endless_talk_during_authentication_starves_no_timeout(
             talking.join()
 
 
-def talk(listening: socket.socket, start: bytes) -> None:
+def talk(listening, start):
     """Say something for as long as there is a listener."""
     with contextlib.suppress(OSError), listening.accept()[0] as peer:
         peer.sendall(start)
@@ -141,8 +136,8 @@ def talk(listening: socket.socket, start: bytes) -> None:
             peer.sendall(b"x" * 4096)
 
 
-async def test_a_long_refusal_is_shortened(bus: ScriptedBus) -> None:
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_a_long_refusal_is_shortened(bus):
+    async def refuse(reader, writer):
         writer.write(b"REJECTED" + b"x" * 50_000 + b"\r\nERROR\r\n")
         await reader.read()
 
@@ -155,7 +150,7 @@ async def test_a_long_refusal_is_shortened(bus: ScriptedBus) -> None:
 
 # malformed answers to each call; none of them may end in a traceback
 Work = Callable[[Bus], Awaitable[object]]
-READS: dict[str, Work] = {
+READS = {
     "caps": lambda client: client.caps(),
     "list": lambda client: client.list_units(["*"]),
     "observe": lambda client: client.observe(["*"]),
@@ -164,7 +159,7 @@ READS: dict[str, Work] = {
     "stop": lambda client: client.stop(NAME),
     "set": lambda client: client.set_properties(NAME, {"CPUWeight": 5}),
 }
-ANSWERS: list[tuple[str, tuple[Any, ...]]] = [
+ANSWERS = [
     ("", ()),
     ("u", (7,)),
     ("v", (Variant("a{sv}", {}),)),
@@ -177,10 +172,8 @@ ANSWERS: list[tuple[str, tuple[Any, ...]]] = [
 
 @pytest.mark.parametrize("work", READS.values(), ids=READS.keys())
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: str(answer[0]) or "nothing")
-async def test_replies_of_other_types_are_podslice_errors(
-    bus: ScriptedBus, work: Work, answer: tuple[str, tuple[Any, ...]]
-) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_replies_of_other_types_are_podslice_errors(bus, work, answer):
+    async def script(caller, call):
         if answer[0] != "a(ssssssouso)" or call.member == "ListUnitsByPatterns":
             caller.reply(call, answer[0], *answer[1])
         else:  # further calls use values of the first reply
@@ -193,10 +186,8 @@ async def test_replies_of_other_types_are_podslice_errors(
 
 
 @pytest.mark.parametrize("body", [("u", (7,)), ("a{sv}", ({},)), ("uavss", (1, [], "", ""))])
-async def test_signals_of_other_types_cost_the_connection_only(
-    bus: ScriptedBus, body: tuple[str, tuple[Any, ...]]
-) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_signals_of_other_types_cost_the_connection_only(bus, body):
+    async def script(caller, call):
         if bus.clients == 1:
             caller.manager_signal("JobRemoved", body[0], *body[1])
         else:
@@ -208,14 +199,14 @@ async def test_signals_of_other_types_cost_the_connection_only(
     assert bus.clients == 2
 
 
-async def test_bus_that_passes_no_descriptors(bus: ScriptedBus) -> None:
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_bus_that_passes_no_descriptors(bus):
+    async def refuse(reader, writer):
         await reader.readline()
         await reader.readline()
         writer.write(b"OK 0123456789abcdef0123456789abcdef\r\nERROR\r\n")
         await reader.readline()
 
-    async def script(caller: Caller, call: wire.Received) -> None:
+    async def script(caller, call):
         caller.reply(call, "v", Variant("s", "257"))
 
     bus.handshake, bus.script = refuse, script
@@ -226,10 +217,8 @@ async def test_bus_that_passes_no_descriptors(bus: ScriptedBus) -> None:
 
 
 @pytest.mark.parametrize(("version", "pidfds"), [("254.1", False), ("255~rc1", True)])
-async def test_descriptors_of_processes_are_taken_since_255(
-    bus: ScriptedBus, version: str, *, pidfds: bool
-) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_descriptors_of_processes_are_taken_since_255(bus, version, *, pidfds):
+    async def script(caller, call):
         caller.reply(call, "v", Variant("s", version))
 
     bus.script = script
@@ -237,8 +226,8 @@ async def test_descriptors_of_processes_are_taken_since_255(
         assert (await client.caps()).pidfds is pidfds
 
 
-async def test_connecting_can_be_canceled(bus: ScriptedBus) -> None:
-    async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_connecting_can_be_canceled(bus):
+    async def be_silent(reader, writer):
         await reader.read()
 
     bus.handshake = be_silent
@@ -249,8 +238,8 @@ async def test_connecting_can_be_canceled(bus: ScriptedBus) -> None:
         await task
 
 
-async def test_bus_without_systemd(bus: ScriptedBus, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def take(caller: Caller, call: wire.Received) -> None:
+async def test_bus_without_systemd(bus, monkeypatch):
+    async def take(caller, call):
         if call.member == "GetNameOwner":
             caller.refuse(call, "org.freedesktop.DBus.Error.NameHasNoOwner", sender=BUS)
         else:
@@ -262,7 +251,7 @@ async def test_bus_without_systemd(bus: ScriptedBus, monkeypatch: pytest.MonkeyP
         await bus.client().__aenter__()
 
 
-async def test_fifty_connections_leave_no_descriptors(bus: ScriptedBus) -> None:
+async def test_fifty_connections_leave_no_descriptors(bus):
     before = descriptors()
     for _ in range(50):
         async with bus.client():
@@ -273,8 +262,8 @@ async def test_fifty_connections_leave_no_descriptors(bus: ScriptedBus) -> None:
 # jobs
 
 
-async def test_forged_results_are_ignored(bus: ScriptedBus) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_forged_results_are_ignored(bus):
+    async def script(caller, call):
         caller.job_removed("failed", sender=":1.666")
         caller.reply(call, "o", JOB, sender=":1.666")
         caller.reply(call, "o", JOB)
@@ -286,8 +275,8 @@ async def test_forged_results_are_ignored(bus: ScriptedBus) -> None:
         await client.start(UNIT)
 
 
-async def test_result_before_the_reply(bus: ScriptedBus) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_result_before_the_reply(bus):
+    async def script(caller, call):
         caller.job_removed("dependency")
         caller.reply(call, "o", JOB)
 
@@ -299,8 +288,8 @@ async def test_result_before_the_reply(bus: ScriptedBus) -> None:
         assert client.systemd.jobs.early == {}
 
 
-async def test_results_of_other_jobs_are_not_kept(bus: ScriptedBus) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_results_of_other_jobs_are_not_kept(bus):
+    async def script(caller, call):
         caller.reply(call, "o", JOB)
         for other in range(1000):
             caller.job_removed("done", job=f"{JOB}{other}")
@@ -312,8 +301,8 @@ async def test_results_of_other_jobs_are_not_kept(bus: ScriptedBus) -> None:
         assert (client.systemd.jobs.early, client.systemd.jobs.waiting) == ({}, {})
 
 
-async def test_calls_that_share_a_job(bus: ScriptedBus) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_calls_that_share_a_job(bus):
+    async def script(caller, call):
         caller.reply(call, "o", JOB)
         if len(bus.calls) == 2:
             caller.job_removed("done")
@@ -323,8 +312,8 @@ async def test_calls_that_share_a_job(bus: ScriptedBus) -> None:
         await asyncio.gather(client.stop(NAME), client.stop(NAME))
 
 
-async def test_job_that_does_not_end(bus: ScriptedBus) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_job_that_does_not_end(bus):
+    async def script(caller, call):
         caller.reply(call, "o", JOB)
 
     bus.script = script
@@ -337,8 +326,8 @@ async def test_job_that_does_not_end(bus: ScriptedBus) -> None:
 # answers
 
 
-async def test_call_without_an_answer(bus: ScriptedBus) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_call_without_an_answer(bus):
+    async def script(caller, call):
         if len(bus.calls) == 1:
             bus.expire()
         else:
@@ -354,10 +343,10 @@ async def test_call_without_an_answer(bus: ScriptedBus) -> None:
     assert bus.clients == 1
 
 
-async def test_late_answer_is_ignored(bus: ScriptedBus) -> None:
-    waiting: list[wire.Received] = []
+async def test_late_answer_is_ignored(bus):
+    waiting = []
 
-    async def script(caller: Caller, call: wire.Received) -> None:
+    async def script(caller, call):
         waiting.append(call)
         if len(waiting) == 1:
             bus.expire()
@@ -372,8 +361,8 @@ async def test_late_answer_is_ignored(bus: ScriptedBus) -> None:
         assert (await client.caps()).systemd_version == 2
 
 
-async def test_answer_in_single_bytes(bus: ScriptedBus) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_answer_in_single_bytes(bus):
+    async def script(caller, call):
         header = {"sender": OWNER, "reply_serial": serial_of(call)}
         body = (Variant("s", "257~rc1"),)
         for byte in encode(METHOD_RETURN, "v", body, **header):
@@ -387,8 +376,8 @@ async def test_answer_in_single_bytes(bus: ScriptedBus) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"x" * 100, b"l" + b"\xff" * 100, b"l\2\0\1" + bytes(12)])
-async def test_answer_that_is_not_dbus(bus: ScriptedBus, garbage: bytes) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_answer_that_is_not_dbus(bus, garbage):
+    async def script(caller, call):
         caller.writer.write(garbage)
         await caller.writer.drain()
         if garbage.endswith(b"\0"):  # an empty header is valid, but not a reply to a call
@@ -401,8 +390,8 @@ async def test_answer_that_is_not_dbus(bus: ScriptedBus, garbage: bytes) -> None
     assert bus.clients == 2
 
 
-async def test_canceled_calls_leave_nothing(bus: ScriptedBus) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_canceled_calls_leave_nothing(bus):
+    async def script(caller, call):
         if call.member == "StopUnit":
             caller.reply(call, "o", JOB)
 
@@ -419,11 +408,11 @@ async def test_canceled_calls_leave_nothing(bus: ScriptedBus) -> None:
         assert client.systemd.jobs.waiting == {}
 
 
-async def test_calls_in_flight_are_bounded(bus: ScriptedBus) -> None:
-    waiting: list[wire.Received] = []
+async def test_calls_in_flight_are_bounded(bus):
+    waiting = []
     most = 0
 
-    async def script(caller: Caller, call: wire.Received) -> None:
+    async def script(caller, call):
         nonlocal most
         waiting.append(call)
         most = max(most, len(waiting))
@@ -461,10 +450,8 @@ async def test_calls_in_flight_are_bounded(bus: ScriptedBus) -> None:
         ),
     ],
 )
-async def test_errors_in_our_words(
-    bus: ScriptedBus, error_name: str, expected: type[SystemdError], message: str
-) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_errors_in_our_words(bus, error_name, expected, message):
+    async def script(caller, call):
         if call.member == "StartTransientUnit":
             caller.refuse(call, error_name, "words.")
         else:
@@ -480,8 +467,8 @@ async def test_errors_in_our_words(
 # interruptions
 
 
-async def test_a_lost_connection_is_opened_again_once(bus: ScriptedBus) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_a_lost_connection_is_opened_again_once(bus):
+    async def script(caller, call):
         if len(bus.calls) == 1:
             caller.writer.close()
         else:
@@ -493,11 +480,11 @@ async def test_a_lost_connection_is_opened_again_once(bus: ScriptedBus) -> None:
     assert bus.clients == 2
 
 
-async def test_connection_that_always_drops(bus: ScriptedBus) -> None:
-    async def drop(caller: Caller, call: wire.Received) -> None:
+async def test_connection_that_always_drops(bus):
+    async def drop(caller, call):
         caller.writer.close()
 
-    async def answer(caller: Caller, call: wire.Received) -> None:
+    async def answer(caller, call):
         caller.reply(call, "v", Variant("s", "252"))
 
     bus.script = drop
@@ -509,8 +496,8 @@ async def test_connection_that_always_drops(bus: ScriptedBus) -> None:
     assert bus.clients == 3
 
 
-async def test_connection_dropped_between_calls(bus: ScriptedBus) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_connection_dropped_between_calls(bus):
+    async def script(caller, call):
         caller.reply(call, "v", Variant("s", "252"))
         caller.writer.close()
 
@@ -520,8 +507,8 @@ async def test_connection_dropped_between_calls(bus: ScriptedBus) -> None:
             assert (await client.caps()).systemd_version == 252
 
 
-async def test_job_is_asked_for_again_when_systemd_restarts(bus: ScriptedBus) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_job_is_asked_for_again_when_systemd_restarts(bus):
+    async def script(caller, call):
         caller.reply(call, "o", JOB)
         if len(bus.calls) == 1:
             caller.owner_changed(OWNER, "")
@@ -535,8 +522,8 @@ async def test_job_is_asked_for_again_when_systemd_restarts(bus: ScriptedBus) ->
     assert bus.calls == ["StopUnit", "StopUnit"]
 
 
-async def test_no_call_is_sent_while_systemd_is_off_the_bus(bus: ScriptedBus) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_no_call_is_sent_while_systemd_is_off_the_bus(bus):
+    async def script(caller, call):
         if len(bus.calls) == 1:
             caller.owner_changed(OWNER, "")
             caller.refuse(call, "org.freedesktop.DBus.Error.NoReply", sender=BUS)
@@ -544,7 +531,7 @@ async def test_no_call_is_sent_while_systemd_is_off_the_bus(bus: ScriptedBus) ->
         else:
             caller.reply(call, "v", Variant("s", "252"))
 
-    back: list[Caller] = []
+    back = []
     bus.script = script
     async with bus.client() as client:
         asking = asyncio.create_task(client.caps())
@@ -557,10 +544,8 @@ async def test_no_call_is_sent_while_systemd_is_off_the_bus(bus: ScriptedBus) ->
 
 
 @pytest.mark.parametrize(("delay_usec", "is_ours"), [(5, True), (6, False)])
-async def test_timer_that_exists_after_an_interruption(
-    bus: ScriptedBus, delay_usec: int, *, is_ours: bool
-) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_timer_that_exists_after_an_interruption(bus, delay_usec, *, is_ours):
+    async def script(caller, call):
         match call.member:
             case "StartTransientUnit" if len(bus.calls) == 1:
                 caller.refuse(call, "org.freedesktop.DBus.Error.NoReply", sender=BUS)
@@ -586,10 +571,8 @@ async def test_timer_that_exists_after_an_interruption(
 
 
 @pytest.mark.parametrize(("weight", "is_ours"), [(5, True), (6, False)])
-async def test_unit_that_exists_after_an_interruption(
-    bus: ScriptedBus, weight: int, *, is_ours: bool
-) -> None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def test_unit_that_exists_after_an_interruption(bus, weight, *, is_ours):
+    async def script(caller, call):
         match call.member:
             case "StartTransientUnit" if len(bus.calls) == 1:
                 caller.refuse(call, "org.freedesktop.DBus.Error.NoReply", sender=BUS)
@@ -613,7 +596,7 @@ async def test_unit_that_exists_after_an_interruption(
     assert bus.calls.count("StartUnit") == is_ours
 
 
-async def test_calls_in_flight_end_when_the_client_is_closed(bus: ScriptedBus) -> None:
+async def test_calls_in_flight_end_when_the_client_is_closed(bus):
     async with bus.client() as client:
         asking = asyncio.create_task(client.caps())
         await until(lambda: bool(bus.calls))
@@ -628,18 +611,18 @@ async def test_calls_in_flight_end_when_the_client_is_closed(bus: ScriptedBus) -
 class SubscribingScript:
     """A script that accepts subscriptions, replies with systemd's version, and keeps its callers."""
 
-    def __init__(self) -> None:
-        self.callers: list[Caller] = []
-        self.changes: list[UnitName | None] = []
+    def __init__(self):
+        self.callers = []
+        self.changes = []
 
-    async def __call__(self, caller: Caller, call: wire.Received) -> None:
+    async def __call__(self, caller, call):
         if call.member == "Subscribe":
             self.callers.append(caller)
             caller.reply(call)
         else:
             caller.reply(call, "v", Variant("s", "252"))
 
-    async def is_reported(self, *expected: UnitName | None) -> bool:
+    async def is_reported(self, *expected):
         """Return whether exactly these changes were reported since the last call."""
         await until(lambda: len(self.changes) >= len(expected))
         for _ in range(20):
@@ -648,7 +631,7 @@ class SubscribingScript:
         return changes == list(expected)
 
 
-async def test_a_client_without_on_change_does_not_subscribe(bus: ScriptedBus) -> None:
+async def test_a_client_without_on_change_does_not_subscribe(bus):
     bus.script = SubscribingScript()
     async with bus.client() as client:
         await client.caps()
@@ -656,7 +639,7 @@ async def test_a_client_without_on_change_does_not_subscribe(bus: ScriptedBus) -
     assert len(bus.matches) == 2  # of jobs, and of the name's owner
 
 
-async def test_signals_of_systemd_are_reported_and_no_others(bus: ScriptedBus) -> None:
+async def test_signals_of_systemd_are_reported_and_no_others(bus):
     bus.script = script = SubscribingScript()
     async with bus.client(on_change=script.changes.append) as client:
         assert await script.is_reported(None)
@@ -676,10 +659,10 @@ async def test_signals_of_systemd_are_reported_and_no_others(bus: ScriptedBus) -
     assert bus.calls == ["Subscribe", "Get"]
 
 
-async def test_exits_of_services_are_reported_before_their_changes(bus: ScriptedBus) -> None:
+async def test_exits_of_services_are_reported_before_their_changes(bus):
     """A service that runs again no longer has its exit."""
     bus.script = script = SubscribingScript()
-    reports: list[UnitName | ContainerExit | None] = []
+    reports = []
     values = {
         "StatusText": Variant("s", "x"),
         "ExecMainCode": Variant("i", 1),
@@ -704,9 +687,7 @@ async def test_exits_of_services_are_reported_before_their_changes(bus: Scripted
     assert reports == [NAME, last, NAME, NAME, NAME]
 
 
-async def test_lost_connection_is_reported_once_and_the_new_one_is_subscribed(
-    bus: ScriptedBus,
-) -> None:
+async def test_lost_connection_is_reported_once_and_the_new_one_is_subscribed(bus):
     bus.script = script = SubscribingScript()
     async with bus.client(on_change=script.changes.append) as client:
         assert await script.is_reported(None)
@@ -722,9 +703,7 @@ async def test_lost_connection_is_reported_once_and_the_new_one_is_subscribed(
             bus.matches.clear()
 
 
-async def test_the_subscription_is_renewed_on_a_new_connection_after_systemd_left(
-    bus: ScriptedBus,
-) -> None:
+async def test_the_subscription_is_renewed_on_a_new_connection_after_systemd_left(bus):
     """It may or may not have kept the subscription over its restart."""
     bus.script = script = SubscribingScript()
     async with bus.client(on_change=script.changes.append) as client:
@@ -739,12 +718,10 @@ async def test_the_subscription_is_renewed_on_a_new_connection_after_systemd_lef
     assert bus.calls.count("Subscribe") == 2
 
 
-async def test_bus_that_stays_away_is_reported_once(
-    bus: ScriptedBus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_bus_that_stays_away_is_reported_once(bus, monkeypatch):
     """A client that makes a call on every change would never come to rest."""
 
-    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def hang_up(reader, writer):
         raise ConnectionError
 
     bus.script = script = SubscribingScript()
@@ -762,10 +739,10 @@ async def test_bus_that_stays_away_is_reported_once(
         assert await script.is_reported(None)
 
 
-async def test_subscription_that_is_refused_is_tried_again(bus: ScriptedBus) -> None:
+async def test_subscription_that_is_refused_is_tried_again(bus):
     script = SubscribingScript()
 
-    async def refuse(caller: Caller, call: wire.Received) -> None:
+    async def refuse(caller, call):
         caller.refuse(call, "org.freedesktop.DBus.Error.AccessDenied")
 
     bus.script = refuse
@@ -785,13 +762,13 @@ async def test_subscription_that_is_refused_is_tried_again(bus: ScriptedBus) -> 
 class Other:
     """The other end of a connection that is open and has been introduced."""
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end):
         self.end = end
         self.seen = b""
-        self.files: list[int] = []
+        self.files = []
         """The inodes of what came."""
 
-    def read(self) -> None:
+    def read(self):
         """Read what is there."""
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -803,7 +780,7 @@ class Other:
                 if not data:
                     return
 
-    def frames(self) -> list[wire.Received]:
+    def frames(self):
         """The whole messages read so far."""
         found, rest = [], self.seen
         while (size := wire.frame_bytes(rest)) and size <= len(rest):
@@ -815,24 +792,24 @@ class Other:
 class Deaf:
     """Ignores all signals."""
 
-    def on_signal(self, signal: wire.Received) -> None:
+    def on_signal(self, signal):
         pass
 
-    def on_interruption(self, error: connection.ConnectionLost) -> None:
+    def on_interruption(self, error):
         pass
 
 
 @pytest.fixture
-async def other(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Connection, Other]]:
+async def other(monkeypatch):
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
     for end in (ours, theirs):
         end.setblocking(False)
 
-    async def open_socket(address: str) -> tuple[socket.socket, bool]:
+    async def open_socket(address):
         return ours, True
 
-    async def introduce(self: Connection) -> None:
+    async def introduce(self):
         self.follow(OWNER)
 
     monkeypatch.setattr(connection, "open_socket", open_socket)
@@ -845,14 +822,14 @@ async def other(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Connecti
     theirs.close()
 
 
-def call_with(made: Connection, text: str, *descriptors: int) -> asyncio.Task[wire.Received]:
+def call_with(made, text, *descriptors):
     call = made.call(
         "Do", "s", [text], path="/", interface="a.b", about="it", descriptors=descriptors
     )
     return asyncio.create_task(call)
 
 
-async def test_descriptors_come_with_their_message(other: tuple[Connection, Other]) -> None:
+async def test_descriptors_come_with_their_message(other):
     """However full the socket is: before, between and after calls without any."""
     made, there = other
     sizes = {"a": 50_000, "b": 3, "c": 60_000, "d": 5, "e": 70_000, "f": 90_000}
@@ -861,7 +838,7 @@ async def test_descriptors_come_with_their_message(other: tuple[Connection, Othe
         for letter, size in sizes.items()
     ]
 
-    def has_all() -> bool:
+    def has_all():
         there.read()
         return len(there.frames()) == len(calls)
 
@@ -875,7 +852,7 @@ async def test_descriptors_come_with_their_message(other: tuple[Connection, Othe
             await call
 
 
-async def test_connection_lost_while_a_descriptor_waits(other: tuple[Connection, Other]) -> None:
+async def test_connection_lost_while_a_descriptor_waits(other):
     made, there = other
     calls = [call_with(made, "x" * 200_000), call_with(made, "y", 0)]
     await asyncio.sleep(0)
@@ -885,12 +862,12 @@ async def test_connection_lost_while_a_descriptor_waits(other: tuple[Connection,
             await call
 
 
-async def test_descriptors_stay_the_caller_s(other: tuple[Connection, Other]) -> None:
+async def test_descriptors_stay_the_caller_s(other):
     made, there = other
     ours = os.dup(0)
     call = call_with(made, "x", ours)
 
-    def has_it() -> bool:
+    def has_it():
         there.read()
         return bool(there.files)
 

@@ -4,37 +4,23 @@ import asyncio
 import io
 import os
 import sys
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from podslice.systemd.dbus.library._private.unmarshaller import Unmarshaller
 from podslice.systemd.dbus.library.signature import Variant
 
-from podslice.errors import (
-    BadProperty,
-    BusUnavailable,
-)
-from podslice.model.properties import PROPERTIES, Property
+from podslice.errors import BadProperty, BusUnavailable
+from podslice.model.properties import PROPERTIES
 from podslice.model.unit import Manager, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
-from podslice.systemd.dbus import wire
 from podslice.systemd.values import is_as_requested
-from tests.bus.scripted_bus import (
-    NAME,
-    SCOPE,
-    TIMER,
-    UNIT,
-    descriptors,
-    until,
-)
-from tests.lab.machine import Machine
+from tests.bus.scripted_bus import NAME, SCOPE, TIMER, UNIT, descriptors, until
 from tests.lab.paths import source_dir
 
 pytestmark = pytest.mark.usefixtures("settled")
 
 
-def slices(count: int, *, parent: str = "podslicetest") -> list[TransientUnit]:
+def slices(count, *, parent="podslicetest"):
     properties = {"DefaultDependencies": False, "MemoryMax": 1 << 30, "CPUWeight": 5}
     return [
         TransientUnit(name=UnitName(f"{parent}-p{n}.slice"), properties=properties)
@@ -43,32 +29,27 @@ def slices(count: int, *, parent: str = "podslicetest") -> list[TransientUnit]:
 
 
 @pytest.fixture
-async def client(machine: Machine) -> AsyncIterator[Bus]:
+async def client(machine):
     async with Bus(Manager(bus_address=machine.bus_address)) as client:
         yield client
         await client.stop(NAME)
         assert await client.observe(["podslice*"]) == ()
 
 
-async def count(client: Bus) -> int:
+async def count(client):
     return len(await client.observe(["podslicetest-*"]))
 
 
 @pytest.fixture(scope="session", params=["machine", "old_machine"])
-def either_machine(request: pytest.FixtureRequest) -> Machine:
-    machine: Machine = request.getfixturevalue(request.param)
-    return machine
+def either_machine(request):
+    return request.getfixturevalue(request.param)
 
 
-async def test_a_repeated_start_recognizes_its_unit(either_machine: Machine) -> None:
+async def test_a_repeated_start_recognizes_its_unit(either_machine):
     """After an interruption: with every property that a unit of its kind can be started with."""
     machine = either_machine
     process = machine.spawn("sleep", "1000")
-    shared: dict[str, Any] = {
-        "Slice": NAME,
-        "Description": "it",
-        "CollectMode": "inactive-or-failed",
-    }
+    shared = {"Slice": NAME, "Description": "it", "CollectMode": "inactive-or-failed"}
     container = {
         "Delegate": True,
         "TimeoutStopUSec": 10_000_000,
@@ -76,7 +57,7 @@ async def test_a_repeated_start_recognizes_its_unit(either_machine: Machine) -> 
         "SendSIGHUP": True,
     }
     command = (("/bin/sh", ("sh", "-c", ": $$A; exec sleep 1000"), False),)
-    kinds: dict[str, dict[str, Any]] = {
+    kinds = {
         "podslicetest-a.scope": {**container, "PIDs": (process.pid,), "MemoryMax": 1 << 30},
         "podslicetest-a.service": {
             **container,
@@ -117,7 +98,7 @@ async def test_a_repeated_start_recognizes_its_unit(either_machine: Machine) -> 
     process.wait()
 
 
-async def test_an_unmounted_mount_is_started_again(either_machine: Machine) -> None:
+async def test_an_unmounted_mount_is_started_again(either_machine):
     """It stays loaded, and down, while another unit refers to it."""
     machine = either_machine
     volume = TransientUnit(
@@ -143,7 +124,7 @@ async def test_an_unmounted_mount_is_started_again(either_machine: Machine) -> N
     machine.run("rmdir", "/run/podslicetest")
 
 
-async def test_descriptor_of_a_process_that_exited(client: Bus, machine: Machine) -> None:
+async def test_descriptor_of_a_process_that_exited(client, machine):
     assert (await client.caps()).pidfds
     child = await asyncio.create_subprocess_exec("sleep", "1000")
     descriptor = os.pidfd_open(child.pid)
@@ -155,7 +136,7 @@ async def test_descriptor_of_a_process_that_exited(client: Bus, machine: Machine
     os.close(descriptor)
 
 
-async def test_five_hundred_at_once(client: Bus) -> None:
+async def test_five_hundred_at_once(client):
     units = slices(500)
     await asyncio.gather(*(client.start(unit) for unit in units))
     assert await count(client) == 500
@@ -166,7 +147,7 @@ async def test_five_hundred_at_once(client: Bus) -> None:
     assert await count(client) == 0
 
 
-async def test_five_hundred_in_batches_at_once(client: Bus) -> None:
+async def test_five_hundred_in_batches_at_once(client):
     units = slices(500)
     batches = [units[start : start + 64] for start in range(0, 500, 64)]
     await asyncio.gather(*(client.start_batch(batch) for batch in batches))
@@ -176,19 +157,19 @@ async def test_five_hundred_in_batches_at_once(client: Bus) -> None:
 
 
 @pytest.mark.parametrize("in_batches", [False, True])
-async def test_systemd_restarts_in_the_middle(client: Bus, *, in_batches: bool) -> None:
+async def test_systemd_restarts_in_the_middle(client, *, in_batches):
     units = slices(200)
     size = 20 if in_batches else 1
     batches = [units[start : start + size] for start in range(0, 200, size)]
 
-    async def start(batch: list[TransientUnit]) -> None:
+    async def start(batch):
         await (client.start_batch(batch) if in_batches else client.start(batch[0]))
 
-    async def stop(batch: list[TransientUnit]) -> None:
+    async def stop(batch):
         names = [unit.name for unit in batch]
         await (client.stop_batch(names) if in_batches else client.stop(names[0]))
 
-    async def restart() -> None:
+    async def restart():
         connection = await client.systemd.connected()
         where = {
             "path": "/org/freedesktop/systemd1",
@@ -204,7 +185,7 @@ async def test_systemd_restarts_in_the_middle(client: Bus, *, in_batches: bool) 
         assert await count(client) == expected
 
 
-async def test_reload_in_the_middle(client: Bus, machine: Machine) -> None:
+async def test_reload_in_the_middle(client, machine):
     tasks = [asyncio.create_task(client.start(unit)) for unit in slices(100)]
     await until(lambda: any(task.done() for task in tasks))
     reload = machine.spawn("systemctl", "daemon-reload")
@@ -213,7 +194,7 @@ async def test_reload_in_the_middle(client: Bus, machine: Machine) -> None:
     assert await count(client) == 100
 
 
-async def test_connection_cut_in_the_middle(client: Bus) -> None:
+async def test_connection_cut_in_the_middle(client):
     tasks = [asyncio.create_task(client.start(unit)) for unit in slices(100)]
     await until(lambda: any(task.done() for task in tasks))
     assert client.systemd.connection
@@ -223,10 +204,8 @@ async def test_connection_cut_in_the_middle(client: Bus) -> None:
 
 
 @pytest.mark.parametrize("how", ["reexec", "cut"])
-async def test_changes_are_reported_after_an_interruption(
-    either_machine: Machine, how: str
-) -> None:
-    changes: list[UnitName | None] = []
+async def test_changes_are_reported_after_an_interruption(either_machine, how):
+    changes = []
     async with (
         Bus(Manager(bus_address=either_machine.bus_address)) as other,
         Bus(Manager(bus_address=either_machine.bus_address), on_change=changes.append) as client,
@@ -247,7 +226,7 @@ async def test_changes_are_reported_after_an_interruption(
             changes[:] = [None]
 
 
-async def test_a_repeated_start_recognizes_its_timer(either_machine: Machine) -> None:
+async def test_a_repeated_start_recognizes_its_timer(either_machine):
     when, what = TIMER
     delays = {"TimersMonotonic": (("OnActiveSec", 10**9), ("OnBootSec", 10**10))}
     more = {"AccuracyUSec": 1000, "RemainAfterElapse": False, "Description": "it"}
@@ -264,7 +243,7 @@ async def test_a_repeated_start_recognizes_its_timer(either_machine: Machine) ->
         assert await client.list_units([when.name, what.name]) == ()
 
 
-async def test_canceled_starts_leave_a_client_that_works(client: Bus) -> None:
+async def test_canceled_starts_leave_a_client_that_works(client):
     tasks = [asyncio.create_task(client.start(unit)) for unit in slices(100)]
     await until(lambda: any(task.done() for task in tasks))
     for task in tasks:
@@ -294,15 +273,11 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("delay_msec", [3, 10, 20, 33])
-async def test_killed_client_leaves_no_throw_away_units(
-    client: Bus, machine: Machine, delay_msec: int
-) -> None:
+async def test_killed_client_leaves_no_throw_away_units(client, machine, delay_msec):
     address = machine.bus_address
     assert address is not None
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", KILLED, address),
-        cwd=source_dir(),
-        stdout=asyncio.subprocess.PIPE,
+        *(sys.executable, "-c", KILLED, address), cwd=source_dir(), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout
     await process.stdout.readline()
@@ -314,7 +289,7 @@ async def test_killed_client_leaves_no_throw_away_units(
             pass
 
 
-async def test_descriptors_over_fifty_real_connections(machine: Machine) -> None:
+async def test_descriptors_over_fifty_real_connections(machine):
     before = descriptors()
     for _ in range(50):
         async with Bus(Manager(bus_address=machine.bus_address)) as client:
@@ -384,20 +359,20 @@ asyncio.run(main())
 """
 
 
-def run_as_user(machine: Machine, script: str) -> str:
+def run_as_user(machine, script):
     environment = {"PYTHONPATH": "/src", "XDG_RUNTIME_DIR": "/run/user/1000"}
     command = ("runuser", "-u", "lab", "--", "python3", "-c", script)
     return machine.run(*command, env=environment).stdout
 
 
-def test_writes_without_rights_are_refused_with_a_hint(machine: Machine) -> None:
+def test_writes_without_rights_are_refused_with_a_hint(machine):
     lines = run_as_user(machine, UNPRIVILEGED).splitlines()
     assert len(lines) == 3
     assert all("access denied" in line and "run as root, or use --user" in line for line in lines)
     assert [line.partition(":")[0] for line in lines] == [NAME, NAME, "system.slice"]
 
 
-def test_user_manager(machine: Machine) -> None:
+def test_user_manager(machine):
     machine.run("loginctl", "enable-linger", "lab")
     try:
         machine.run("systemctl", "start", "user@1000.service")
@@ -411,7 +386,7 @@ RANGES = [row for row in PROPERTIES.values() if row.unset is not None and row.mi
 
 
 @pytest.mark.parametrize("row", RANGES, ids=lambda row: row.name)
-async def test_ranges_are_those_of_systemd(client: Bus, row: Property) -> None:
+async def test_ranges_are_those_of_systemd(client, row):
     """Values that the checks in front refuse are refused by systemd itself; but see the period."""
     unit = TransientUnit(name=NAME, properties={row.name: row.minimum - 1})
     if row.name == "CPUQuotaPeriodUSec":
@@ -421,7 +396,7 @@ async def test_ranges_are_those_of_systemd(client: Bus, row: Property) -> None:
             await client.start_transient(unit)
 
 
-async def test_decoder_agrees_with_dbus_next_on_every_unit(client: Bus) -> None:
+async def test_decoder_agrees_with_dbus_next_on_every_unit(client):
     reply = await client.systemd.call("ListUnits", about="units")
     (rows,) = reply.body()
     assert reply.body() == decode_with_dbus_next(reply)
@@ -435,11 +410,11 @@ async def test_decoder_agrees_with_dbus_next_on_every_unit(client: Bus) -> None:
         assert reply.properties(some) == {key: expected[key] for key in some}
 
 
-def decode_with_dbus_next(message: wire.Received) -> tuple[Any, ...]:
+def decode_with_dbus_next(message):
     return plain(Unmarshaller(io.BytesIO(message.frame)).unmarshall().body)
 
 
-def plain(value: Any) -> Any:
+def plain(value):
     """A value of dbus-next as ours: tuples, and no Variants."""
     match value:
         case Variant():

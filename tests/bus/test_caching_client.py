@@ -2,18 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.unit import Manager, ObservedUnit, TransientUnit, UnitName
+from podslice.model.unit import Manager, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.caching_client import CachingClient
-from podslice.systemd.client import Client
-from tests.lab.machine import Machine
 
 ROOT, POD = UnitName("podslicetest.slice"), UnitName("podslicetest-p7.slice")
 PATTERNS = ("podslicetest.slice", "podslicetest-*")
@@ -27,13 +24,12 @@ PODS = [
 
 
 @pytest.fixture(params=["machine", "old_machine"])
-def machine_(request: pytest.FixtureRequest) -> Machine:
-    machine: Machine = request.getfixturevalue(request.param)
-    return machine
+def machine_(request):
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
-async def other(machine_: Machine) -> AsyncIterator[Bus]:
+async def other(machine_):
     """Another program's client; there are a hundred slices."""
     async with Bus(Manager(bus_address=machine_.bus_address)) as client:
         await client.start_batch(PODS)
@@ -49,8 +45,8 @@ async def other(machine_: Machine) -> AsyncIterator[Bus]:
 
 
 @pytest.fixture
-async def client(machine_: Machine, other: Bus) -> AsyncIterator[CachingClient]:
-    def forget(name: UnitName | None) -> None:
+async def client(machine_, other):
+    def forget(name):
         remembering.forget(name)
 
     cgroups = CgroupFs(mount=(machine_.root or Path("/")) / "sys/fs/cgroup")
@@ -62,21 +58,19 @@ async def client(machine_: Machine, other: Bus) -> AsyncIterator[CachingClient]:
         yield client
 
 
-async def look(client: Client) -> list[ObservedUnit]:
+async def look(client):
     """What there is; what it uses may be older."""
     units = await client.observe(PATTERNS)
     return [replace(unit, tasks=0, memory_bytes=None) for unit in units]
 
 
-async def until_same(client: Client, other: Client) -> None:
+async def until_same(client, other):
     async with asyncio.timeout(10):
         while await look(client) != await look(other):
             pass
 
 
-async def test_changes_of_other_programs_are_observed(
-    client: CachingClient, other: Bus, machine_: Machine
-) -> None:
+async def test_changes_of_other_programs_are_observed(client, other, machine_):
     await other.stop(POD)
     await until_same(client, other)
     await other.start(PODS[7])
@@ -92,9 +86,7 @@ async def test_changes_of_other_programs_are_observed(
     await until_same(client, other)
 
 
-async def test_changes_without_a_signal_are_found(
-    client: CachingClient, other: Bus, machine_: Machine
-) -> None:
+async def test_changes_without_a_signal_are_found(client, other, machine_):
     assert client.verify() == ()
     set_property = ("systemctl", "set-property", "--runtime", POD, "CPUWeight=700")
     await asyncio.to_thread(machine_.run, *set_property)
@@ -106,7 +98,7 @@ async def test_changes_without_a_signal_are_found(
     assert len(await other.list_units(PATTERNS)) == 101
 
 
-async def test_observing_unchanged_units_is_cheap(client: CachingClient, other: Bus) -> None:
+async def test_observing_unchanged_units_is_cheap(client, other):
     spent = {}
     for each in (client, other):
         start = time.process_time()

@@ -4,7 +4,6 @@ import asyncio
 import secrets
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -19,22 +18,12 @@ from podslice.errors import (
 )
 from podslice.model.codec import share_of_percent
 from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES
-from podslice.model.unit import (
-    INFINITY,
-    Manager,
-    ObservedUnit,
-    TransientUnit,
-    UnitKind,
-    UnitName,
-    Value,
-    mount_name,
-)
+from podslice.model.unit import INFINITY, Manager, TransientUnit, UnitKind, UnitName, mount_name
 from podslice.systemd.bus import Bus
-from podslice.systemd.client import PIDFDS_MAX, Client
+from podslice.systemd.client import PIDFDS_MAX
 from tests.bus.files import ACCOUNTING
-from tests.bus.worlds import InMemory, Real, World
+from tests.bus.worlds import InMemory, Real
 from tests.fake_systemd import FakeSystemd
-from tests.lab.machine import Machine
 
 MACHINES = {252: "old_machine", 257: "machine", 262: "new_machine"}
 
@@ -44,7 +33,7 @@ KINDS = ("memory257", "memory252", "bus257", "bus252", "bus262", "files257", "fi
 
 
 @pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(request):
     kind, version = request.param[:-3], int(request.param[-3:])
     if kind == "memory":
         yield InMemory(version)
@@ -56,17 +45,17 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 @pytest.fixture
-def stem() -> str:
+def stem():
     return f"podslicetest{secrets.token_hex(4)}"
 
 
 @pytest.fixture
-def root(stem: str) -> UnitName:
+def root(stem):
     return UnitName(f"{stem}.slice")
 
 
 @pytest.fixture
-async def client(world: World, stem: str, root: UnitName) -> AsyncIterator[Client]:
+async def client(world, stem, root):
     """A client, and the promise that nothing is left behind when our root has been stopped."""
     async with world.client() as client:
         yield client
@@ -76,27 +65,27 @@ async def client(world: World, stem: str, root: UnitName) -> AsyncIterator[Clien
     assert world.leftovers(f"{stem}") == []
 
 
-def slice_(root: UnitName, *parts: str, **properties: Value) -> TransientUnit:
+def slice_(root, *parts, **properties):
     name = UnitName("-".join([root.removesuffix(".slice"), *parts]) + ".slice")
     stated = {"DefaultDependencies": False, **ACCOUNTING, **properties}
     return TransientUnit(name=name, properties=stated)
 
 
-def scope(root: UnitName, part: str, *pids: int, **properties: Value) -> TransientUnit:
+def scope(root, part, *pids, **properties):
     name = UnitName(f"{root.removesuffix('.slice')}-{part}.scope")
     return TransientUnit(name=name, properties={"Slice": root, "PIDs": pids, **properties})
 
 
-def service(root: UnitName, part: str, *argv: str, **properties: Value) -> TransientUnit:
+def service(root, part, *argv, **properties):
     name = UnitName(f"{root.removesuffix('.slice')}-{part}.service")
-    more: dict[str, Value] = {"Type": "exec", "CollectMode": "inactive-or-failed", **properties}
+    more = {"Type": "exec", "CollectMode": "inactive-or-failed", **properties}
     if argv:
         more["ExecStart"] = ((argv[0], argv, False),)
     return TransientUnit(name=name, properties={"Slice": root, **more})
 
 
-def timer(root: UnitName, part: str, delay_sec: int, **properties: Value) -> TransientUnit:
-    more: dict[str, Value] = {
+def timer(root, part, delay_sec, **properties):
+    more = {
         "TimersMonotonic": (("OnActiveSec", delay_sec * 1_000_000),),
         "AccuracyUSec": 1000,
         "RemainAfterElapse": False,
@@ -107,23 +96,23 @@ def timer(root: UnitName, part: str, delay_sec: int, **properties: Value) -> Tra
     )
 
 
-def mount(root: UnitName, path: str, **properties: Value) -> TransientUnit:
-    tmpfs: dict[str, Value] = {"What": "tmpfs", "Type": "tmpfs", "Options": "nosuid,size=1m"}
+def mount(root, path, **properties):
+    tmpfs = {"What": "tmpfs", "Type": "tmpfs", "Options": "nosuid,size=1m"}
     return TransientUnit(name=mount_name(path), properties={"Slice": root, **tmpfs, **properties})
 
 
-async def names(client: Client, root: UnitName) -> list[str]:
+async def names(client, root):
     """What comes behind the root's name, of everything there is below it."""
     stem = root.removesuffix(".slice")
     return [unit.name.removeprefix(stem) for unit in await client.observe([f"{stem}*"])]
 
 
-async def look(client: Client, name: UnitName) -> ObservedUnit:
+async def look(client, name):
     (unit,) = await client.observe([name])
     return unit
 
 
-async def until_names(client: Client, root: UnitName, expected: list[str]) -> None:
+async def until_names(client, root, expected):
     """Units whose processes have ended go a moment later."""
     async with asyncio.timeout(10):
         while await names(client, root) != expected:
@@ -133,7 +122,7 @@ async def until_names(client: Client, root: UnitName, expected: list[str]) -> No
 # caps
 
 
-async def test_caps_have_the_version(client: Client) -> None:
+async def test_caps_have_the_version(client):
     caps = await client.caps()
     assert caps.systemd_version >= 252
     assert caps.pidfds == (caps.systemd_version >= 255)
@@ -143,7 +132,7 @@ async def test_caps_have_the_version(client: Client) -> None:
 # observe
 
 
-async def test_observe_is_sorted_and_matches_globs(client: Client, root: UnitName) -> None:
+async def test_observe_is_sorted_and_matches_globs(client, root):
     for part in ("c", "a", "b1", "b2"):
         await client.start(slice_(root, part))
     stem = root.removesuffix(".slice")
@@ -151,14 +140,12 @@ async def test_observe_is_sorted_and_matches_globs(client: Client, root: UnitNam
     assert [unit.name for unit in found] == [f"{stem}-{part}.slice" for part in ("a", "b1", "b2")]
 
 
-async def test_observe_of_nothing_is_nothing(client: Client, root: UnitName) -> None:
+async def test_observe_of_nothing_is_nothing(client, root):
     assert await client.observe([]) == ()
     assert await client.observe([root]) == ()
 
 
-async def test_observe_takes_a_backslash_literally(
-    client: Client, root: UnitName, stem: str, world: World
-) -> None:
+async def test_observe_takes_a_backslash_literally(client, root, stem, world):
     volume = mount(root, world.mount_point(f"{stem}-a"))
     await client.start(volume)
     assert volume.name == rf"run-{stem}\x2da.mount"
@@ -169,8 +156,8 @@ async def test_observe_takes_a_backslash_literally(
     await client.stop(volume.name)
 
 
-async def test_observe_shows_requested_properties(client: Client, root: UnitName) -> None:
-    settings: dict[str, Value] = {
+async def test_observe_shows_requested_properties(client, root):
+    settings = {
         "CPUWeight": 7,
         "CPUQuotaPerSecUSec": 480_000,
         "CPUQuotaPeriodUSec": 50_000,
@@ -192,7 +179,7 @@ async def test_observe_shows_requested_properties(client: Client, root: UnitName
     assert (found.transient, found.fragment_path, found.tasks) == (True, "", 0)
 
 
-async def test_observe_shows_other_properties_as_unset(client: Client, root: UnitName) -> None:
+async def test_observe_shows_other_properties_as_unset(client, root):
     await client.start(slice_(root))
     found = await look(client, root)
     assert {key: found.properties[key] for key in IN_ALL_VERSIONS} == {
@@ -200,18 +187,14 @@ async def test_observe_shows_other_properties_as_unset(client: Client, root: Uni
     }
 
 
-async def test_observe_has_the_same_properties_for_every_slice(
-    client: Client, root: UnitName
-) -> None:
+async def test_observe_has_the_same_properties_for_every_slice(client, root):
     await client.start(slice_(root, "a", "b"))
     shown = [set(unit.properties) for unit in await client.observe(["-.slice", f"{root[:-6]}*"])]
     assert shown == [shown[0]] * 4
     assert shown[0] == OBSERVED[UnitKind.SLICE]
 
 
-async def test_observe_counts_tasks_of_a_unit_and_below(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_observe_counts_tasks_of_a_unit_and_below(client, root, world):
     await client.start(slice_(root, "a"))
     unit = scope(root, "s", world.new_process(), world.new_process())
     await client.start(unit)
@@ -220,16 +203,14 @@ async def test_observe_counts_tasks_of_a_unit_and_below(
     assert (await look(client, slice_(root, "a").name)).tasks == 0
 
 
-async def test_observe_counts_tasks_that_systemd_does_not_count(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_observe_counts_tasks_that_systemd_does_not_count(client, root, world):
     await client.start(slice_(root, TasksAccounting=False))
     unit = scope(root, "s", world.new_process(), TasksAccounting=False)
     await client.start(unit)
     assert [(await look(client, name)).tasks for name in (unit.name, root)] == [1, 1]
 
 
-async def test_referenced_names_are_not_units(client: Client, root: UnitName) -> None:
+async def test_referenced_names_are_not_units(client, root):
     missing = slice_(root, "no").name
     await client.start(slice_(root, "a", After=(missing,)))
     assert await names(client, root) == ["-a.slice", ".slice"]
@@ -239,7 +220,7 @@ async def test_referenced_names_are_not_units(client: Client, root: UnitName) ->
     assert await names(client, root) == ["-a.slice", "-no.slice", ".slice"]
 
 
-async def test_observe_identifies_implied_slices(client: Client, root: UnitName) -> None:
+async def test_observe_identifies_implied_slices(client, root):
     await client.start(slice_(root, "a", "b"))
     found = {unit.name: unit for unit in await client.observe([f"{root[:-6]}*"])}
     parent = found[slice_(root, "a").name]
@@ -247,7 +228,7 @@ async def test_observe_identifies_implied_slices(client: Client, root: UnitName)
     assert (parent.active_state, parent.control_group) == ("active", f"/{root}/{parent.name}")
 
 
-async def test_observe_shows_when_a_slice_became_active(client: Client, root: UnitName) -> None:
+async def test_observe_shows_when_a_slice_became_active(client, root):
     before = time.time_ns() // 1000
     await client.start(slice_(root, "a", "b"))
     names = [root, slice_(root, "a").name, slice_(root, "a", "b").name]
@@ -264,22 +245,20 @@ async def test_observe_shows_when_a_slice_became_active(client: Client, root: Un
     assert [each and each.observed.started_usec for each in inspected] == list(started.values())
 
 
-async def test_observe_identifies_slices_with_a_file(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_observe_identifies_slices_with_a_file(client, root, world):
     world.provide(root)
     found = await look(client, root)
     assert not found.transient
     assert found.fragment_path.endswith(f"/system/{root}")
 
 
-async def test_observe_shows_built_in_slices(client: Client) -> None:
+async def test_observe_shows_built_in_slices(client):
     top, system = await client.observe(["-.slice", "system.slice"])
     assert (top.control_group, system.control_group) == ("/", "/system.slice")
     assert not top.transient
 
 
-async def test_observe_shows_a_failed_scope(client: Client, stem: str, world: World) -> None:
+async def test_observe_shows_a_failed_scope(client, stem, world):
     name = UnitName(f"{stem}f.scope")
     world.fail_scope(name)
     assert (await look(client, name)).active_state == "failed"
@@ -290,9 +269,7 @@ async def test_observe_shows_a_failed_scope(client: Client, stem: str, world: Wo
 # inspect
 
 
-async def test_inspect_has_the_properties_of_an_observation(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_inspect_has_the_properties_of_an_observation(client, root, world):
     await client.start(slice_(root, CPUWeight=7, MemoryHigh=1 << 30, TasksMax=99))
     held = scope(root, "s", world.new_process(), MemoryMax=1 << 30)
     await client.start(held)
@@ -306,9 +283,7 @@ async def test_inspect_has_the_properties_of_an_observation(
         assert (found.transient, found.fragment_path) == (seen.transient, seen.fragment_path)
 
 
-async def test_inspect_loads_a_unit_with_its_further_settings(
-    client: Client, stem: str, world: World
-) -> None:
+async def test_inspect_loads_a_unit_with_its_further_settings(client, stem, world):
     name = UnitName(f"{stem}.service")
     world.provide_inactive(name)
     inspected = await client.inspect(name)
@@ -330,7 +305,7 @@ async def test_inspect_loads_a_unit_with_its_further_settings(
     assert inspected.further == {"TasksMax": "99"}
 
 
-async def test_inspect_of_nothing_is_nothing(client: Client, root: UnitName) -> None:
+async def test_inspect_of_nothing_is_nothing(client, root):
     assert await client.inspect(slice_(root, "no").name) is None
     assert await client.inspect(UnitName(f"{root.removesuffix('.slice')}-no.service")) is None
     with pytest.raises(BadProperty):
@@ -341,9 +316,7 @@ async def test_inspect_of_nothing_is_nothing(client: Client, root: UnitName) -> 
 # list_units
 
 
-async def test_list_units_agrees_with_observe(
-    client: Client, root: UnitName, stem: str, world: World
-) -> None:
+async def test_list_units_agrees_with_observe(client, root, stem, world):
     await client.start(slice_(root, "a", "b", Description="pod default/web"))
     volume = mount(root, world.mount_point(stem))
     await client.start(volume)
@@ -366,12 +339,12 @@ async def test_list_units_agrees_with_observe(
     assert await client.list_units([f"{stem}*", volume.name]) == ()
 
 
-async def test_list_units_of_nothing_is_nothing(client: Client, root: UnitName) -> None:
+async def test_list_units_of_nothing_is_nothing(client, root):
     assert await client.list_units([]) == ()
     assert await client.list_units([root]) == ()
 
 
-async def test_list_units_may_include_referenced_names(client: Client, root: UnitName) -> None:
+async def test_list_units_may_include_referenced_names(client, root):
     missing = slice_(root, "no").name
     await client.start(slice_(root, "a", After=(missing,)))
     listed = {unit.name: unit.active_state for unit in await client.list_units([f"{root[:-6]}*"])}
@@ -382,12 +355,12 @@ async def test_list_units_may_include_referenced_names(client: Client, root: Uni
 # start
 
 
-async def test_start_makes_parents_that_are_implied(client: Client, root: UnitName) -> None:
+async def test_start_makes_parents_that_are_implied(client, root):
     await client.start(slice_(root, "a", "b"))
     assert await names(client, root) == ["-a-b.slice", "-a.slice", ".slice"]
 
 
-async def test_start_adopts_an_implied_slice(client: Client, root: UnitName) -> None:
+async def test_start_adopts_an_implied_slice(client, root):
     await client.start(slice_(root, "a"))
     await client.start(slice_(root, MemoryMax=1 << 30))
     found = await look(client, root)
@@ -396,7 +369,7 @@ async def test_start_adopts_an_implied_slice(client: Client, root: UnitName) -> 
     assert await names(client, root) == ["-a.slice", ".slice"]
 
 
-async def test_start_of_an_existing_unit_changes_nothing(client: Client, root: UnitName) -> None:
+async def test_start_of_an_existing_unit_changes_nothing(client, root):
     await client.start(slice_(root, "a", MemoryMax=1 << 30))
     with pytest.raises(UnitExists, match=f"{root[:-6]}-a.slice"):
         await client.start(slice_(root, "a", MemoryMax=1 << 20, CPUWeight=9))
@@ -405,13 +378,13 @@ async def test_start_of_an_existing_unit_changes_nothing(client: Client, root: U
     assert found.properties["CPUWeight"] == INFINITY
 
 
-async def test_start_of_a_unit_with_a_file(client: Client, root: UnitName, world: World) -> None:
+async def test_start_of_a_unit_with_a_file(client, root, world):
     world.provide(root)
     with pytest.raises(UnitExists):
         await client.start(slice_(root))
 
 
-async def test_start_replaces_a_failed_scope(client: Client, stem: str, world: World) -> None:
+async def test_start_replaces_a_failed_scope(client, stem, world):
     unit = scope(UnitName(f"{stem}.slice"), "s", world.new_process())
     world.fail_scope(unit.name)
     await client.start(unit)
@@ -436,7 +409,7 @@ BAD_VALUES = [
 
 
 @pytest.mark.parametrize(("key", "value"), BAD_VALUES)
-async def test_start_refuses_values(client: Client, root: UnitName, key: str, value: Value) -> None:
+async def test_start_refuses_values(client, root, key, value):
     with pytest.raises(BadProperty, match=root):
         await client.start(slice_(root, **{key: value}))
     assert await names(client, root) == []
@@ -445,14 +418,12 @@ async def test_start_refuses_values(client: Client, root: UnitName, key: str, va
 @pytest.mark.parametrize(
     "key", [key for key in IN_ALL_VERSIONS if PROPERTIES[key].unset == INFINITY]
 )
-async def test_start_accepts_infinity_where_it_means_unset(
-    client: Client, root: UnitName, key: str
-) -> None:
+async def test_start_accepts_infinity_where_it_means_unset(client, root, key):
     await client.start(slice_(root, **{key: INFINITY}))
     assert (await look(client, root)).properties[key] == INFINITY
 
 
-async def test_start_accepts_the_limits_of_ranges(client: Client, root: UnitName) -> None:
+async def test_start_accepts_the_limits_of_ranges(client, root):
     settings = {"CPUWeight": 0, "MemoryLow": 0, "MemoryMax": 1, "MemorySwapMax": 0, "TasksMax": 1}
     await client.start(slice_(root, **settings))
     found = await look(client, root)
@@ -460,12 +431,12 @@ async def test_start_accepts_the_limits_of_ranges(client: Client, root: UnitName
 
 
 @pytest.mark.parametrize("part", ["-b.slice", "b-.slice", "a--b.slice", "ä.slice", "b.socket"])
-async def test_start_refuses_names(client: Client, stem: str, part: str) -> None:
+async def test_start_refuses_names(client, stem, part):
     with pytest.raises(BadProperty):
         await client.start(TransientUnit(name=UnitName(f"{stem}-{part}"), properties={}))
 
 
-async def test_start_refuses_names_that_are_too_long(client: Client, stem: str) -> None:
+async def test_start_refuses_names_that_are_too_long(client, stem):
     longest = stem + "-" + "a" * (255 - len(stem) - len("-.slice"))
     await client.start(TransientUnit(name=UnitName(f"{longest}.slice"), properties={}))
     with pytest.raises(BadProperty):
@@ -476,17 +447,13 @@ async def test_start_refuses_names_that_are_too_long(client: Client, stem: str) 
     ("key", "value"),
     [("MemoryMax", "1G"), ("MemoryMax", True), ("CPUAccounting", 1), ("Wants", "a.slice")],
 )
-async def test_start_with_a_value_of_another_type_is_our_mistake(
-    client: Client, root: UnitName, key: str, value: Value
-) -> None:
+async def test_start_with_a_value_of_another_type_is_our_mistake(client, root, key, value):
     with pytest.raises(TypeError, match=key):
         await client.start(slice_(root, **{key: value}))
 
 
 @pytest.mark.parametrize("pids", [(), None])
-async def test_start_of_a_scope_without_processes(
-    client: Client, root: UnitName, pids: tuple[int, ...] | None
-) -> None:
+async def test_start_of_a_scope_without_processes(client, root, pids):
     unit = scope(root, "s")
     properties = {key: value for key, value in unit.properties.items() if key != "PIDs"}
     with pytest.raises(BadProperty, match=unit.name):
@@ -498,9 +465,7 @@ async def test_start_of_a_scope_without_processes(
         )
 
 
-async def test_start_of_a_scope_lies_in_its_slice(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_start_of_a_scope_lies_in_its_slice(client, root, world):
     unit = scope(root, "s", world.new_process())
     await client.start(unit)
     found = await look(client, unit.name)
@@ -509,19 +474,15 @@ async def test_start_of_a_scope_lies_in_its_slice(
     assert await names(client, root) == ["-s.scope", ".slice"]
 
 
-async def test_start_of_a_container_accepts_an_oom_policy(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_start_of_a_container_accepts_an_oom_policy(client, root, world):
     """Also of a scope: systemd.scope(5) of both versions."""
-    policy: dict[str, Value] = {"Delegate": True, "OOMPolicy": "kill"}
+    policy = {"Delegate": True, "OOMPolicy": "kill"}
     await client.start(scope(root, "s", world.new_process(), **policy))
     await client.start(service(root, "t", "/bin/sleep", "1000", **policy))
     assert await names(client, root) == ["-s.scope", "-t.service", ".slice"]
 
 
-async def test_start_of_a_scope_accepts_descriptors(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_start_of_a_scope_accepts_descriptors(client, root, world):
     descriptors = tuple(world.open_pidfd(world.new_process()) for _ in range(PIDFDS_MAX))
     unit = scope(root, "s")
     unit = TransientUnit(name=unit.name, properties={"Slice": root, "PIDFDs": descriptors})
@@ -536,9 +497,7 @@ async def test_start_of_a_scope_accepts_descriptors(
         await client.start(more)
 
 
-async def test_start_of_a_scope_with_a_process_that_exited(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_start_of_a_scope_with_a_process_that_exited(client, root, world):
     ended = world.new_process()
     world.end_process(ended)
     with pytest.raises(BadProperty, match=rf"{root[:-6]}-s.scope: a process has exited"):
@@ -546,8 +505,8 @@ async def test_start_of_a_scope_with_a_process_that_exited(
     assert await names(client, root) == []
 
 
-async def test_start_of_a_service_runs_its_command(client: Client, root: UnitName) -> None:
-    properties: dict[str, Value] = {
+async def test_start_of_a_service_runs_its_command(client, root):
+    properties = {
         "Delegate": True,
         "Environment": ("A=b c", 'D="$x"%'),
         "WorkingDirectory": "/tmp",
@@ -568,9 +527,7 @@ async def test_start_of_a_service_runs_its_command(client: Client, root: UnitNam
         await client.start(unit)
 
 
-async def test_start_of_a_service_whose_command_can_not_be_run(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_start_of_a_service_whose_command_can_not_be_run(client, root, world):
     unit = service(root, "s", "/nonexistent")
     world.make_broken(unit)
     with pytest.raises(JobFailed) as caught:
@@ -579,12 +536,12 @@ async def test_start_of_a_service_whose_command_can_not_be_run(
     assert "-s.service" not in await names(client, root)
 
 
-async def test_start_of_a_service_that_ends_with_its_start(client: Client, root: UnitName) -> None:
+async def test_start_of_a_service_that_ends_with_its_start(client, root):
     await client.start(service(root, "s", "/bin/true", Type="oneshot"))
     assert await names(client, root) == [".slice"]
 
 
-async def test_start_without_a_required_property(client: Client, root: UnitName) -> None:
+async def test_start_without_a_required_property(client, root):
     with pytest.raises(BadProperty, match=f"{root[:-6]}-s.service"):
         await client.start(service(root, "s"))
     with pytest.raises(BadProperty, match=f"run-{root[:-6]}.mount"):
@@ -594,7 +551,7 @@ async def test_start_without_a_required_property(client: Client, root: UnitName)
     assert await names(client, root) == []
 
 
-async def test_start_of_a_mount(client: Client, root: UnitName, stem: str, world: World) -> None:
+async def test_start_of_a_mount(client, root, stem, world):
     await client.start(slice_(root))
     path = world.mount_point(stem)
     unit = mount(root, path, DirectoryMode=0o700, LazyUnmount=True, Description="Volume a of b/c")
@@ -611,9 +568,7 @@ async def test_start_of_a_mount(client: Client, root: UnitName, stem: str, world
     assert await client.observe([unit.name]) == ()
 
 
-async def test_start_batch_starts_every_kind(
-    client: Client, root: UnitName, stem: str, world: World
-) -> None:
+async def test_start_batch_starts_every_kind(client, root, stem, world):
     volume = mount(root, world.mount_point(stem))
     units = [scope(root, "s", world.new_process()), service(root, "t", "/bin/sleep", "1000")]
     await client.start_batch([slice_(root), *units, volume])
@@ -624,7 +579,7 @@ async def test_start_batch_starts_every_kind(
     assert await client.observe([volume.name]) == ()
 
 
-async def test_start_that_is_canceled(client: Client, root: UnitName, world: World) -> None:
+async def test_start_that_is_canceled(client, root, world):
     unit = world.slow_start(slice_(root))
     starting = asyncio.create_task(client.start(unit))
     async with asyncio.timeout(10):
@@ -636,7 +591,7 @@ async def test_start_that_is_canceled(client: Client, root: UnitName, world: Wor
     assert caught.value.result == "canceled"
 
 
-async def test_many_starts_at_once(client: Client, root: UnitName) -> None:
+async def test_many_starts_at_once(client, root):
     await asyncio.gather(*(client.start(slice_(root, f"p{n}")) for n in range(100)))
     assert len(await names(client, root)) == 101
 
@@ -644,9 +599,7 @@ async def test_many_starts_at_once(client: Client, root: UnitName) -> None:
 # start_timer
 
 
-async def test_start_timer_loads_its_service(
-    client: Client, root: UnitName, stem: str, world: World
-) -> None:
+async def test_start_timer_loads_its_service(client, root, stem, world):
     waiting = timer(root, "t", 1000, Description="when")
     command = service(root, "t", "/bin/true", Type="oneshot", Description="what")
     await client.start_timer(waiting, command)
@@ -663,9 +616,7 @@ async def test_start_timer_loads_its_service(
     assert await client.observe([f"{stem}*"]) == ()
 
 
-async def test_start_timer_of_existing_units_changes_nothing(
-    client: Client, root: UnitName
-) -> None:
+async def test_start_timer_of_existing_units_changes_nothing(client, root):
     command = service(root, "t", "/bin/sleep", "1000")
     await client.start_timer(timer(root, "t", 1000, Description="first"), command)
     with pytest.raises(UnitExists):
@@ -678,7 +629,7 @@ async def test_start_timer_of_existing_units_changes_nothing(
     assert await names(client, root) == ["-t.service", ".slice"]
 
 
-async def test_start_timer_refuses_all_or_nothing(client: Client, root: UnitName) -> None:
+async def test_start_timer_refuses_all_or_nothing(client, root):
     command = service(root, "t", "/bin/true")
     bare = TransientUnit(name=timer(root, "t", 1).name, properties={})
     for when, what in (
@@ -695,10 +646,8 @@ async def test_start_timer_refuses_all_or_nothing(client: Client, root: UnitName
 
 
 @pytest.mark.parametrize("which", MACHINES.values())
-async def test_start_timer_starts_the_service_in_time(
-    request: pytest.FixtureRequest, which: str, root: UnitName, stem: str
-) -> None:
-    machine: Machine = request.getfixturevalue(which)
+async def test_start_timer_starts_the_service_in_time(request, which, root, stem):
+    machine = request.getfixturevalue(which)
     command = service(root, "t", "/bin/sh", "-c", f": > /run/{stem}", Type="oneshot")
     async with Bus(Manager(bus_address=machine.bus_address)) as client:
         await client.start_timer(timer(root, "t", 1), command)
@@ -712,7 +661,7 @@ async def test_start_timer_starts_the_service_in_time(
 # start_batch
 
 
-async def test_start_batch_starts_parents_and_children(client: Client, root: UnitName) -> None:
+async def test_start_batch_starts_parents_and_children(client, root):
     await client.start_batch(
         [slice_(root, "a", "b", CPUWeight=5), slice_(root, "a"), slice_(root, MemoryMax=1 << 30)]
     )
@@ -724,11 +673,11 @@ async def test_start_batch_starts_parents_and_children(client: Client, root: Uni
     assert found[slice_(root, "a", "b").name].properties["CPUWeight"] == 5
 
 
-async def test_start_batch_of_nothing(client: Client) -> None:
+async def test_start_batch_of_nothing(client):
     await client.start_batch([])
 
 
-async def test_start_batch_adopts_an_implied_slice(client: Client, root: UnitName) -> None:
+async def test_start_batch_adopts_an_implied_slice(client, root):
     await client.start(slice_(root, "a"))
     await client.start_batch([slice_(root, CPUWeight=5), slice_(root, "b")])
     found = await look(client, root)
@@ -736,9 +685,7 @@ async def test_start_batch_adopts_an_implied_slice(client: Client, root: UnitNam
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-async def test_start_batch_with_an_existing_unit_starts_none(
-    client: Client, root: UnitName, place: int
-) -> None:
+async def test_start_batch_with_an_existing_unit_starts_none(client, root, place):
     await client.start(slice_(root))
     await client.start(slice_(root, "x", MemoryMax=1 << 30))
     batch = [slice_(root, "a"), slice_(root, "b")]
@@ -750,9 +697,7 @@ async def test_start_batch_with_an_existing_unit_starts_none(
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-async def test_start_batch_with_a_bad_value_starts_none(
-    client: Client, root: UnitName, place: int
-) -> None:
+async def test_start_batch_with_a_bad_value_starts_none(client, root, place):
     await client.start(slice_(root))
     batch = [slice_(root, "a"), slice_(root, "b")]
     batch.insert(place, slice_(root, "x", MemoryMax=0))
@@ -761,13 +706,13 @@ async def test_start_batch_with_a_bad_value_starts_none(
     assert await names(client, root) == [".slice"]
 
 
-async def test_start_batch_with_a_bad_name_starts_none(client: Client, root: UnitName) -> None:
+async def test_start_batch_with_a_bad_name_starts_none(client, root):
     with pytest.raises(BadProperty):
         await client.start_batch([slice_(root), slice_(root, "a", "", "b")])
     assert await names(client, root) == []
 
 
-async def test_start_batch_that_is_canceled(client: Client, root: UnitName, world: World) -> None:
+async def test_start_batch_that_is_canceled(client, root, world):
     await client.start(slice_(root))
     unit = world.slow_start(slice_(root, "a"))
     starting = asyncio.create_task(client.start_batch([slice_(root, "b"), unit]))
@@ -779,9 +724,7 @@ async def test_start_batch_that_is_canceled(client: Client, root: UnitName, worl
         await starting
 
 
-async def test_start_batch_leaves_units_that_stop_one_by_one(
-    client: Client, root: UnitName
-) -> None:
+async def test_start_batch_leaves_units_that_stop_one_by_one(client, root):
     await client.start_batch([slice_(root), slice_(root, "a"), slice_(root, "b")])
     await client.stop(slice_(root, "a").name)
     assert await names(client, root) == ["-b.slice", ".slice"]
@@ -790,9 +733,7 @@ async def test_start_batch_leaves_units_that_stop_one_by_one(
 # start_existing, reload
 
 
-async def test_start_existing_starts_a_service_with_a_file(
-    client: Client, root: UnitName, stem: str, world: World
-) -> None:
+async def test_start_existing_starts_a_service_with_a_file(client, root, stem, world):
     name = UnitName(f"{stem}-e.service")
     await client.start(slice_(root, CPUWeight=7))
     world.write_service(name, root, "exec", "sleep 1000")
@@ -810,16 +751,14 @@ async def test_start_existing_starts_a_service_with_a_file(
     await client.stop(name)
 
 
-async def test_start_existing_without_a_file(client: Client, root: UnitName, stem: str) -> None:
+async def test_start_existing_without_a_file(client, root, stem):
     for name in (UnitName(f"{stem}-no.service"), UnitName(f"{stem}no.scope")):
         with pytest.raises(NoSuchUnit, match=name):
             await client.start_existing(name)
     assert await names(client, root) == []
 
 
-async def test_start_existing_of_what_does_not_start(
-    client: Client, root: UnitName, stem: str, world: World
-) -> None:
+async def test_start_existing_of_what_does_not_start(client, root, stem, world):
     failing, slow = (UnitName(f"{stem}-{part}.service") for part in ("f", "s"))
     world.write_service(failing, root, "oneshot", "false")
     world.write_service(slow, root, "oneshot", "sleep 1000")
@@ -837,9 +776,7 @@ async def test_start_existing_of_what_does_not_start(
 # restart, read_definition
 
 
-async def test_restart_starts_a_service_again(
-    client: Client, root: UnitName, stem: str, world: World
-) -> None:
+async def test_restart_starts_a_service_again(client, root, stem, world):
     name = UnitName(f"{stem}-r.service")
     await client.start(slice_(root))
     world.write_service(name, root, "exec", "sleep 1000")
@@ -853,9 +790,7 @@ async def test_restart_starts_a_service_again(
         await client.restart(UnitName(f"{stem}-no.service"))
 
 
-async def test_a_definition_has_the_files_and_the_place_of_a_unit(
-    client: Client, root: UnitName, stem: str, world: World
-) -> None:
+async def test_a_definition_has_the_files_and_the_place_of_a_unit(client, root, stem, world):
     name, absent = UnitName(f"{stem}-d.service"), UnitName(f"{stem}-no.service")
     assert (await client.read_definition(absent)).load_state == "not-found"
     await client.start(slice_(root))
@@ -875,14 +810,14 @@ async def test_a_definition_has_the_files_and_the_place_of_a_unit(
 # set_properties
 
 
-async def test_set_properties_changes_only_the_given_ones(client: Client, root: UnitName) -> None:
+async def test_set_properties_changes_only_the_given_ones(client, root):
     await client.start(slice_(root, MemoryMax=1 << 30, CPUWeight=5))
     await client.set_properties(root, {"CPUWeight": 6, "TasksMax": 50})
     found = (await look(client, root)).properties
     assert (found["MemoryMax"], found["CPUWeight"], found["TasksMax"]) == (1 << 30, 6, 50)
 
 
-async def test_set_properties_back_to_unset(client: Client, root: UnitName) -> None:
+async def test_set_properties_back_to_unset(client, root):
     await client.start(slice_(root, MemoryMax=1 << 30, MemoryLow=4096, CPUWeight=5))
     await client.set_properties(
         root, {"MemoryMax": INFINITY, "MemoryLow": 0, "CPUWeight": INFINITY}
@@ -891,9 +826,7 @@ async def test_set_properties_back_to_unset(client: Client, root: UnitName) -> N
     assert (found["MemoryMax"], found["MemoryLow"], found["CPUWeight"]) == (INFINITY, 0, INFINITY)
 
 
-async def test_set_properties_of_units_with_processes(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_set_properties_of_units_with_processes(client, root, world):
     await client.start(scope(root, "s", world.new_process()))
     await client.start(service(root, "s", "/bin/sleep", "1000"))
     settings = {"MemoryMax": 1 << 30, "CPUWeight": 6, "CPUQuotaPerSecUSec": 480_000}
@@ -905,9 +838,7 @@ async def test_set_properties_of_units_with_processes(
             await client.set_properties(UnitName(unit), {"TimeoutStopUSec": 1})
 
 
-async def test_set_properties_survives_a_reload(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_set_properties_survives_a_reload(client, root, world):
     await client.start(slice_(root, MemoryMax=1 << 30))
     settings = {"MemoryMax": 1 << 31, "CPUWeight": 3, "CPUQuotaPerSecUSec": 480_000}
     await client.set_properties(root, settings)
@@ -916,10 +847,8 @@ async def test_set_properties_survives_a_reload(
     assert {key: found.properties[key] for key in settings} == settings
 
 
-async def test_oomd_properties_survive_a_reload_and_can_be_unset(
-    client: Client, root: UnitName, world: World
-) -> None:
-    policy: dict[str, Value] = {
+async def test_oomd_properties_survive_a_reload_and_can_be_unset(client, root, world):
+    policy = {
         "ManagedOOMMemoryPressure": "kill",
         "ManagedOOMMemoryPressureLimit": share_of_percent(33),
         "ManagedOOMSwap": "kill",
@@ -935,9 +864,7 @@ async def test_oomd_properties_survive_a_reload_and_can_be_unset(
     assert {key: found.properties[key] for key in policy} == unset
 
 
-async def test_cpus_survive_a_reload_and_can_be_changed_and_unset(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_cpus_survive_a_reload_and_can_be_changed_and_unset(client, root, world):
     names = ("AllowedCPUs", "AllowedMemoryNodes")
     await client.start(slice_(root, AllowedCPUs="0,2-3,130", AllowedMemoryNodes="0-1"))
     world.reload()
@@ -950,9 +877,7 @@ async def test_cpus_survive_a_reload_and_can_be_changed_and_unset(
         assert [found[name] for name in names] == [text, text]
 
 
-async def test_a_partition_survives_a_reload_and_can_be_unset(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_a_partition_survives_a_reload_and_can_be_unset(client, root, world):
     """It is not a partition where systemd lacks the property, before 261."""
     if (await client.caps()).systemd_version < PROPERTIES["CPUSetPartition"].since:
         await client.start(slice_(root))
@@ -965,10 +890,8 @@ async def test_a_partition_survives_a_reload_and_can_be_unset(
         assert (await look(client, root)).properties["CPUSetPartition"] == partition
 
 
-async def test_limits_of_devices_survive_a_reload_and_are_replaced(
-    client: Client, root: UnitName, world: World
-) -> None:
-    limits: dict[str, Value] = {
+async def test_limits_of_devices_survive_a_reload_and_are_replaced(client, root, world):
+    limits = {
         "IOWeight": 50,
         "IOReadBandwidthMax": "/ 1048576; /dev/null 2097152",
         "IOWriteIOPSMax": "/dev/zero 100",
@@ -983,7 +906,7 @@ async def test_limits_of_devices_survive_a_reload_and_are_replaced(
         assert {key: found.properties[key] for key in limits} == limits
 
 
-async def test_set_properties_of_no_unit(client: Client, root: UnitName) -> None:
+async def test_set_properties_of_no_unit(client, root):
     with pytest.raises(NoSuchUnit, match=root):
         await client.set_properties(root, {"CPUWeight": 5})
     assert await names(client, root) == []
@@ -992,25 +915,21 @@ async def test_set_properties_of_no_unit(client: Client, root: UnitName) -> None
 
 
 @pytest.mark.parametrize(("key", "value"), [*BAD_VALUES, ("Slice", "system.slice")])
-async def test_set_properties_refuses_all_or_nothing(
-    client: Client, root: UnitName, key: str, value: Value
-) -> None:
+async def test_set_properties_refuses_all_or_nothing(client, root, key, value):
     await client.start(slice_(root, IOAccounting=False))
     with pytest.raises(BadProperty, match=root):
         await client.set_properties(root, {"IOAccounting": True, key: value})
     assert not (await look(client, root)).properties["IOAccounting"]
 
 
-async def test_set_properties_of_an_implied_slice(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_set_properties_of_an_implied_slice(client, root, world):
     await client.start(slice_(root, "a"))
     await client.set_properties(root, {"MemoryMax": 1 << 30})
     world.reload()
     assert (await look(client, root)).properties["MemoryMax"] == 1 << 30
 
 
-async def test_set_properties_lasts_as_long_as_the_unit(client: Client, root: UnitName) -> None:
+async def test_set_properties_lasts_as_long_as_the_unit(client, root):
     await client.start(slice_(root, "a"))
     for name in (root, slice_(root, "a").name):  # one implied, one not
         await client.set_properties(name, {"MemoryMax": 1 << 30})
@@ -1020,16 +939,14 @@ async def test_set_properties_lasts_as_long_as_the_unit(client: Client, root: Un
     assert [unit.properties["MemoryMax"] for unit in found] == [INFINITY] * 2
 
 
-async def test_set_properties_of_a_unit_with_a_file(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_set_properties_of_a_unit_with_a_file(client, root, world):
     world.provide(root)
     await client.set_properties(root, {"CPUWeight": 5})
     found = await look(client, root)
     assert (found.transient, found.properties["CPUWeight"]) == (False, 5)
 
 
-async def test_set_properties_of_a_built_in_slice(client: Client) -> None:
+async def test_set_properties_of_a_built_in_slice(client):
     await client.set_properties(UnitName("system.slice"), {"CPUWeight": 101})
     found = await look(client, UnitName("system.slice"))
     assert (found.transient, found.properties["CPUWeight"]) == (False, 101)
@@ -1039,7 +956,7 @@ async def test_set_properties_of_a_built_in_slice(client: Client) -> None:
 # attach
 
 
-async def test_attach_moves_processes(client: Client, root: UnitName, world: World) -> None:
+async def test_attach_moves_processes(client, root, world):
     first, second, third = (world.new_process() for _ in range(3))
     await client.start(scope(root, "a", first, Delegate=True))
     await client.start(scope(root, "b", second))
@@ -1053,9 +970,7 @@ async def test_attach_moves_processes(client: Client, root: UnitName, world: Wor
         assert (await look(insider, UnitName(f"{root[:-6]}-a.scope"))).tasks == 2
 
 
-async def test_attach_of_a_process_that_exited(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_attach_of_a_process_that_exited(client, root, world):
     unit = scope(root, "s", world.new_process(), Delegate=True)
     await client.start(unit)
     ended = world.new_process()
@@ -1065,9 +980,7 @@ async def test_attach_of_a_process_that_exited(
             await insider.attach(unit.name, [ended])
 
 
-async def test_attach_to_a_unit_that_takes_no_processes(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_attach_to_a_unit_that_takes_no_processes(client, root, world):
     unit = scope(root, "s", world.new_process())
     await client.start(unit)
     async with world.insider() as insider:
@@ -1083,7 +996,7 @@ async def test_attach_to_a_unit_that_takes_no_processes(
 # kill
 
 
-async def test_kill_reaches_everything_below(client: Client, root: UnitName, world: World) -> None:
+async def test_kill_reaches_everything_below(client, root, world):
     await client.start(slice_(root))
     inside = slice_(root, "a", "b")
     await client.start(inside)
@@ -1096,7 +1009,7 @@ async def test_kill_reaches_everything_below(client: Client, root: UnitName, wor
     await until_names(client, root, ["-a-b.slice", "-a.slice", ".slice"])
 
 
-async def test_kill_of_nothing(client: Client, root: UnitName, stem: str) -> None:
+async def test_kill_of_nothing(client, root, stem):
     await client.start(slice_(root))
     await client.kill(root, signal.SIGTERM)
     for kind in UnitKind:
@@ -1104,9 +1017,7 @@ async def test_kill_of_nothing(client: Client, root: UnitName, stem: str) -> Non
     assert await names(client, root) == [".slice"]
 
 
-async def test_kill_ends_processes_that_ignore_a_stop(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_kill_ends_processes_that_ignore_a_stop(client, root, world):
     await client.start(slice_(root))
     pid = world.new_stubborn_process()
     unit = scope(root, "s", pid, TimeoutStopUSec=600_000_000)
@@ -1127,7 +1038,7 @@ async def test_kill_ends_processes_that_ignore_a_stop(
 # stop
 
 
-async def test_stop_stops_all_units_below(client: Client, root: UnitName, world: World) -> None:
+async def test_stop_stops_all_units_below(client, root, world):
     await client.start(slice_(root, "a", "b"))
     inside = slice_(root, "a").name
     await client.start(scope(root, "s", world.new_process(), Slice=inside))
@@ -1136,19 +1047,19 @@ async def test_stop_stops_all_units_below(client: Client, root: UnitName, world:
     assert await names(client, root) == ["-ab.slice", ".slice"]
 
 
-async def test_stop_of_no_unit(client: Client, root: UnitName, stem: str) -> None:
+async def test_stop_of_no_unit(client, root, stem):
     await client.stop(root)
     await client.stop(UnitName(f"{stem}.scope"))
     assert await names(client, root) == []
 
 
-async def test_stop_keeps_implied_parents(client: Client, root: UnitName) -> None:
+async def test_stop_keeps_implied_parents(client, root):
     await client.start(slice_(root, "a"))
     await client.stop(slice_(root, "a").name)
     assert await names(client, root) == [".slice"]
 
 
-async def test_stop_then_start_is_a_fresh_unit(client: Client, root: UnitName) -> None:
+async def test_stop_then_start_is_a_fresh_unit(client, root):
     for _ in range(5):
         await client.start(slice_(root, MemoryMax=1 << 30))
         await client.stop(root)
@@ -1156,7 +1067,7 @@ async def test_stop_then_start_is_a_fresh_unit(client: Client, root: UnitName) -
     assert (await look(client, root)).properties["MemoryMax"] == INFINITY
 
 
-async def test_stop_forgets_a_scope_that_failed(client: Client, stem: str, world: World) -> None:
+async def test_stop_forgets_a_scope_that_failed(client, stem, world):
     name = UnitName(f"{stem}f.scope")
     world.fail_scope(name)
     await client.stop(name)
@@ -1166,16 +1077,14 @@ async def test_stop_forgets_a_scope_that_failed(client: Client, stem: str, world
 # stop_batch
 
 
-async def test_stop_batch_stops_all_units_below(client: Client, root: UnitName) -> None:
+async def test_stop_batch_stops_all_units_below(client, root):
     units = [slice_(root, *parts) for parts in ("a", "b", "c", "cd")]
     await client.start_batch([slice_(root), *units])
     await client.stop_batch([unit.name for unit in units[:3]])
     assert await names(client, root) == ["-c-d.slice", "-c.slice", ".slice"][2:]
 
 
-async def test_stop_batch_accepts_units_that_are_not_loaded(
-    client: Client, root: UnitName, stem: str
-) -> None:
+async def test_stop_batch_accepts_units_that_are_not_loaded(client, root, stem):
     await client.start_batch([slice_(root), slice_(root, "a")])
     missing = [slice_(root, "no").name, UnitName(f"{stem}no.scope")]
     await client.stop_batch([slice_(root, "a").name, *missing])
@@ -1183,7 +1092,7 @@ async def test_stop_batch_accepts_units_that_are_not_loaded(
     assert await names(client, root) == [".slice"]
 
 
-async def test_stop_batch_then_start_is_a_fresh_unit(client: Client, root: UnitName) -> None:
+async def test_stop_batch_then_start_is_a_fresh_unit(client, root):
     units = [slice_(root, f"p{n}", MemoryMax=1 << 30) for n in range(20)]
     for _ in range(3):
         await client.start_batch(units)
@@ -1193,9 +1102,7 @@ async def test_stop_batch_then_start_is_a_fresh_unit(client: Client, root: UnitN
     assert (await look(client, slice_(root, "p7").name)).properties["MemoryMax"] == INFINITY
 
 
-async def test_stop_batch_forgets_scopes_that_failed(
-    client: Client, root: UnitName, stem: str, world: World
-) -> None:
+async def test_stop_batch_forgets_scopes_that_failed(client, root, stem, world):
     name = UnitName(f"{stem}f.scope")
     world.fail_scope(name)
     await client.stop_batch([name, root])
@@ -1205,19 +1112,19 @@ async def test_stop_batch_forgets_scopes_that_failed(
 # reset_failed
 
 
-async def test_reset_failed_of_a_unit_that_did_not_fail(client: Client, root: UnitName) -> None:
+async def test_reset_failed_of_a_unit_that_did_not_fail(client, root):
     await client.start(slice_(root, CPUWeight=5))
     await client.reset_failed(root)
     assert (await look(client, root)).properties["CPUWeight"] == 5
 
 
-async def test_reset_failed_of_no_unit(client: Client, root: UnitName, stem: str) -> None:
+async def test_reset_failed_of_no_unit(client, root, stem):
     await client.reset_failed(root)
     await client.reset_failed(UnitName(f"{stem}.scope"))
 
 
 @pytest.mark.parametrize("name", ["a--b.slice", "x.socket", ""])
-async def test_bad_names_are_refused_by_every_call(client: Client, name: str) -> None:
+async def test_bad_names_are_refused_by_every_call(client, name):
     unit_name = UnitName(name)
     for call in (
         client.set_properties(unit_name, {"CPUWeight": 5}),
@@ -1234,17 +1141,15 @@ async def test_bad_names_are_refused_by_every_call(client: Client, name: str) ->
 # changes
 
 
-async def until_changed(changes: list[UnitName | None], *expected: UnitName | None) -> None:
+async def until_changed(changes, *expected):
     async with asyncio.timeout(10):
         while not set(expected) <= set(changes):  # noqa: ASYNC110 - no event is set
             await asyncio.sleep(0.01)
 
 
-async def test_changes_of_other_clients_are_reported(
-    client: Client, root: UnitName, stem: str, world: World
-) -> None:
+async def test_changes_of_other_clients_are_reported(client, root, stem, world):
     await client.start(slice_(root))
-    changes: list[UnitName | None] = []
+    changes = []
     holding = scope(root, "s", world.new_process())
     async with world.subscribed(changes.append) as listener:
         await listener.caps()
@@ -1269,7 +1174,7 @@ async def test_changes_of_other_clients_are_reported(
         await client.reset_failed(holding.name)
 
 
-async def test_reloads_are_counted(client: Client, world: World) -> None:
+async def test_reloads_are_counted(client, world):
     before = (await client.caps()).reload_count
     world.reload()
     after = await client.caps()
@@ -1277,8 +1182,8 @@ async def test_reloads_are_counted(client: Client, world: World) -> None:
     assert after.reload_count == (None if before is None else before + 1)
 
 
-async def test_a_reload_is_reported(client: Client, root: UnitName, world: World) -> None:
-    changes: list[UnitName | None] = []
+async def test_a_reload_is_reported(client, root, world):
+    changes = []
     async with world.subscribed(changes.append):
         await client.start(slice_(root))
         await until_changed(changes, root)
@@ -1291,7 +1196,7 @@ async def test_a_reload_is_reported(client: Client, root: UnitName, world: World
 # the one in memory: what goes wrong on request
 
 
-async def test_memory_refuses_and_counts(root: UnitName) -> None:
+async def test_memory_refuses_and_counts(root):
     memory = FakeSystemd()
     memory.refuse(root, Refused("no"))
     for call in (
@@ -1312,8 +1217,8 @@ async def test_memory_refuses_and_counts(root: UnitName) -> None:
     assert memory.calls == {"start": 2, "start_batch": 1, "set_properties": 1, "stop_batch": 1}
 
 
-async def test_memory_breaks_once(root: UnitName) -> None:
-    changes: list[UnitName | None] = []
+async def test_memory_breaks_once(root):
+    changes = []
     memory = FakeSystemd(on_change=changes.append)
     memory.break_after(1)
     await memory.start(slice_(root))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from podslice.systemd.dbus.library.signature import Variant
 
-from podslice.model.unit import INFINITY, InspectedUnit, UnitName
-from podslice.systemd.dbus import wire
-from tests.bus.scripted_bus import Caller, ScriptedBus
+from podslice.model.unit import INFINITY, UnitName
+from tests.bus.scripted_bus import ScriptedBus
 
 WEB = UnitName("web.service")
 BATCH = UnitName("batch.slice")
@@ -43,15 +39,13 @@ FURTHER = {
 
 
 @pytest.fixture
-async def bus(tmp_path: Path) -> AsyncIterator[ScriptedBus]:
+async def bus(tmp_path):
     async with ScriptedBus(tmp_path / "bus") as bus:
         yield bus
 
 
-async def inspect(
-    bus: ScriptedBus, name: UnitName, properties: dict[str, Variant]
-) -> InspectedUnit | None:
-    async def script(caller: Caller, call: wire.Received) -> None:
+async def inspect(bus, name, properties):
+    async def script(caller, call):
         if call.member == "GetAll":
             caller.reply(call, "a{sv}", properties)
         else:
@@ -63,7 +57,7 @@ async def inspect(
         return await bus.settle(client.inspect(name))
 
 
-async def test_an_inactive_service_has_its_settings(bus: ScriptedBus) -> None:
+async def test_an_inactive_service_has_its_settings(bus):
     found = await inspect(bus, WEB, {**FILE, **FURTHER})
     assert found is not None
     assert found.observed.properties["CPUWeight"] == 50
@@ -81,9 +75,7 @@ async def test_an_inactive_service_has_its_settings(bus: ScriptedBus) -> None:
     }
 
 
-async def test_the_limit_of_tasks_is_set_where_it_differs_from_the_default(
-    bus: ScriptedBus,
-) -> None:
+async def test_the_limit_of_tasks_is_set_where_it_differs_from_the_default(bus):
     default = await inspect(bus, WEB, FILE)
     changed = await inspect(bus, WEB, {**FILE, "TasksMax": Variant("t", 100)})
     of_slice = await inspect(bus, BATCH, {**FILE, "DevicePolicy": Variant("s", "closed")})
@@ -107,12 +99,12 @@ async def test_the_limit_of_tasks_is_set_where_it_differs_from_the_default(
         {"LoadState": "loaded", "FragmentPath": ""},
     ],
 )
-async def test_a_name_without_a_unit_is_none(bus: ScriptedBus, states: dict[str, str]) -> None:
+async def test_a_name_without_a_unit_is_none(bus, states):
     properties = FILE | {key: Variant("s", value) for key, value in states.items()}
     assert await inspect(bus, WEB, properties) is None
 
 
-async def test_a_masked_unit_has_no_settings(bus: ScriptedBus) -> None:
+async def test_a_masked_unit_has_no_settings(bus):
     found = await inspect(bus, WEB, {**FILE, "LoadState": Variant("s", "masked")})
     assert found is not None
     assert found.observed.load_state == "masked"

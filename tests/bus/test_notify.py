@@ -1,11 +1,8 @@
 """Notifications of a service to a real systemd, and the sockets that it passes."""
 
 import socket
-from collections.abc import Iterator
 
 import pytest
-
-from tests.lab.machine import Machine
 
 UNIT = "podslicetestnotify"
 SOCKET = f"/run/{UNIT}"
@@ -31,7 +28,7 @@ while word != "stopping":
 class Service:
     """A service that sends notifications on request."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine):
         self._machine = machine
         kind = ("--property=Type=notify", "--property=WatchdogSec=30")
         listen = f"--socket-property=ListenStream={SOCKET}"
@@ -40,7 +37,7 @@ class Service:
             *("--setenv=PYTHONPATH=/src", "python3", "-c", SERVICE),
         )
 
-    def notify(self, word: str) -> socket.socket:
+    def notify(self, word):
         """Bid it; it waits until the connection is closed."""
         caller = socket.socket(socket.AF_UNIX)
         caller.settimeout(30)
@@ -49,25 +46,25 @@ class Service:
         assert caller.recv(10) == b"done"
         return caller
 
-    def show(self, *keys: str) -> list[str]:
+    def show(self, *keys):
         wanted = [f"--property={key}" for key in keys]
         shown = self._machine.run("systemctl", "show", *wanted, f"{UNIT}.service").stdout
         values = dict(line.split("=", 1) for line in shown.splitlines())
         return [values[key] for key in keys]
 
-    def close(self) -> None:
+    def close(self):
         for kind in ("socket", "service"):  # which may have ended by itself
             self._machine.run("systemctl", "stop", f"{UNIT}.{kind}", check=False)
 
 
 @pytest.fixture(params=["machine", "old_machine"])
-def service(request: pytest.FixtureRequest) -> Iterator[Service]:
+def service(request):
     made = Service(request.getfixturevalue(request.param))
     yield made
     made.close()
 
 
-def test_systemd_shows_notifications(service: Service) -> None:
+def test_systemd_shows_notifications(service):
     service.notify("watchdog").close()  # starts it, too
     first = service.show("ActiveState", "StatusText", "WatchdogTimestampMonotonic")
     assert first[:2] == ["active", "up, alive every 30 s"]

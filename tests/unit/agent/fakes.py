@@ -11,6 +11,7 @@ from collections import Counter
 from podslice.agent.context import AgentContext, Counters
 from podslice.reconcile.assess import Request, assess
 from tests.unit import builders
+from tests.unit.converged import apply_pods
 
 
 class Events:
@@ -66,6 +67,12 @@ async def reassess(context):
     context.assessment = await assess(context.world, Request(terminating=context.terminating))
     context.assessments += 1
     return context.assessment
+
+
+async def put(context, *pods):
+    """Apply pods, and assess the node again."""
+    await apply_pods(context.world, *pods)
+    await reassess(context)
 
 
 def write_group(context, name, **files):

@@ -12,13 +12,11 @@ from podslice.agent.terminations import Terminations
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.event import Kind
 from podslice.model.node_state import Eviction
-from podslice.reconcile.assess import Request
 from podslice.systemd.caching_client import CachingClient
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
 from tests.unit.agent.fakes import make_context
-from tests.unit.builders import decisions
-from tests.unit.converged import apply
+from tests.unit.converged import apply_pods
 
 WEB = "kubepods-burstable-podweb.slice"
 BATCH = "kubepods-besteffort-podbatch.slice"
@@ -68,8 +66,7 @@ class Node:
         (self.directory / f"{name}.yaml").unlink()
 
     async def apply_by_hand(self, *pods):
-        world = self.context.world
-        await apply(world, Request(candidates=decisions(*pods, on=world.node, by=world.config)))
+        await apply_pods(self.context.world, *pods)
 
     async def run_round(self):
         store, taken = self.context.world.store, []

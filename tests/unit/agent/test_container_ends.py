@@ -10,14 +10,12 @@ from podslice.agent.oom_kills import OomdMonitor
 from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.reconcile.assess import Request
 from podslice.reconcile.manual_changes import finish, record
 from podslice.store import histories
 from podslice.usage.location import observe_placed
 from tests.fake_systemd import FakeSystemd
-from tests.unit.agent.fakes import Oomd, make_context, reassess, write_group
-from tests.unit.builders import burstable, decisions
-from tests.unit.converged import apply
+from tests.unit.agent.fakes import Oomd, make_context, put, reassess, write_group
+from tests.unit.builders import burstable
 
 WEB = "kubepods-burstable-podweb.slice"
 SCOPE = "podslice-podweb-main.scope"
@@ -41,7 +39,7 @@ class Node:
         self.ends.notice_exit(name, last)
 
     async def begin(self):
-        await apply(self.context.world, Request(candidates=decisions(burstable("web"))))
+        await put(self.context, burstable("web"))
         self.kills(0)
         await self.start(START)
 

@@ -13,7 +13,6 @@ from podslice.model.event import Kind
 from podslice.model.node_state import Condition
 from podslice.model.pod import Qos
 from podslice.policy.eviction import CRITICAL_PRIORITY
-from podslice.reconcile.assess import Request
 from podslice.reconcile.world import Guard
 from podslice.store.store import Store
 from tests.fake_systemd import FakeSystemd
@@ -23,14 +22,14 @@ from tests.unit.agent.fakes import (
     Host,
     end,
     make_context,
+    put,
     reassess,
     skip_time,
     until,
     use_memory,
     write_group,
 )
-from tests.unit.builders import besteffort, burstable, config, decisions, guaranteed, node
-from tests.unit.converged import apply
+from tests.unit.builders import besteffort, burstable, config, guaranteed, node
 from tests.unit.reconcile.test_guard import start_units_of_a_kubelet
 
 MI = 2**20 * 1000
@@ -94,9 +93,7 @@ class Node:
         )
 
     async def put(self, *pods):
-        world = self.context.world
-        await apply(world, Request(candidates=decisions(*pods, on=world.node, by=world.config)))
-        await reassess(self.context)
+        await put(self.context, *pods)
 
     async def check(self):
         return await self.evictor.check()

@@ -7,11 +7,9 @@ from podslice.agent.terminations import Terminations
 from podslice.errors import JobFailed
 from podslice.model.config import OomPolicy
 from podslice.model.event import Kind
-from podslice.reconcile.assess import Request
 from tests.fake_systemd import FakeSystemd
-from tests.unit.agent.fakes import make_context, reassess, until, write_group
-from tests.unit.builders import burstable, config, decisions
-from tests.unit.converged import apply
+from tests.unit.agent.fakes import make_context, put, reassess, until, write_group
+from tests.unit.builders import burstable, config
 from tests.unit.reconcile.test_guard import start_units_of_a_kubelet
 
 WEB = "kubepods-burstable-podweb.slice"
@@ -31,9 +29,7 @@ class Node:
         self.oom = OomMonitor(self.context, self.terminations, lambda: None)
 
     async def begin(self):
-        world = self.context.world
-        await apply(world, Request(candidates=decisions(burstable("web"), burstable("shop"))))
-        await reassess(self.context)
+        await put(self.context, burstable("web"), burstable("shop"))
         self.kill(WEB, 3)
         await self.oom.follow()
 

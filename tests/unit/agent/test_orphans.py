@@ -6,19 +6,18 @@ from podslice.agent.orphans import REMOVE_AFTER_SEC, REPORT_AFTER_SEC, OrphanCol
 from podslice.errors import JobFailed
 from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit
-from podslice.reconcile.assess import Request
 from podslice.reconcile.world import Guard
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import (
     GUARD_CACHE_SEC,
     Clock,
     make_context,
+    put,
     reassess,
     until,
     write_group,
 )
-from tests.unit.builders import burstable, config, decisions
-from tests.unit.converged import apply
+from tests.unit.builders import burstable, config
 from tests.unit.reconcile.test_guard import start_units_of_a_kubelet
 
 STRAY = "kubepods-burstable-podstray.slice"
@@ -48,7 +47,7 @@ class Node:
         self.orphans = OrphanCollector(self.context, client, on_due=lambda: None, now=self.clock)
 
     async def begin(self):
-        await apply(self.context.world, Request(candidates=decisions(burstable("web"))))
+        await put(self.context, burstable("web"))
         await self.memory.start(TransientUnit(name=STRAY, properties={}))
         await self.check()
         await self.check(REPORT_AFTER_SEC)

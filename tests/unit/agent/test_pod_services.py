@@ -11,7 +11,7 @@ from podslice.reconcile.assess import Request
 from podslice.store.adopted_services import AdoptedService, remove_drop_in, write_drop_in
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
-from tests.unit.agent.fakes import make_context, reassess, until, write_group
+from tests.unit.agent.fakes import make_context, put, reassess, until, write_group
 from tests.unit.builders import burstable, decisions
 from tests.unit.converged import apply
 
@@ -49,7 +49,7 @@ class Node:
 @pytest.fixture
 async def node(tmp_path):
     made = Node(tmp_path)
-    await apply(made.context.world, Request(candidates=decisions(burstable("web"))))
+    await put(made.context, burstable("web"))
     await made.follow()
     running = asyncio.create_task(made.services.run())
     yield made

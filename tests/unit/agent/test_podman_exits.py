@@ -9,13 +9,11 @@ import pytest
 from podslice.agent.container_ends import ContainerEnds, PodmanExits
 from podslice.agent.oom_kills import OomdMonitor
 from podslice.model.event import Kind
-from podslice.reconcile.assess import Request
 from podslice.reconcile.manual_changes import record
 from podslice.usage.runtimes import podman_storage
 from tests.fake_systemd import FakeSystemd
-from tests.unit.agent.fakes import make_context, reassess
-from tests.unit.builders import burstable, decisions, make_files
-from tests.unit.converged import apply
+from tests.unit.agent.fakes import make_context, put
+from tests.unit.builders import burstable, make_files
 
 WEB = "kubepods-burstable-podweb.slice"
 ONE, TWO = "a1" * 32, "b2" * 32
@@ -58,8 +56,7 @@ class Node:
 @pytest.fixture
 async def node(tmp_path):
     made = Node(tmp_path)
-    await apply(made.context.world, Request(candidates=decisions(burstable("web"))))
-    await reassess(made.context)
+    await put(made.context, burstable("web"))
     return made
 
 

@@ -218,6 +218,19 @@ def podslice(here, capsys):
 
 
 @pytest.fixture
+def golden(update_cases):
+    """Compare a text with that of a file in `golden`."""
+
+    def compare(name, text):
+        file = Path(__file__).with_name("golden") / name
+        if update_cases:
+            file.write_text(text)
+        assert file.read_text() == text
+
+    return compare
+
+
+@pytest.fixture
 def files(here, tmp_path):
     """Write files into the current directory."""
     return partial(make_files, tmp_path / "work")

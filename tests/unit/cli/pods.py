@@ -1,6 +1,11 @@
-"""Manifests and expected output that several verbs' tests share."""
+"""Manifests, states and expected output that several verbs' tests share."""
+
+import os
 
 from podslice.cli.verb_table import VERBS
+from podslice.kernel.proc import read_process
+from podslice.model.node_state import AgentState, Eviction
+from podslice.usage.runtimes import RuntimeContainer
 
 
 def of_present_verbs(commands):
@@ -12,6 +17,35 @@ def of_present_verbs(commands):
         return verb[0] in "-_" or (below if below in BELOW_NODE else verb) in VERBS
 
     return [each for each in commands if is_present([*each])]
+
+
+def run_agent(store, **fields):
+    """Record a running agent: this process."""
+    process = read_process(os.getpid())
+    started = process.started_ticks
+    store.agent.save(AgentState(pid=process.pid, started_ticks=started, **fields))
+
+
+def mark_evicted(store, pod, message="50Mi of memory are available, 100Mi are required", **fields):
+    """Record the eviction of a pod."""
+    stated = {"signal": "memory.available", "message": message, "at_usec": 1_700_000_000_000_000}
+    mark = {"pod": pod.key, "uid": pod.uid, "digest": store.digest(pod), **stated, **fields}
+    store.mark_evicted(Eviction(**mark))
+
+
+def podman_container(group, **fields):
+    """Return container main of pod shop/web as podman has it, in a control group."""
+    found = RuntimeContainer(
+        runtime="podman",
+        id="0123",
+        name="web-main",
+        pid=40,
+        container="main",
+        pod_key="shop/web",
+        pod_uid=None,
+        control_group=group,
+    )
+    return found._replace(**fields)
 
 
 BELOW_NODE = ("node init", "node recommend", "node reset")
@@ -31,107 +65,7 @@ spec:
       limits: {cpu: 250m}
 """
 
-PLAN_JSON = """\
-{
-  "version": 1,
-  "changed": true,
-  "steps": [
-    {
-      "action": "start",
-      "unit": "kubepods.slice",
-      "properties": [
-        {
-          "name": "CPUWeight",
-          "old": null,
-          "new": 800,
-          "why": "capacity - kube-reserved - system-reserved, cpu → 8192 shares → ×100/1024"
-        },
-        {
-          "name": "MemoryLow",
-          "old": null,
-          "new": 268435456,
-          "why": "the sum over all pods' slices"
-        },
-        {
-          "name": "MemoryMax",
-          "old": null,
-          "new": 34359738368,
-          "why": "capacity - kube-reserved - system-reserved, memory"
-        }
-      ]
-    },
-    {
-      "action": "start",
-      "unit": "kubepods-besteffort.slice",
-      "properties": [
-        {
-          "name": "CPUWeight",
-          "old": null,
-          "new": 1,
-          "why": "the BestEffort tier → 2 shares → ×100/1024 = 0, clamped to 1: systemd accepts 1 to 10000"
-        }
-      ]
-    },
-    {
-      "action": "start",
-      "unit": "kubepods-burstable.slice",
-      "properties": [
-        {
-          "name": "CPUWeight",
-          "old": null,
-          "new": 75,
-          "why": "requests.cpu of Burstable pods 750m → 768 shares → ×100/1024"
-        },
-        {
-          "name": "MemoryLow",
-          "old": null,
-          "new": 268435456,
-          "why": "the sum over Burstable pods' slices"
-        }
-      ]
-    },
-    {
-      "action": "start",
-      "unit": "kubepods-burstable-pod0a1b_2c.slice",
-      "properties": [
-        {
-          "name": "CPUQuotaPerSecUSec",
-          "old": null,
-          "new": 1250000,
-          "why": "limits.cpu 1 + 250m = 1250m → 1250000 µs per second"
-        },
-        {
-          "name": "CPUWeight",
-          "old": null,
-          "new": 75,
-          "why": "requests.cpu 500m + 250m (limit) = 750m → 768 shares → ×100/1024"
-        },
-        {
-          "name": "MemoryLow",
-          "old": null,
-          "new": 268435456,
-          "why": "requests.memory 256Mi"
-        }
-      ]
-    }
-  ],
-  "skipped": [],
-  "refused": []
-}
-"""
-
-STARTS = """\
-start kubepods.slice with CPUWeight=800, MemoryLow=256Mi, MemoryMax=32Gi
-start kubepods-besteffort.slice with CPUWeight=1
-start kubepods-burstable.slice with CPUWeight=75, MemoryLow=256Mi
-start kubepods-burstable-pod0a1b_2c.slice (shop/web) with CPUQuota=125%, CPUWeight=75, MemoryLow=256Mi
-""".splitlines()
-
 POD = "kubepods-burstable-pod0a1b_2c.slice"
-
-
-def lines(*parts):
-    return "".join(f"{line}\n" for line in parts)
 
 
 FULL = """\

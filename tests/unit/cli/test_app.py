@@ -37,56 +37,11 @@ def test_every_verb_is_known():
     assert set(VERBS) == core | {name for name in of_features if not name.startswith("_")}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--bogus"], "error: no such option: --bogus; see: podslice --help"),
-        (["xyzzy"], "error: no such command 'xyzzy'; see: podslice --help"),
-        (["node", "--xyzzy"], "error: no such option: --xyzzy; see: podslice node --help"),
-        (["check", "-f"], "error: option '-f' requires an argument; see: podslice check --help"),
-        (["version", "\x1b[31m"], "error: podslice version does not take the argument"),
-        (["--\x1b[31m"], "error: no such option: --\\x1b[31m; see: podslice --help"),
-        (["\x1b[31m"], "error: no such command '\\x1b[31m'; see: podslice --help"),
-        (
-            ["node", "-o", "xml"],
-            (
-                "error: invalid value for '--output' / '-o': 'xml' is not one of 'table', 'wide',"
-                " 'json', 'yaml', 'name'; see: podslice node --help"
-            ),
-        ),
-        (["node", "--cgroup-driver=cgroupfs"], "error: --cgroup-driver: "),
-        (["node", "--rules=seeds"], "error: --rules: must be one of proposal, kubernetes"),
-        (["node", "--kube-reserved=cpu=1core"], "error: --kube-reserved.cpu: '1core' is not a"),
-        (["node", "--config=nowhere.toml"], "error: nowhere.toml: no such file or directory"),
-        (["node", "--output", "js"], "error: invalid value for '--output' / '-o': 'js' is not"),
-    ],
-)
-def test_a_wrong_command_line_is_an_error_with_code_2(podslice, arguments, message):
-    ended = podslice(*arguments)
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith(message)
-    assert ended.err.count("\n") == 1
-
-
-@pytest.mark.parametrize("verb", sorted({*FILE_VERBS} - {"apply", "plan"}))
-def test_verbs_of_files_need_files(podslice, verb):
-    alternative = ", or the name of an applied pod" if verb == "explain" else ""
-    assert podslice(verb) == (
-        2,
-        "",
-        f"error: missing option '--filename' / '-f'{alternative}; see: podslice {verb} --help\n",
-    )
-
-
 @pytest.mark.parametrize("verb", FILE_VERBS)
 def test_missing_files_are_an_error(podslice, memory, verb):
     ended = podslice(verb, "-f", "nowhere.yaml")
     assert ended.code == 2
     assert "error: nowhere.yaml: no such file or directory\n" in (ended.err or ended.out)
-
-
-def test_options_are_not_abbreviated(podslice):
-    assert podslice("node", "--rule=proposal").code == 2
 
 
 def test_every_invalid_option_is_reported(podslice):

@@ -71,13 +71,3 @@ def test_an_unknown_pod_gets_the_most_similar_name(key, hint):
     with pytest.raises(InputError) as raised:
         PodFilter(keys=("shop/web", key)).resolve({"shop/web", "shop/database"})
     assert str(raised.value) == f"{key}: no such pod; {hint}"
-
-
-@pytest.mark.parametrize("verb", ["status", "tree", "check", "delete", "events"])
-def test_a_namespace_must_be_a_valid_name(podslice, verb):
-    ended = podslice(verb, "-n", "Shop/x")
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err == (
-        "error: --namespace: 'Shop/x' is not a valid namespace name: lower case letters, digits and"
-        " '-', at most 63 characters; write 'shop-x'\n"
-    )

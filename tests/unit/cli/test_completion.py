@@ -7,9 +7,10 @@ import pytest
 
 from podslice.cli import completion
 from podslice.cli.app import run
-from podslice.model.node_state import AgentState, Eviction, PendingPod
+from podslice.model.node_state import AgentState, PendingPod
 from podslice.store.store import Store
 from tests.unit.builders import besteffort, make_files, manifest
+from tests.unit.cli.pods import mark_evicted
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_a_damaged_record_gives_no_name(tmp_path, monkeypatch, complete, words, 
     store = Store(tmp_path / "podslice")
     store.save(besteffort("web"))
     store.marks.mkdir()
-    mark_evicted(store, "default/web")
+    mark_evicted(store, besteffort("web"))
     directories = (store.root / "pods", store.marks)
     for odd in (*(each / "odd.json" for each in directories), store.root / "agent.json"):
         if content is None:
@@ -44,19 +45,6 @@ def test_a_damaged_record_gives_no_name(tmp_path, monkeypatch, complete, words, 
         else:
             odd.write_text(content)
     assert complete(*words, "--user", "") == ["web"]
-
-
-def mark_evicted(store, key):
-    store.mark_evicted(
-        Eviction(
-            pod=key,
-            uid=key.rpartition("/")[2],
-            digest="",
-            signal="memory.available",
-            message="",
-            at_usec=1,
-        )
-    )
 
 
 ODD = ("a\x1b[31m", "b\nc", "d\u202ee", "$(f)", "g h", "\udcff", "é", 5, None, ["i"], {"j": 1})
@@ -78,7 +66,7 @@ def test_only_names_are_printed(tmp_path, monkeypatch, complete, odd):
     changed["manifest"]["metadata"] |= {"name": "shop", "uid": "odd-container"}
     changed["manifest"]["spec"]["containers"][0]["name"] = odd
     (store.root / "pods/shop.json").write_text(json.dumps(changed))
-    mark_evicted(store, "default/db")
+    mark_evicted(store, besteffort("db"))
     (mark,) = store.marks.glob("*.json")
     (store.marks / "odd.json").write_text(json.dumps({**json.loads(mark.read_text()), "pod": odd}))
     for verb, expected in (("status", {"web", "db"}), ("readmit", {"db"}), ("tree", {"web"})):
@@ -102,7 +90,7 @@ def test_status_completes_all_wanted_pods(tmp_path, monkeypatch, complete):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     store = Store(tmp_path / "podslice")
     store.save(besteffort("web"))
-    mark_evicted(store, "default/shop")
+    mark_evicted(store, besteffort("shop"))
     monkeypatch.setattr(completion, "living_agent", lambda store: store.agent.read())
     big = PendingPod(pod="lab/big", reason="OutOfcpu", message="requests 100")
     store.agent.save(AgentState(pid=1, started_ticks=2, pending=(big,)))
@@ -133,8 +121,8 @@ def test_names_are_those_of_the_namespace_and_of_the_files(complete, tmp_path):
 def test_evicted_pods_can_be_readmitted(tmp_path, monkeypatch, complete):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     store = Store(tmp_path / "podslice")
-    mark_evicted(store, "default/web")
-    mark_evicted(store, "shop/api")
+    mark_evicted(store, besteffort("web"))
+    mark_evicted(store, besteffort("api", namespace="shop"))
     make_files(store.root / "pods", {"batch.json": "{"})
     assert complete("readmit", "--user", "") == ["shop/api", "web"]
     assert complete("delete", "--user", "") == []

@@ -1,19 +1,17 @@
 """The journal events of verbs, with their caller, and what the agent reads of them."""
 
-import os
-
 import pytest
 
 from podslice.cli import manual_log
 from podslice.cli.manual_log import find_caller
 from podslice.features.run import adoption
 from podslice.features.run.adoption import Adopted, Adoption, AdoptionOutcome
-from podslice.kernel.proc import read_process
 from podslice.model.event import Kind
-from podslice.model.node_state import Account, AgentState, Caller, Eviction
+from podslice.model.node_state import Account, Caller
 from podslice.reconcile import manual_changes
 from podslice.store.store import Store
-from tests.unit.builders import manifest
+from tests.unit.builders import besteffort, manifest
+from tests.unit.cli.pods import mark_evicted, run_agent
 
 SLICE = "kubepods-burstable-pod0a1b_2c.slice"
 
@@ -26,8 +24,7 @@ def store(here):
 @pytest.fixture
 def agent(store):
     """A running agent: this process."""
-    process = read_process(os.getpid())
-    store.agent.save(AgentState(pid=process.pid, started_ticks=process.started_ticks))
+    run_agent(store)
 
 
 def logged(journal):
@@ -84,14 +81,8 @@ def test_what_fails_is_logged(podslice, memory, web, files, journal):
     assert message.endswith("; podslice apply")
 
 
-def mark(store, pod="shop/web"):
-    store.mark_evicted(
-        Eviction(pod=pod, uid="0a1b-2c", digest="", signal="x", message="x", at_usec=1)
-    )
-
-
 def test_readmit(podslice, memory, store, journal):
-    mark(store)
+    mark_evicted(store, besteffort("web", namespace="shop", uid="0a1b-2c"))
     podslice("readmit", "shop/web", "shop/other")
     assert logged(journal) == [
         ("pod-readmitted", "shop/web", "pod shop/web is readmitted; podslice readmit")
@@ -100,7 +91,7 @@ def test_readmit(podslice, memory, store, journal):
 
 
 def test_the_mark_of_a_deleted_pod(podslice, memory, store, journal):
-    mark(store)
+    mark_evicted(store, besteffort("web", namespace="shop", uid="0a1b-2c"))
     podslice("delete", "--all")
     assert logged(journal) == [
         (

@@ -120,9 +120,3 @@ def test_color_is_an_option_before_and_after_the_verb(
     assert ended.code == 0
     assert ("\x1b[1mRESOURCE\x1b[0m" in ended.out) is is_colored
     assert "\x1b" not in podslice("node").out  # the next call has its own
-
-
-def test_an_unknown_color_is_an_error(podslice):
-    ended = podslice("--color=red", "node")
-    assert (ended.code, ended.out) == (2, "")
-    assert "'--color': 'red' is not one of 'auto', 'always', 'never'" in ended.err

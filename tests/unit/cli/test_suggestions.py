@@ -101,27 +101,3 @@ def test_the_verbs_of_others_are_not_verbs_here():
 
 def test_hidden_verbs_are_not_suggested(podslice):
     assert "__" not in podslice("init_done").err
-    assert podslice("get", "pods") == (
-        2,
-        "",
-        "error: no such command 'get'; use: podslice status\n",
-    )
-
-
-def test_verbs_below_a_verb(podslice):
-    for given in (["node", "inti"], ["node", "-o", "wide", "inti"]):
-        hint = "did you mean: podslice node init? see: podslice node --help"
-        ended = podslice(*given)
-        assert (ended.code, ended.err) == (2, f"error: no such command 'inti'; {hint}\n")
-    assert (
-        podslice("node", "get").err == "error: no such command 'get'; see: podslice node --help\n"
-    )
-
-
-def test_the_hint_of_an_option_is_printed(podslice, web):
-    assert podslice("apply", "--dry-run", "-f", web).err == (
-        "error: no such option: --dry-run; use: podslice plan -f FILE\n"
-    )
-    assert podslice("node", "--outptu").err == (
-        "error: no such option: --outptu; did you mean: --output? see: podslice node --help\n"
-    )

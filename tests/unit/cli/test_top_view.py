@@ -12,12 +12,10 @@ from podslice.cli.views.style import Display
 from podslice.cli.views.text_width import width_of
 from podslice.cli.views.usage_table import NODE, NodeSummary, NodeUsage, UsageRow
 from podslice.kernel.cgroup import Sample
-from podslice.kernel.host import Availability
 from podslice.model.unit import UnitName
-from podslice.usage.stats import FileSystem, NodeStats
+from tests.unit.cli.verbs.test_top import MI, node
 
 ABOUT = NodeSummary(cpus_milli=8000, conditions=("MemoryPressure",))
-MI = 2**20
 
 
 def row(name, number=0, **more):
@@ -38,24 +36,8 @@ def usage(count):
         )
         for n in range(count)
     )
-    stats = NodeStats(
-        time_usec=0,
-        uptime_usec=0,
-        boot_time_usec=0,
-        sample=Sample(),
-        memory=Availability(capacity=1024 * MI, available=256 * MI),
-        file_system=FileSystem(
-            capacity_bytes=100 * 2**30,
-            available_bytes=40 * 2**30,
-            used_bytes=60 * 2**30,
-            inodes=100,
-            inodes_free=50,
-        ),
-        pids=120,
-        pids_max=32768,
-    )
     groups = (row("kubepods.slice"), row("kubepods-burstable.slice"))
-    return NodeUsage(node=replace(row("node"), unit=NODE), groups=groups, pods=pods, stats=stats)
+    return NodeUsage(node=replace(row("node"), unit=NODE), groups=groups, pods=pods, stats=node(0))
 
 
 MANY = usage(63)

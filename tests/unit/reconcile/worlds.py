@@ -8,19 +8,15 @@ from tests.unit.builders import (
     decisions,
     guaranteed,
 )
-from tests.unit.converged import apply, delete
+from tests.unit.converged import apply_pods, delete
 
 WEB = "kubepods-burstable-podweb.slice"
 BATCH = "kubepods-besteffort-podbatch.slice"
 THREE = (besteffort("batch"), burstable("web"), guaranteed("database"))
 SCOPE = "podslice-podweb-main.scope"
 CACHE = (MemoryVolume(name="cache", size_bytes=2**20),)
+put = apply_pods
 WRITES = {"start", "start_batch", "set_properties", "stop", "stop_batch", "reset_failed"}
-
-
-async def put(here, *pods, prune=False, force=False, **how):
-    candidates = decisions(*pods, on=here.node, by=here.config)
-    return await apply(here, Request(candidates=candidates, prune=prune, force=force), **how)
 
 
 async def remove(here, *names):

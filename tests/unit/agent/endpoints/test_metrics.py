@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -8,7 +9,6 @@ from podslice.agent.context import Counters, Operation
 from podslice.agent.endpoints.metrics import CONTENT_TYPE, collect, expose
 from podslice.kernel.cgroup import Sample
 from podslice.model.config import SwapBehavior
-from podslice.model.pod import Qos
 from podslice.usage.stats import ContainerStats
 from tests.unit import builders
 from tests.unit.agent import sample_node
@@ -65,97 +65,60 @@ def test_the_kubelet_s_metrics_have_its_labels(found, name, labels):
     assert all(set(each) == labels for each in labels_of(found, name))
 
 
-@pytest.mark.parametrize(
-    ("name", "labels", "expected"),
-    [
-        ("node_cpu_usage_seconds_total", {}, 150.0),
-        ("pod_cpu_usage_seconds_total", WEB, 1.5),
-        ("container_memory_working_set_bytes", MAIN, 48 * MI),
-        ("pod_swap_usage_bytes", WEB, 4096),
-        ("podslice_pod_memory_usage_bytes", WEB, 64 * MI),
-        ("podslice_pod_tasks", WEB, 3),
-        ("podslice_pod_cpu_cfs_periods_total", WEB, 40),
-        ("podslice_pod_cpu_cfs_throttled_periods_total", WEB, 10),
-        ("podslice_pod_cpu_cfs_throttled_seconds_total", WEB, 0.25),
-        ("podslice_pod_oom_kills_total", WEB, 2),
-        ("podslice_pod_written_bytes_total", {**WEB, "device": "254:0"}, 8192),
-        ("podslice_pod_pressure_waiting_seconds_total", {**WEB, "resource": "cpu"}, 0.5),
-        ("podslice_pod_pressure_stalled_seconds_total", {**WEB, "resource": "io"}, 0.3),
-        ("podslice_pod_start_time_seconds", WEB, 1_700_000_060),
-        ("podslice_pod_volume_used_bytes", {**WEB, "volume": "cache"}, 4 * MI),
-        ("podslice_pod_volume_capacity_bytes", {**WEB, "volume": "cache"}, 16 * MI),
-        ("container_threads", MAIN, 3),
-        ("container_cpu_cfs_throttled_seconds_total", MAIN, 0.25),
-        ("container_oom_events_total", MAIN, 2),
-        ("container_pressure_memory_waiting_seconds_total", MAIN, 1.0),
-        ("container_pressure_memory_stalled_seconds_total", MAIN, 0.2),
-        ("podslice_node_pressure_waiting_seconds_total", {"resource": "memory"}, 100.0),
-        ("podslice_group_memory_working_set_bytes", {"group": "pods"}, 480 * MI),
-        ("podslice_group_cpu_usage_seconds_total", {"group": "misc"}, 22.5),
-        (
-            "podslice_group_pressure_waiting_seconds_total",
-            {"group": "misc", "resource": "cpu"},
-            7.5,
-        ),
-        ("podslice_group_oom_kills_total", {"group": "burstable"}, 22),
-        ("kubelet_running_pods", {}, 3),
-        ("kubelet_running_containers", {"container_state": "running"}, 4),
-        ("podslice_pods", {"qos_class": "Burstable"}, 1),
-    ],
-)
-def test_counters_of_control_groups_are_in_base_units(found, name, labels, expected):
-    assert value(found, name, **labels) == expected
+def everything():
+    """Return counters of which each has counted."""
+    counters = Counters(broken_manifests=1, orphans=2, refused=3)
+    counters.operations[Operation.UPDATE].observe(0.002)
+    counters.operations[Operation.UPDATE].observe(60.0)
+    counters.evictions["pid.available"] += 1
+    counters.reactions.observe(0.15)
+    counters.reconciled(0.3, failed=True)
+    counters.drift_repaired += 1
+    counters.oom_kills += 5
+    counters.oomd_kills += 4
+    return counters
 
 
-def test_requests_limits_and_reservations_are_exposed(found):
-    def amount(name, **labels):
-        return value(found, f"podslice_{name}", **labels)
-
-    cpu, memory = {"resource": "cpu", "unit": "cores"}, {"resource": "memory", "unit": "bytes"}
-    assert amount("pod_resource_request", **WEB, **cpu) == 0.15
-    assert amount("pod_resource_limit", **WEB, **cpu) == 0.75
-    assert amount("pod_resource_limit", **WEB, **memory) == 320 * MI
-    assert amount("container_resource_limit", **MAIN, **memory) == 256 * MI
-    assert amount("node_resource_capacity", **memory) == 32 * GI
-    assert amount("node_resource_allocatable", **memory) == 29 * GI - 100 * MI
-    assert amount("group_resource_reservation", group="runtime", **memory) == 2 * GI
-    assert amount("group_resource_reservation", group="misc", **cpu) == 0.3
-    assert amount("group_resource_reservation", group="pods", **memory) == 29 * GI
-
-
-def test_recommended_amounts_are_those_of_pods_with_a_history(found):
-    def amount(part, **labels):
-        return value(found, f"podslice_pod_resource_recommended_{part}", **WEB, **labels)
-
-    cpu, memory = {"resource": "cpu", "unit": "cores"}, {"resource": "memory", "unit": "bytes"}
-    assert amount("request", **cpu) == 1.169
-    assert amount("request", **memory) == amount("limit", **memory) == 121 * MI
-    (limit,) = labels_of(found, "podslice_pod_resource_recommended_limit")
-    assert (limit["pod"], limit["unit"]) == ("web", "bytes")
-    recommended = labels_of(found, "podslice_pod_resource_recommended_request")
-    assert [labels["pod"] for labels in recommended] == ["web", "web"]
+OWN = {"default/web": frozenset({2, 3}), "default/other": frozenset({5})}
+NODES = {
+    "a node": {},
+    "counters and problems": {
+        "counters": everything(),
+        "evicted": 6,
+        "problems": ("no bus", "no disk"),
+        "reload_count": 7,
+    },
+    "exclusive CPUs": {"own_cpus": OWN, "available_cpus": frozenset({1, 4})},
+    "no shared CPUs": {"own_cpus": OWN, "available_cpus": frozenset()},
+}
+"""For Prometheus, the first value of a counter is not an increase, so that all are there at first."""
+SAMPLES = Path(__file__).with_name("samples.txt")
 
 
-def test_a_pod_without_limits_has_none(found):
-    limited = {labels["pod"] for labels in labels_of(found, "podslice_pod_resource_limit")}
-    assert limited == {"web", "db"}
-    requesting = {labels["pod"] for labels in labels_of(found, "podslice_pod_resource_request")}
-    assert requesting == {"web", "db"}
+def lines_of(**fields):
+    """Return the samples of a node, without those of this process."""
+    parts = expose(sample_node.snapshot(**fields), sample_node.default_stats())
+    lines = b"".join(parts).decode().replace(__version__, "VERSION").splitlines()
+    return [line for line in lines if not line.startswith(("#", "process_"))]
 
 
-def test_the_cpus_of_pods_are_counted_where_there_is_a_cpu_manager(found):
-    names = (
-        "kubelet_cpu_manager_exclusive_cpu_allocation_count",
-        "kubelet_cpu_manager_shared_pool_size_millicores",
+def test_the_samples_of_nodes(update_cases):
+    """The first node has all samples, and of the others those that differ; in base units."""
+    first = lines_of()
+    text = "".join(
+        "\n".join(
+            (f"=== {title}", *(line for line in lines if line not in first or not fields), "")
+        )
+        for title, fields in NODES.items()
+        for lines in [lines_of(**fields)]
     )
-    assert not any(labels_of(found, name) for name in (*names, "podslice_pod_exclusive_cpus"))
-    own = {"default/web": frozenset({2, 3}), "default/other": frozenset({5})}
-    counted = exposed(own_cpus=own, available_cpus=frozenset({1, 4}))
-    assert [value(counted, name) for name in names] == [3, 2000]
-    assert value(counted, "podslice_pod_exclusive_cpus", **WEB) == 2
-    assert labels_of(counted, "podslice_pod_exclusive_cpus") == [WEB]
-    full = exposed(own_cpus=own, available_cpus=frozenset())
-    assert value(full, names[1]) == 0
+    if update_cases:
+        SAMPLES.write_text(text)
+    assert SAMPLES.read_text() == text
+
+
+def test_the_memory_of_the_agent_is_exposed(found):
+    assert value(found, "process_resident_memory_bytes") > MI
 
 
 def test_in_its_init_phase_a_pod_has_other_limits():
@@ -177,91 +140,6 @@ def test_in_its_init_phase_a_pod_has_other_limits():
     assert limits == ["pid"]
     limits = [each["resource"] for each in labels_of(after, "podslice_pod_resource_limit")]
     assert limits == ["memory", "pid"]
-
-
-def test_the_identity_of_a_pod_is_in_one_metric(found):
-    (web,) = [each for each in labels_of(found, "podslice_pod_info") if each["pod"] == "web"]
-    assert web == {
-        **WEB,
-        "qos_class": "Burstable",
-        "uid": "web",
-        "slice": "kubepods-burstable-podweb.slice",
-    }
-
-
-def test_eviction_signals_and_thresholds_are_exposed(found):
-    name = {"eviction_signal": "memory.available"}
-    assert value(found, "podslice_eviction_signal_available", **name) == 20 * GI
-    assert value(found, "podslice_eviction_signal_capacity", **name) == 32 * GI
-    assert value(found, "podslice_eviction_threshold", **name, kind="hard") == 100 * MI
-    assert value(found, "podslice_eviction_threshold", **name, kind="soft") == pytest.approx(
-        32 * GI / 20
-    )
-    exposed = {each["eviction_signal"] for each in labels_of(found, "podslice_eviction_threshold")}
-    assert exposed == {"memory.available"}, "signals that are not observed are not exposed"
-
-
-def test_conditions_are_exposed_while_they_are_false(found):
-    conditions = {
-        labels["condition"]: value(found, "podslice_node_condition", **labels)
-        for labels in labels_of(found, "podslice_node_condition")
-    }
-    assert conditions == {
-        "MemoryPressure": 1,
-        "DiskPressure": 0,
-        "PIDPressure": 0,
-        "BurstableMemoryPressure": 0,
-        "BestEffortMemoryPressure": 0,
-    }
-
-
-def test_counters_exist_before_the_first_event(found):
-    """For Prometheus, the first value of a counter is not an increase."""
-    signals = {each["eviction_signal"] for each in labels_of(found, "podslice_evictions_total")}
-    assert signals == {"memory.available", "allocatableMemory.available", "nodefs.available"}
-    assert value(found, "podslice_events_total", kind="pod-evicted") == 4
-    assert value(found, "podslice_events_total", kind="orphan-found") == 0
-    assert {each["qos_class"] for each in labels_of(found, "podslice_pods")} == {*Qos}
-    for operation in Operation:
-        name = "kubelet_cgroup_manager_duration_seconds_count"
-        assert value(found, name, operation_type=operation.value) == 0
-
-
-def test_the_agent_exposes_its_own_metrics():
-    counters = Counters(broken_manifests=1, orphans=2, refused=3)
-    counters.operations[Operation.UPDATE].observe(0.002)
-    counters.operations[Operation.UPDATE].observe(60.0)
-    counters.evictions["pid.available"] += 1
-    counters.reactions.observe(0.15)
-    counters.reconciled(0.3, failed=True)
-    counters.drift_repaired += 1
-    counters.oom_kills += 5
-    counters.oomd_kills += 4
-    found = exposed(counters=counters, evicted=6, problems=("no bus", "no disk"), reload_count=7)
-    assert value(found, "podslice_build_info", version=__version__) == 1
-    plain = {
-        "podslice_broken_manifests": 1,
-        "podslice_orphans": 2,
-        "podslice_refused_pods": 3,
-        "podslice_evicted_pods": 6,
-        "podslice_problems": 2,
-        "podslice_reconcile_errors_total": 1,
-        "podslice_reconcile_duration_seconds_count": 1,
-        "podslice_reconcile_duration_seconds_sum": 0.3,
-        "podslice_drift_repaired_total": 1,
-        "podslice_oom_kills_total": 5,
-        "podslice_oomd_kills_total": 4,
-        "podslice_daemon_reloads_total": 7,
-        "podslice_eviction_reaction_seconds_count": 1,
-    }
-    assert {name: value(found, name) for name in plain} == plain
-    assert value(found, "podslice_evictions_total", eviction_signal="pid.available") == 1
-    name, update = "kubelet_cgroup_manager_duration_seconds", {"operation_type": "update"}
-    assert value(found, f"{name}_bucket", **update, le="0.001") == 0
-    assert value(found, f"{name}_bucket", **update, le="0.0025") == 1
-    assert value(found, f"{name}_bucket", **update, le="10.0") == 1
-    assert value(found, f"{name}_bucket", **update, le="+Inf") == 2
-    assert value(found, "process_resident_memory_bytes") > MI
 
 
 def test_missing_values_are_not_exposed():

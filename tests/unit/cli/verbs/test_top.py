@@ -21,13 +21,21 @@ from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.model.resources import UsedAmounts
 from podslice.model.unit import UnitName
 from podslice.usage import stats
-from podslice.usage.stats import ContainerStats, FileSystem, GroupStats, NodeStats, PodStats
+from podslice.usage.stats import ContainerStats, GroupStats, PodStats
+from tests.unit.agent import sample_node
 from tests.unit.builders import burstable, decisions, guaranteed, manifest, world
 
 MI = 2**20
 A, B = decisions(burstable("a"), guaranteed("b"))
 SCOPE = UnitName("podslice-poda-main.scope")
 ABOUT = NodeSummary(cpus_milli=8000)
+DISK = sample_node.FileSystem(
+    capacity_bytes=100 * 2**30,
+    available_bytes=40 * 2**30,
+    used_bytes=60 * 2**30,
+    inodes=100,
+    inodes_free=50,
+)
 
 
 def sample(cpu=0, memory=0, periods=None, throttled=None, tasks=1, **more):
@@ -49,23 +57,17 @@ def sample(cpu=0, memory=0, periods=None, throttled=None, tasks=1, **more):
 
 
 def node(uptime_sec, *pods, of_node=None, groups=()):
-    return NodeStats(
-        time_usec=1_795_302_032_000_000 + uptime_sec * 1_000_000,
+    boot_usec = 1_795_302_032_000_000
+    return sample_node.node_stats(
+        *pods,
+        time_usec=boot_usec + uptime_sec * 1_000_000,
         uptime_usec=uptime_sec * 1_000_000,
-        boot_time_usec=1_795_302_032_000_000,
+        boot_time_usec=boot_usec,
         sample=of_node or Sample(),
         memory=Availability(capacity=1024 * MI, available=256 * MI),
-        file_system=FileSystem(
-            capacity_bytes=100 * 2**30,
-            available_bytes=40 * 2**30,
-            used_bytes=60 * 2**30,
-            inodes=100,
-            inodes_free=50,
-        ),
-        pids_max=32768,
+        file_system=DISK,
         pids=120,
         groups=groups,
-        pods=pods,
     )
 
 
@@ -111,122 +113,55 @@ LIMITS = {A.slice: 128 * MI, SCOPE: 64 * MI}
 CPU_LIMITS = {NODE: 8000, A.slice: 1000, SCOPE: 500}
 USAGE = measure(NOW, BEFORE, LIMITS, cpu_limits=CPU_LIMITS)
 
-HEAD = """\
-cpu 1.50 / 8, memory 768 MiB / 1 GiB
-storage 60 GiB / 100 GiB, processes 120 / 32768
-"""
-TABLE = """\
-NAME             CPU / LIMIT      MEM / LIMIT    MEM%  THROTTLED  TASKS  PRESSURE
-node            1.50 / 8      768 MiB / 1 GiB     75%          -    120  -
-kubepods.slice  0.00 / -      576 MiB / -           -          -      1  -
-default/a       0.50 / 1       64 MiB / 128 MiB   50%        25%      1  none
-default/b       0.01 / -      512 MiB / -           -          -      1  memory 12% cpu 3%
-"""
-WIDE = """\
-NAME             CPU / LIMIT    MEM / LIMIT  MEM%  THROTTLED  TASKS  READ/S  WRITTEN/S  OOM  QOS         PRESSURE
-node            1.50 / 8      768Mi / 1Gi     75%          -    120       -          -    2  -           -
-kubepods.slice  0.00 / -      576Mi / -         -          -      1       -          -    2  -           -
-default/a       0.50 / 1       64Mi / 128Mi   50%        25%      1     2Ki          0    2  Burstable   none
-  main          0.25 / 0.5        0 / 64Mi     0%          -      1       -          -    2  -           -
-default/b       0.01 / -      512Mi / -         -          -      1       -          -    2  Guaranteed  memory 12% cpu 3%
-"""
-
 
 def text(lines):
     return "".join(f"{line}\n" for line in lines)
 
 
-def test_a_page_has_the_node_its_slices_and_its_pods():
-    assert text(usage_table.head(USAGE, ABOUT, Display())) == HEAD
-    assert text(usage_table.table(USAGE, Display())) == TABLE
-    assert text(usage_table.table(USAGE, Display(wide=True))) == WIDE
+ALLOWED = {A.slice: "2-4", SCOPE: "2", B.slice: ""}
+ON_CPUS = measure(NOW, BEFORE, LIMITS, cpu_limits=CPU_LIMITS, allowed_cpus=ALLOWED)
+RECORDED = {A.pod.key: UsedAmounts(cpu_milli=1000, memory_bytes=32 * MI), B.pod.key: None}
+COMPARED = measure(NOW, BEFORE, LIMITS, RECORDED, cpu_limits=CPU_LIMITS)
+TROUBLED = NodeSummary(
+    cpus_milli=8000,
+    conditions=("MemoryPressure",),
+    evicted=("default/c", "default/d"),
+    problems=("units as of the last update: no bus",),
+)
+MANY_EVICTED = NodeSummary(evicted=[f"default/{n}" for n in range(63)])
 
 
-CPUS = """\
-NAME             CPU / LIMIT    MEM / LIMIT  MEM%  THROTTLED  TASKS  READ/S  WRITTEN/S  OOM  QOS         CPUS  PRESSURE
-node            1.50 / 8      768Mi / 1Gi     75%          -    120       -          -    2  -                 -
-kubepods.slice  0.00 / -      576Mi / -         -          -      1       -          -    2  -                 -
-default/a       0.50 / 1       64Mi / 128Mi   50%        25%      1     2Ki          0    2  Burstable   2-4   none
-  main          0.25 / 0.5        0 / 64Mi     0%          -      1       -          -    2  -           2     -
-default/b       0.01 / -      512Mi / -         -          -      1       -          -    2  Guaranteed        memory 12% cpu 3%
-"""
+def table(usage, **display):
+    return text(usage_table.table(usage, Display(**display)))
 
 
-def test_cpus_are_listed_where_units_are_limited_to_some():
-    allowed = {A.slice: "2-4", SCOPE: "2", B.slice: ""}
-    usage = measure(NOW, BEFORE, LIMITS, cpu_limits=CPU_LIMITS, allowed_cpus=allowed)
-    assert text(usage_table.table(usage, Display(wide=True))) == CPUS
-    assert text(usage_table.table(usage, Display())) == TABLE
-    a, b = part(usage_table.report(usage, ABOUT))["pods"]
-    assert (a["allowed_cpus"], a["containers"][0]["allowed_cpus"]) == ("2-4", "2")
-    assert "allowed_cpus" not in b
+def head(about=ABOUT, **display):
+    return text(usage_table.head(USAGE, about, Display(**display)))
 
 
-GAUGES = """\
-cpu        █░░░░  1.50 / 8     memory   ████░  768 MiB / 1 GiB
-processes  ░░░░░  120 / 32768  storage  ███░░  60 GiB / 100 GiB
-"""
-NARROW_GAUGES = """\
-cpu        █░░░░  1.50 / 8
-processes  ░░░░░  120 / 32768
-memory     ████░  768 MiB / 1 GiB
-storage    ███░░  60 GiB / 100 GiB
-"""
+PAGES = {
+    "in a pipe": head() + table(USAGE),
+    "problems are above the table": head(TROUBLED),
+    "a few evicted pods are named": head(MANY_EVICTED),
+    "wide": table(USAGE, wide=True),
+    "wide, with the CPUs of units that are limited to some": table(ON_CPUS, wide=True),
+    "50 columns": table(USAGE, width=50),
+    "60 columns": head(width=60) + table(USAGE, width=60),
+    "80 columns": head(width=80) + table(COMPARED, width=80),
+    "100 columns: the bar of the CPU gives way first": table(COMPARED, width=100),
+    "120 columns: use, requests and recorded usage": table(COMPARED, width=120),
+    "120 columns: without a limit a bar ends at the largest amount": table(
+        measure(NOW, BEFORE, {}, RECORDED), width=120
+    ),
+    "200 columns": head(width=200),
+    "colors": table(USAGE, is_colored=True, wide=True).replace("\x1b", "ESC"),
+}
 
 
-def test_a_terminal_has_bars():
-    assert text(usage_table.head(USAGE, ABOUT, Display(width=80))) == GAUGES
-    assert text(usage_table.head(USAGE, ABOUT, Display(width=60))) == NARROW_GAUGES
-    assert "█" * 8 + "░" * 2 in text(usage_table.head(USAGE, ABOUT, Display(width=200)))
-
-
-BARS = """\
-NAME              CPU / LIMIT                   MEM / LIMIT                MEM%  THROTTLED  TASKS  PRESSURE
-node             1.50 / 8      ██░░░░░░░░   768 MiB / 1 GiB    ████████░░   75%          -    120  -
-kubepods.slice   0.00 / -                   576 MiB / -                       -          -      1  -
-default/a        0.50 / 1      █████R░░░P    64 MiB / 128 MiB  ██P██░░░░R   50%        25%      1  none
-default/b        0.01 / -                   512 MiB / -                       -          -      1  memory 12% cpu 3%
-"""
-
-
-def test_a_wide_terminal_compares_use_with_requests_and_recorded_usage():
-    recorded = {A.pod.key: UsedAmounts(cpu_milli=1000, memory_bytes=32 * MI), B.pod.key: None}
-    usage = measure(NOW, BEFORE, LIMITS, recorded, cpu_limits=CPU_LIMITS)
-    assert text(usage_table.table(usage, Display(width=120))) == BARS
-    # the bar of the CPU gives way first
-    narrow = [*usage_table.table(usage, Display(width=100))]
-    assert narrow[3].startswith(
-        "default/a        0.50 / 1        64 MiB / 128 MiB  ██P██░░░░R   50%"
-    )
-    assert "█" not in text(usage_table.table(usage, Display(width=80)))
-    # without a limit a bar ends at the largest amount
-    free = measure(NOW, BEFORE, {}, recorded)
-    assert [*usage_table.table(free, Display(width=120))][3].startswith(
-        "default/a        0.50 / -      █████R░░░P    64 MiB / -      █P░░░░░░░R     -"
-    )
-    assert text(usage_table.table(usage, Display())) == TABLE
-
-
-def test_problems_are_above_the_table():
-    about = NodeSummary(
-        cpus_milli=8000,
-        conditions=("MemoryPressure",),
-        evicted=("default/c", "default/d"),
-        problems=("units as of the last update: no bus",),
-    )
-    assert list(usage_table.head(USAGE, about, Display()))[2:] == [
-        "node conditions: MemoryPressure",
-        "evicted: default/c, default/d; to readmit one: podslice readmit POD",
-        "units as of the last update: no bus",
-    ]
-
-
-def test_a_few_evicted_pods_are_named():
-    about = NodeSummary(evicted=[f"default/{n}" for n in range(63)])
-    line = list(usage_table.head(USAGE, about, Display()))[2]
-    assert line.startswith(
-        "evicted: default/0, default/1, default/2, default/3, default/4 and 58 more;"
-    )
+def test_pages_and_documents(golden):
+    golden("top.txt", "\n".join(f"=== {title}\n{page}" for title, page in PAGES.items()))
+    golden("top.json", json.dumps(part(usage_table.report(ON_CPUS, ABOUT)), indent=1) + "\n")
+    assert table(ON_CPUS) == table(COMPARED) == table(USAGE)
 
 
 @pytest.mark.parametrize(
@@ -269,28 +204,6 @@ def test_there_is_a_rate_only_where_two_samples_have_one(then, now, cpu, throttl
     assert (row.cpu_milli, row.throttled_percent) == (cpu, throttled)
 
 
-NARROW = """\
-NAME              CPU / LIMIT       MEM / LIMIT
-node             1.50 / 8       768 MiB / 1 GiB
-kubepods.slice   0.00 / -       576 MiB / -
-default/a        0.50 / 1        64 MiB / 128 MiB
-default/b        0.01 / -       512 MiB / -
-"""
-
-
-def test_a_narrow_terminal_shows_the_most_important_columns():
-    assert text(usage_table.table(USAGE, Display(width=60))) == NARROW
-    first = next(usage_table.table(USAGE, Display(width=50)))
-    assert first.split() == ["NAME", "CPU", "/", "LIMIT", "MEM", "/", "LIMIT"]
-
-
-def test_high_usage_is_colored():
-    lines = list(usage_table.table(USAGE, Display(is_colored=True, wide=True)))
-    assert "\x1b[33m75%\x1b[0m" in lines[1]
-    assert "\x1b[33m25%\x1b[0m" in lines[3]
-    assert "\x1b[33mmemory 12% cpu 3%\x1b[0m" in lines[5]
-
-
 def test_a_unit_that_has_two_parts_to_play_has_one_row():
     twice = node(1, groups=(group("system", sample()), group("system", sample())))
     assert len(measure(twice, twice, {}).groups) == 1
@@ -299,47 +212,6 @@ def test_a_unit_that_has_two_parts_to_play_has_one_row():
 def test_hostile_names_reach_no_terminal():
     evil = node(1, groups=(group("\x1b[31m", sample()),))
     assert "\x1b" not in text(usage_table.table(measure(evil, evil, {}), Display(wide=True)))
-
-
-def test_everything_as_a_document():
-    document = part(usage_table.report(USAGE, ABOUT))
-    assert document["interval_usec"] == 2_000_000
-    assert document["node"]["cpu_milli"] == 1500
-    assert document["node"]["memory_limit_bytes"] == 1024 * MI
-    one, other = document["pods"]
-    assert one == {
-        "pod": "default/a",
-        "unit": A.slice,
-        "qos_class": "Burstable",
-        "cpu_milli": 500,
-        "cpu_limit_milli": 1000,
-        "memory_working_set_bytes": 64 * MI,
-        "memory_bytes": 65 * MI,
-        "memory_limit_bytes": 128 * MI,
-        "throttled_percent": 25,
-        "tasks": 1,
-        "oom_kills": 2,
-        "io_read_bytes_per_sec": 2048,
-        "io_written_bytes_per_sec": 0,
-        "cpu_pressure_percent": 0.0,
-        "io_pressure_percent": 0.9,
-        "containers": [
-            {
-                "name": "main",
-                "unit": SCOPE,
-                "cpu_milli": 250,
-                "cpu_limit_milli": 500,
-                "memory_working_set_bytes": 0,
-                "memory_bytes": MI,
-                "memory_limit_bytes": 64 * MI,
-                "tasks": 1,
-                "oom_kills": 2,
-            }
-        ],
-    }
-    assert other["memory_pressure_percent"] == 12.5
-    assert "throttled_percent" not in other
-    assert NODE not in [each["unit"] for each in document["groups"]]
 
 
 # the verb
@@ -363,7 +235,7 @@ def seen(podslice, memory, files, monkeypatch):
 def test_printing_once_takes_two_measurements(podslice, seen):
     ended = podslice("top", "--interval=100ms")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.startswith(HEAD + "\nNAME ")
+    assert ended.out.startswith(head() + "\nNAME ")
     assert len(seen) == 2
     assert podslice("top", "--interval=100ms", "-o", "name").out == "default/a\ndefault/b\n"
 
@@ -404,25 +276,6 @@ def test_each_measurement_is_a_line_until_the_reader_has_gone(podslice, seen, mo
     assert "cpu_milli" not in first["node"]
     assert second["node"]["cpu_milli"] == 1500
     assert [each["pod"] for each in second["pods"]] == ["default/a", "default/b"]
-
-
-def test_only_json_is_followed(podslice):
-    message = "error: --follow: it prints JSON; add -o json\n"
-    assert podslice("top", "--follow") == (2, "", message)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("2", "must be a duration, not the string '2'; write 30s"),
-        ("99ms", "99ms is not between 0.1s and 1h"),
-        ("61m", "61m is not between 0.1s and 1h"),
-    ],
-)
-def test_the_interval_has_limits(podslice, memory, given, message):
-    ended = podslice("top", "--interval", given)
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith(f"error: --interval: {message}")
 
 
 def test_a_missing_systemd_is_an_error(podslice, no_systemd):

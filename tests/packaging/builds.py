@@ -104,8 +104,8 @@ class Packages:
     def _build(self, kind, *, label, **how):
         # even a package in the cache takes a copy of the source, of which the key is made
         if (kind, label) not in self._built:
-            # with more compression most of the time would be for it
-            compression = None if kind == "rpm" else 1
+            # with the default of 6 most of the time would be for it
+            compression = None if kind == "rpm" else 0
             self._built[kind, label] = self.script.build(
                 kind, epoch=EPOCH, compression=compression, label=label, **how
             )
@@ -129,4 +129,4 @@ def repack(package, version, target):
         stated = f"Version: {__version__}", f"Version: {version}"
         control.write_text(control.read_text().replace(*stated))
         named = package.name.replace(__version__, version)
-        dpkg_deb("--build", "-Zxz", "-z1", root, target / named)
+        dpkg_deb("--build", "-Zgzip", "-z1", root, target / named)

@@ -7,8 +7,12 @@ import io
 import subprocess
 import sys
 import tarfile
+import tempfile
+from functools import cache
 from pathlib import Path
 
+from podslice import __version__
+from tests.lab.image import ensure_dir, make_key
 from tests.lab.namespace import Namespace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,8 +43,9 @@ def dpkg_deb(*arguments):
     return subprocess.run(["/usr/bin/dpkg-deb", *arguments], check=True, capture_output=True).stdout
 
 
+@cache
 def read_deb(package):
-    """Return the members of a package, by their path without `./`."""
+    """Return the members of a package, by their path without `./`; they must not be changed."""
     data = dpkg_deb("--fsys-tarfile", package)
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         found = {}
@@ -69,11 +74,12 @@ def install_copy(machine, suite, built):
 
 
 class Packages:
-    """Builds packages on request."""
+    """Builds packages on request, each once."""
 
     def __init__(self):
         self.script = load("build")
         self.install = load("install")
+        self._built = {}
 
     def get(self, kind):
         """Return the package of the present source: one of Debian's, or the rpm."""
@@ -85,10 +91,42 @@ class Packages:
         return self._build(kind, label="-again", build_dir=place)
 
     def next(self, kind):
-        """Return the package of a later release."""
-        return self._build(kind, label="-next", version=NEXT_VERSION)
+        """Return the package of a later release; a deb is the present one with another version."""
+        if kind == "rpm":
+            return self._build(kind, label="-next", version=NEXT_VERSION)
+        built = self.get(kind)
+        key = make_key(built.dir.name, NEXT_VERSION, Path(__file__))
+        made = ensure_dir(
+            "package", f"{kind}-next", key, lambda new: repack(built.package, NEXT_VERSION, new)
+        )
+        return self.script.Built(kind=kind, dir=made)
 
-    def _build(self, kind, **how):
-        # with more compression most of the time would be for it
-        compression = None if kind == "rpm" else 1
-        return self.script.build(kind, epoch=EPOCH, compression=compression, **how)
+    def _build(self, kind, *, label, **how):
+        # even a package in the cache takes a copy of the source, of which the key is made
+        if (kind, label) not in self._built:
+            # with the default of 6 most of the time would be for it
+            compression = None if kind == "rpm" else 0
+            self._built[kind, label] = self.script.build(
+                kind, epoch=EPOCH, compression=compression, label=label, **how
+            )
+        return self._built[kind, label]
+
+
+def repack(package, version, target):
+    """Write a deb with another version of podslice into a directory, as a build of it would be."""
+    present = __version__.encode()
+    assert len(present) == len(version)  # compiled modules have the length, too
+    with tempfile.TemporaryDirectory(prefix="podslice-build.") as name:
+        root = Path(name)
+        dpkg_deb("--raw-extract", package, root)
+        (root / "DEBIAN/md5sums").unlink()  # dpkg makes it
+        modules = [*root.rglob("podslice/__init__.py"), *root.rglob("podslice/*/__init__.*.pyc")]
+        stating = [path for path in modules if present in path.read_bytes()]
+        assert stating
+        for path in stating:
+            path.write_bytes(path.read_bytes().replace(present, version.encode()))
+        control = root / "DEBIAN/control"
+        stated = f"Version: {__version__}", f"Version: {version}"
+        control.write_text(control.read_text().replace(*stated))
+        named = package.name.replace(__version__, version)
+        dpkg_deb("--build", "-Zgzip", "-z1", root, target / named)

@@ -232,6 +232,13 @@ def test_wheels_for_several_pythons_share_their_modules(unpack):
     }
 
 
+def test_of_files_that_may_differ_the_first_wheel_by_name_has_the_one(unpack):
+    """So that all builds give the same bytes."""
+    names = [f"a-{number}.whl" for number in (5, 3, 8, 1, 7, 2, 6, 4)]
+    _, _, found = unpack({name: {"a.dist-info/WHEEL": name} for name in names})
+    assert found == {"a.dist-info/WHEEL": "a-1.whl"}
+
+
 def test_wheels_that_disagree_are_an_error(unpack):
     code, told, _ = unpack({"a-1.whl": {"a/b.py": "1"}, "a-2.whl": {"a/b.py": "2"}})
     assert (code, "a-2.whl has another a/b.py than the wheels before it" in told) == (1, True)

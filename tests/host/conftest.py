@@ -7,24 +7,29 @@ from tests.lab import fixtures
 from tests.lab.machine import Machine
 from tests.lab.vm import Vm
 
+ONLY = {"cgroup2": "vm", "namespace": "namespace", "unified": "new_namespace"}
+"""The only kind of machine for tests with a marker."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cgroup2: looks at cgroup v2, so only in the vm")
     config.addinivalue_line("markers", "namespace: nothing of the kernel matters, so only there")
     config.addinivalue_line("markers", "newest: also in a namespace with the newest systemd")
+    config.addinivalue_line("markers", "unified: only there, where cgroup v2 has no controllers")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests that use a machine in each kind; those of cgroup v2 in the vm only.
 
     A test is only in the namespace if it compares names, output, records, the journal or what
-    systemd itself has: not values, events or processes in control groups, nor pressure. systemd
-    is the same in both, and the virtual machine is ten times slower.
+    systemd itself has: not values of control groups, nor events or pressure. systemd is the same in
+    both, and the virtual machine is ten times slower. Where processes are in the hierarchy of cgroup
+    v2 is the same in a namespace with the newest systemd, at the speed of this host.
     """
     fixture = "module_machine" if "module_machine" in metafunc.fixturenames else "machine"
     if fixture in metafunc.fixturenames:
         kinds = ["namespace", "vm"]
-        for marker, only in (("cgroup2", "vm"), ("namespace", "namespace")):
+        for marker, only in ONLY.items():
             if metafunc.definition.get_closest_marker(marker) is not None:
                 kinds = [only]
         if metafunc.definition.get_closest_marker("newest") is not None:

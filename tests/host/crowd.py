@@ -10,6 +10,8 @@ _LOOK = """
 import json, sys
 from pathlib import Path
 found = {}
+# in a namespace with cgroup v2, a process also has the groups of the host's other hierarchies
+is_unified = Path("/sys/fs/cgroup/cgroup.controllers").exists()
 for pid in sys.argv[1:]:
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
@@ -17,7 +19,7 @@ for pid in sys.argv[1:]:
     except OSError:
         continue
     groups = dict(line.split(":", 2)[1:] for line in lines)
-    found[pid] = groups.get("name=systemd", groups.get("")), score
+    found[pid] = groups["" if is_unified else "name=systemd"], score
 print(json.dumps(found))
 """
 

@@ -107,6 +107,8 @@ def test_a_manifest_directory_is_followed_through_permissions_moves_and_mounts(n
     has_web(node)
 
 
+@pytest.mark.namespace
+@pytest.mark.newest
 def test_a_pod_is_killed_after_its_grace_period(node):
     agent.put(node, "web", agent.manifest("web", terminationGracePeriodSeconds=2))
     has_web(node)
@@ -217,6 +219,8 @@ def restarts(node):
     return [each["PODSLICE_RESTARTS"] for each in agent.events(node, "container-restarted")]
 
 
+@pytest.mark.namespace
+@pytest.mark.newest
 def test_orphans_are_reported_and_with_collect_orphans_removed(node):
     agent.put(node, "web", agent.manifest("web"))
     has_web(node)

@@ -497,7 +497,8 @@ def test_foreign_units_below_the_root_are_not_changed(clean_machine):
         machine.run("systemctl", "stop", "podlab-foreign.service")
 
 
-KILLS = 30
+KILLS = 10
+"""tests/unit/reconcile/test_crashes.py crashes at every call."""
 
 
 @pytest.mark.namespace
@@ -507,7 +508,7 @@ def test_apply_converges_after_being_killed_at_any_point(clean_machine):
     machine.podslice("apply", "-f", "/tmp/pods.yaml", *BIG)
     seconds = duration_of_apply(machine)
     chance = random.Random(20261120)  # the same points in every run, as far as a clock allows
-    # one in each part of the duration: 50 random ones leave larger gaps
+    # one in each part of the duration: random ones leave larger gaps
     moments = [0.1 + (part + chance.random()) / KILLS for part in range(KILLS)]
     chance.shuffle(moments)
     for number, moment in enumerate(moments):

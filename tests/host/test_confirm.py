@@ -7,6 +7,8 @@ import pytest
 from tests.host import agent
 from tests.host.scenario import BIG, SEED, apply, show
 
+pytestmark = pytest.mark.namespace
+
 SLICE = "podruntime.slice"
 MI = 2**20
 NAMES = ("CPUWeight", "MemoryMax", "TasksMax")
@@ -14,6 +16,8 @@ UNSET = {"CPUWeight": "[not set]", "MemoryMax": "infinity", "TasksMax": "infinit
 STATED = {"CPUWeight": "70", "MemoryMax": str(300 * MI), "TasksMax": "500"}
 NEW = {"CPUWeight": "50", "MemoryMax": str(128 * MI), "TasksMax": "100"}
 SERVICE, TIMER = "podslice-rollback.service", "podslice-rollback.timer"
+LATER_SEC = 300
+"""Longer than a test takes."""
 
 
 def reserve(memory="128Mi", slice_=SLICE):
@@ -38,6 +42,13 @@ def rollbacks(machine):
     return sorted(line.split()[0] for line in listed.splitlines())
 
 
+def elapse(machine):
+    """Start the service as its timer does, whose time is not over yet."""
+    service, timer = rollbacks(machine)
+    machine.run("systemctl", "start", service)
+    machine.run("systemctl", "stop", timer)
+
+
 def wait_for(machine, unit, values):
     """Wait until a unit has these values, and the timer is removed."""
 
@@ -58,22 +69,18 @@ def runtime(clean_machine):
 
 
 def test_old_values_are_restored_without_podslice(runtime):
-    restored_without_podslice(runtime, UNSET)
+    restored_without_podslice(runtime, UNSET, seconds=15)
 
 
-@pytest.mark.namespace
 def test_old_values_of_a_unit_file_are_restored_without_podslice(runtime):
     lines = "".join(f"{name}={value}\n" for name, value in STATED.items())
     runtime.put(f"/etc/systemd/system/{SLICE}", f"[Slice]\n{lines}")
     runtime.run("systemctl", "daemon-reload")
-    restored_without_podslice(runtime, STATED)
+    restored_without_podslice(runtime, STATED, seconds=LATER_SEC)
 
 
-def restored_without_podslice(runtime, stated):
+def restored_without_podslice(runtime, stated, *, seconds):
     assert show(runtime, SLICE, *NAMES) == stated
-    # the steps until the timer elapses may take longer than that in an emulated machine
-    is_slow = runtime.kind == "vm"
-    seconds = 300 if is_slow else 15
     result = applied(runtime, seconds=seconds)
     assert f"the old values of {SLICE} are restored in {seconds} s" in result.stderr
     assert show(runtime, SLICE, *NAMES) == NEW
@@ -81,18 +88,16 @@ def restored_without_podslice(runtime, stated):
     runtime.run("rm", "-rf", "/run/podslice")
     runtime.run("systemctl", "daemon-reload")
     assert rollbacks(runtime) == [SERVICE, TIMER]
-    if is_slow:
-        runtime.run("systemctl", "start", SERVICE)  # as the timer does
-        runtime.run("systemctl", "stop", TIMER)
+    if seconds == LATER_SEC:
+        elapse(runtime)
     wait_for(runtime, SLICE, stated)
     runtime.run("systemctl", "daemon-reload")
     assert show(runtime, SLICE, *NAMES) == stated
 
 
-@pytest.mark.namespace
 def test_the_values_of_a_killed_apply_are_restored(runtime):
     """The timer exists before the values are set: at every moment one can lose the connection."""
-    line = ("python3", "-m", "podslice", "apply", "-f", SEED, *BIG, *reserve(), "--confirm", "20")
+    line = ("python3", "-m", "podslice", "apply", "-f", SEED, *BIG, *reserve(), "--confirm", "8")
     process = runtime.spawn("sh", "-c", f"cd /src && exec {' '.join(line)}")
     runtime.run(
         *("timeout", "110", "sh", "-c"),
@@ -108,7 +113,6 @@ def test_the_values_of_a_killed_apply_are_restored(runtime):
     )
 
 
-@pytest.mark.namespace
 def test_confirmed_values_stay(runtime):
     applied(runtime, seconds=300)
     status = runtime.podslice("status", "-o", "json", *BIG, *reserve())
@@ -122,7 +126,6 @@ def test_confirmed_values_stay(runtime):
     assert (plan.exit_code, plan.stdout) == (0, "nothing to do\n")
 
 
-@pytest.mark.namespace
 def test_restored_values_stay_until_the_next_apply(runtime):
     applied(runtime, seconds=2)
     wait_for(runtime, SLICE, UNSET)
@@ -136,12 +139,12 @@ def test_restored_values_stay_until_the_next_apply(runtime):
     assert runtime.podslice("status", *BIG, *reserve()).stderr == ""
 
 
-@pytest.mark.namespace
 def test_a_second_restore_uses_the_first_old_values(runtime):
     applied(runtime, seconds=300)
-    applied(runtime, *reserve(memory="160Mi"), seconds=15)
+    applied(runtime, *reserve(memory="160Mi"), seconds=LATER_SEC)
     assert [name for name in rollbacks(runtime) if name == TIMER] == []
     assert show(runtime, SLICE, "MemoryMax") == {"MemoryMax": str(160 * MI)}
+    elapse(runtime)
     wait_for(runtime, SLICE, UNSET)
 
 

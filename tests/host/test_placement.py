@@ -50,6 +50,8 @@ def site_in_namespace(namespace):
         yield prepare(machine)
 
 
+@pytest.mark.namespace
+@pytest.mark.newest
 def test_processes_inside_and_empty_containers_are_shown(site):
     inside, deep = crowd.start(site, 1000, 1000)
     site.podslice("adopt", "shop/site", "-c", "web", f"{inside}", f"{deep}", *BIG)
@@ -118,6 +120,8 @@ exec sleep 1000
 """
 
 
+@pytest.mark.namespace
+@pytest.mark.newest
 def test_a_user_cannot_forge_the_location_of_a_process(site):
     site.put("/tmp/forge", FORGE)
     mount = "/sys/fs/cgroup/systemd" if site.cgroup_version == 1 else "/sys/fs/cgroup"

@@ -129,7 +129,7 @@ def test_a_process_that_ends_by_itself_gets_its_grace_period(shop):
     assert_nothing_is_left(shop)
 
 
-@pytest.mark.cgroup2
+@pytest.mark.unified
 def test_a_longer_grace_period_than_the_pod_states_is_granted(shop):
     processes = [run(shop, OURS, SLOW), run(shop, LIBPOD, SLEEPS)]
     shop.podslice("delete", "shop", "--grace-period", "60", *BIG)
@@ -138,7 +138,7 @@ def test_a_longer_grace_period_than_the_pod_states_is_granted(shop):
     assert_nothing_is_left(shop)
 
 
-@pytest.mark.cgroup2
+@pytest.mark.unified
 def test_processes_outside_of_units_are_stopped_too(shop):
     run(shop, OURS, SLOW)
     by_hand(shop)
@@ -154,7 +154,7 @@ def by_hand(machine):
     wait_until_up(machine)
 
 
-@pytest.mark.cgroup2
+@pytest.mark.unified
 def test_a_pod_with_only_a_record_and_processes_can_be_deleted(shop):
     by_hand(shop)
     shop.run("systemctl", "stop", "kubepods.slice")

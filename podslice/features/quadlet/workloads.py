@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from podslice.errors import Problem, quote
+from podslice.features.quadlet.discovery import Member, connect
 from podslice.features.quadlet.workload import (
     Claim,
     DataFile,
@@ -54,11 +56,11 @@ def read_workloads(
 
     Args:
         loaded: the pods, loaded with their workloads.
-        namespace: of ConfigMaps and Secrets that state none.
+        namespace: of ConfigMaps, Secrets and Services that state none.
         ignored: fields that are given up instead of refused.
     """
     objects, found = read_data(loaded.data, namespace)
-    workloads = {}
+    members = []
     problems = list(found)
     used: set[str] = set()
     for pod in loaded.pods:
@@ -67,14 +69,34 @@ def read_workloads(
             continue
         known = frozenset(each.where for each in pod.problems)
         refusals = Refusals(where=pod.where, ignored=ignored, known=known)
-        workloads[pod.key] = _read_pod(pod, stated, objects, refusals)
+        members.append(_member(pod, stated, _read_pod(pod, stated, objects, refusals)))
         problems += refusals.found
         used |= refusals.used
     problems += [
         Problem(where="--ignore", message=f"no field {quote(each)} was refused", hint="remove it")
         for each in sorted(ignored - used)
     ]
-    return LoadedWorkloads(workloads=workloads, problems=tuple(dict.fromkeys(problems)))
+    networks, lost = connect(loaded.data, members, namespace)
+    workloads = {
+        each.pod.key: replace(each.workload, network=networks.get(each.pod.key)) for each in members
+    }
+    return LoadedWorkloads(workloads, tuple(dict.fromkeys((*problems, *lost))))
+
+
+def _member(pod: Pod, stated: StatedWorkload, workload: PodWorkload) -> Member:
+    """Return a pod with its labels, of which a StatefulSet adds some.
+
+    Source: Kubernetes, pkg/controller/statefulset/stateful_set_utils.go, initIdentity.
+    """
+    labels = stated.metadata.get("labels")
+    labels = labels if isinstance(labels, dict) else {}
+    owner = stated.owner.fields if stated.owner else {}
+    if "serviceName" in owner:
+        labels = labels | {
+            "statefulset.kubernetes.io/pod-name": pod.name,
+            "apps.kubernetes.io/pod-index": pod.name.rpartition("-")[2],
+        }
+    return Member(pod, workload, labels, owner.get("serviceName") or "")
 
 
 def _read_pod(

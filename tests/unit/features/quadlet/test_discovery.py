@@ -1,0 +1,51 @@
+"""The names and ports that Services give pods, and what is reported of each.
+
+A row of `services.toml` has manifests: `input` is YAML, in which a Service or a pod may leave out
+what is the same in all. It expects the aliases and published ports by pod, and all problems.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from podslice.features.quadlet.workloads import read_workloads
+from podslice.inputs.manifest.load import Extent, load_pods
+from tests.cases.rows import check_row, load_rows
+
+CONTAINERS = [{"name": "app", "image": "localhost/app:1"}]
+
+
+def completed(document):
+    """A manifest with what is the same in all."""
+    spec = document["spec"]
+    if document["kind"] == "Pod":
+        spec.setdefault("containers", CONTAINERS)
+    if document["kind"] == "StatefulSet":
+        spec["template"].setdefault("spec", {"containers": CONTAINERS})
+    return {"apiVersion": "apps/v1" if document["kind"] == "StatefulSet" else "v1", **document}
+
+
+def run_services(row):
+    documents = [completed(each) for each in yaml.safe_load_all(row["input"])]
+    text = "\n---\n".join(map(json.dumps, documents))
+    loaded = load_pods(["-"], stdin=text.encode, extent=Extent.WORKLOADS, namespace=row.get("of"))
+    read = read_workloads(loaded, namespace=row.get("of"))
+    networks = {key.partition("/")[2]: each.network for key, each in read.workloads.items()}
+    joined = {name: each for name, each in networks.items() if each is not None}
+    return {
+        "aliases": {name: list(each.aliases) for name, each in joined.items()},
+        "published": {
+            name: [f"{p.host_port}:{p.container_port}/{p.protocol}" for p in each.published]
+            for name, each in joined.items()
+            if each.published
+        },
+        "problems": [f"{each.severity}: {each}" for each in read.problems],
+    }
+
+
+@pytest.mark.parametrize(("kind", "row"), load_rows("services", Path(__file__).parent))
+def test_row(kind, row):
+    row = {"aliases": {}, "published": {}, "problems": [], **row}
+    check_row(run_services, row)

@@ -120,7 +120,7 @@ def _read_service(stated: StatedData, namespace: str | None) -> _Service:
     problems.add("", *data.problems, *data.texts, *data.further)
     metadata = data.fields["metadata"] or unstated("NamedMeta")
     if not metadata["name"] and not problems.found:
-        problems.error(extend_path(stated.path, "metadata.name"), "a name is required")
+        problems.error(extend_path(stated.path, "metadata", "name"), "a name is required")
     return _Service(
         name=metadata["name"] or "",
         namespace=metadata["namespace"] or namespace or "default",

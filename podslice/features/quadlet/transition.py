@@ -68,6 +68,11 @@ class PresentPod(NamedTuple):
         return {path: service_of(path, text) for path, text in _units(self.files).items()}
 
     @property
+    def has_network(self) -> bool:
+        """Return whether it is in the network of its namespace."""
+        return any(path.endswith(".network") for path in self.files)
+
+    @property
     def is_kept(self) -> bool:
         """Return whether the agent keeps the pod."""
         return any(_value(text, KEPT) == "yes" for text in _units(self.files).values())

@@ -16,6 +16,7 @@ from podslice.features.quadlet.workload import (
     Dns,
     EmptyDir,
     HostPath,
+    PodNetwork,
     PodWorkload,
     Restart,
     Volume,
@@ -52,7 +53,28 @@ class LoadedWorkloads(NamedTuple):
 def read_workloads(
     loaded: LoadedPods, *, namespace: str | None = None, ignored: frozenset[str] = frozenset()
 ) -> LoadedWorkloads:
-    """Return the workloads of pods.
+    """Return the workloads of pods, with what the Services beside them give them.
+
+    The arguments are those of `read_members`.
+    """
+    members, problems = read_members(loaded, namespace=namespace, ignored=ignored)
+    networks, lost = connect(loaded.data, members, namespace)
+    return LoadedWorkloads(
+        with_networks(members, networks), tuple(dict.fromkeys((*problems, *lost)))
+    )
+
+
+def with_networks(
+    members: Iterable[Member], networks: Mapping[str, PodNetwork]
+) -> Mapping[str, PodWorkload]:
+    """Return the workloads of pods, by pod, with their networks."""
+    return {m.pod.key: replace(m.workload, network=networks.get(m.pod.key)) for m in members}
+
+
+def read_members(
+    loaded: LoadedPods, *, namespace: str | None = None, ignored: frozenset[str] = frozenset()
+) -> tuple[Sequence[Member], Sequence[Problem]]:
+    """Return pods with their workloads, and the problems of these.
 
     Args:
         loaded: the pods, loaded with their workloads.
@@ -76,11 +98,7 @@ def read_workloads(
         Problem(where="--ignore", message=f"no field {quote(each)} was refused", hint="remove it")
         for each in sorted(ignored - used)
     ]
-    networks, lost = connect(loaded.data, members, namespace)
-    workloads = {
-        each.pod.key: replace(each.workload, network=networks.get(each.pod.key)) for each in members
-    }
-    return LoadedWorkloads(workloads, tuple(dict.fromkeys((*problems, *lost))))
+    return members, problems
 
 
 def _member(pod: Pod, stated: StatedWorkload, workload: PodWorkload) -> Member:

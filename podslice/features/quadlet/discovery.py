@@ -22,9 +22,6 @@ from podslice.model.grammar import SUBDOMAIN_MAX
 from podslice.model.pod import ContainerKind, Pod
 
 _TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
-_AFFINITY = "ClientIP"
-_OWN = ("None", "Default")
-"""Policies of pods that know no Services, in Kubernetes either, and keep their resolvers."""
 _DOMAINS = ("", ".svc", ".svc.cluster.local")
 
 
@@ -41,6 +38,11 @@ class Member(NamedTuple):
     def is_named(self) -> bool:
         """Return whether it has an address of its own, to which a name can lead."""
         return not self.workload.fields["hostNetwork"]
+
+    @property
+    def knows_services(self) -> bool:
+        """Return whether it asks the DNS of its namespace."""
+        return self.is_named and self.workload.fields["dnsPolicy"] not in ("None", "Default")
 
     @property
     def ports(self) -> dict[tuple[str, Protocol], int]:
@@ -85,13 +87,13 @@ def connect(
         members: the pods of the files.
         namespace: of Services that state none.
     """
-    services: dict[tuple[str, str], _Service] = {}
+    services: dict[str, _Service] = {}
     found: list[Problems] = []
     for each in stated:
         if each.kind == SERVICE:
             service = _read_service(each, namespace)
             found.append(service.problems)
-            first = services.setdefault((service.namespace, service.name), service)
+            first = services.setdefault(service.key, service)
             if first is not service:
                 message = f"the Service {quote(service.name)} is already in {first.problems.where}"
                 service.problems.error(each.path, message, "remove one of the two")
@@ -101,16 +103,12 @@ def connect(
             making.add(service)
     networks = {
         each.pod.key: PodNetwork(
-            aliases=tuple(dict.fromkeys(making.aliases.get(each.pod.key, ()))),
+            aliases=tuple(making.aliases.get(each.pod.key, ())),
             published=tuple(making.published.get(each.pod.key, ())),
         )
         for each in members
-        if each.is_named
         if each.pod.key in making.aliases
-        or (
-            each.pod.namespace in making.namespaces
-            and each.workload.fields["dnsPolicy"] not in _OWN
-        )
+        or (each.knows_services and each.pod.namespace in making.namespaces)
     }
     return networks, [problem for each in found for problem in each.found]
 
@@ -181,7 +179,7 @@ class _Making:
         for each in pods:
             self.aliases.setdefault(each.pod.key, []).extend(service.names_of(each))
         if len(pods) > 1 and not service.is_headless:
-            is_sticky = fields["sessionAffinity"] == _AFFINITY
+            is_sticky = fields["sessionAffinity"] == "ClientIP"
             message = f"the name has the addresses of {len(pods)} pods, of which clients choose one"
             problems.warn(f"{path}.{'sessionAffinity' if is_sticky else 'selector'}", message)
         for entry, at in entries_of(fields["ports"], f"{path}.ports"):

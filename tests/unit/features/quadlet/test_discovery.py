@@ -19,7 +19,7 @@ CONTAINERS = [{"name": "app", "image": "localhost/app:1"}]
 
 def completed(document):
     """A manifest with what is the same in all."""
-    spec = document["spec"]
+    spec = document.get("spec")
     if document["kind"] == "Pod":
         spec.setdefault("containers", CONTAINERS)
     if document["kind"] == "StatefulSet":

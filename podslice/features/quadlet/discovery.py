@@ -21,6 +21,9 @@ from podslice.inputs.scalars import extend_path
 from podslice.model.grammar import SUBDOMAIN_MAX
 from podslice.model.pod import ContainerKind, Pod
 
+SERVICES_MAX = 1_000
+SELECTIONS_MAX = 20_000
+"""Pods of all Services together, each as often as it is selected: each has four names by it."""
 _TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 _DOMAINS = ("", ".svc", ".svc.cluster.local")
 
@@ -38,6 +41,11 @@ class Member(NamedTuple):
     def is_named(self) -> bool:
         """Return whether it has an address of its own, to which a name can lead."""
         return not self.workload.fields["hostNetwork"]
+
+    @property
+    def hostname(self) -> str:
+        """Return its host name, which podman's DNS knows, too."""
+        return self.workload.fields["hostname"] or self.pod.name
 
     @property
     def knows_services(self) -> bool:
@@ -77,6 +85,11 @@ class _Service(NamedTuple):
                     yield name + suffix
 
 
+def _listed(pods: Sequence[Member]) -> str:
+    more = f" and {len(pods) - 1} more" if pods[1:] else ""
+    return f"pod {pods[0].pod.name}{more}"
+
+
 def connect(
     stated: Iterable[StatedData], members: Sequence[Member], namespace: str | None
 ) -> tuple[Mapping[str, PodNetwork], Sequence[Problem]]:
@@ -97,6 +110,9 @@ def connect(
             if first is not service:
                 message = f"the Service {quote(service.name)} is already in {first.problems.where}"
                 service.problems.error(each.path, message, "remove one of the two")
+            elif len(services) > SERVICES_MAX:
+                service.problems.error(each.path, f"there are more than {SERVICES_MAX:,} Services")
+                break
     making = _Making(members=members)
     for service in services.values():
         if not service.problems.found:
@@ -138,6 +154,7 @@ class _Making:
     published: dict[str, list[Port]] = field(default_factory=dict)
     holders: dict[tuple[int, Protocol], str] = field(default_factory=dict)
     """Port of the host → the Service that publishes it."""
+    selections: int = 0
 
     def add(self, service: _Service) -> None:
         """Add a Service, and what is lost of it."""
@@ -165,16 +182,19 @@ class _Making:
         if not selected:
             message = "selects no pod of these files"
             problems.warn(f"{path}.selector", message, "add their file with another -f")
+        self.selections += len(selected)
+        if self.selections > SELECTIONS_MAX:
+            message = f"all Services together select pods more than {SELECTIONS_MAX:,} times"
+            problems.error(f"{path}.selector", message)
+            return
         keys = {each.pod.key for each in selected}
-        for each in nearby:
-            hostname = each.workload.fields["hostname"] or each.pod.name
-            if each.pod.key in keys and not each.is_named:
-                message = f"pod {each.pod.name} is in the host's network, and has no other name"
-                hint = "let clients use the name of the host"
-                problems.warn(f"{path}.selector", message, hint)
-            elif each.pod.key not in keys and each.is_named and hostname == service.name:
-                message = f"the name leads to pod {each.pod.name}, too: it is the pod's host name"
-                problems.warn(f"{path}.selector", message, "rename one of the two")
+        others = (each for each in nearby if each.is_named and each.pod.key not in keys)
+        if named := [each for each in others if each.hostname == service.name]:
+            message = f"the name leads to {_listed(named)}, too: it is the host name"
+            problems.warn(f"{path}.selector", message, "rename one of the two")
+        if of_host := [each for each in selected if not each.is_named]:
+            message = f"in the host's network there is no name for {_listed(of_host)}"
+            problems.warn(f"{path}.selector", message, "let clients use the name of the host")
         pods = [each for each in selected if each.is_named]
         for each in pods:
             self.aliases.setdefault(each.pod.key, []).extend(service.names_of(each))
@@ -203,10 +223,9 @@ class _Making:
             each.pod.key: each.ports.get((named, protocol)) if isinstance(named, str) else named
             for each in pods
         }
-        for each in pods:
-            if targets[each.pod.key] is None:
-                message = f"no container of pod {each.pod.name} has a port {quote(named)}"
-                problems.warn(f"{path}.targetPort", message, "name it in the container's ports")
+        if lacking := [each for each in pods if targets[each.pod.key] is None]:
+            message = f"no container of {_listed(lacking)} has a port {quote(named)}"
+            problems.warn(f"{path}.targetPort", message, "name it in the container's ports")
         others = sorted({each for each in targets.values() if each not in (None, port)})
         if others and not service.is_headless:
             listed = " or ".join(map(str, others))

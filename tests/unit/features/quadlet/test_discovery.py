@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from podslice.features.quadlet.discovery import SERVICES_MAX
 from podslice.features.quadlet.workloads import read_workloads
 from podslice.inputs.manifest.load import Extent, load_pods
 from tests.cases.rows import check_row, load_rows
@@ -49,3 +50,33 @@ def run_services(row):
 def test_row(kind, row):
     row = {"aliases": {}, "published": {}, "problems": [], **row}
     check_row(run_services, row)
+
+
+def problems_of(services, pods):
+    """The errors of as many Services that select as many pods."""
+    service = {"kind": "Service", "spec": {"selector": {"app": "a"}}}
+    documents = [service | {"metadata": {"name": f"s{n}"}} for n in range(services)]
+    template = {"metadata": {"labels": {"app": "a"}}}
+    name = {"name": "set"}
+    spec = {"replicas": pods, "template": template}
+    documents.append({"kind": "StatefulSet", "metadata": name, "spec": spec})
+    text = "\n---\n".join(json.dumps(completed(each)) for each in documents)
+    loaded = load_pods(["-"], stdin=text.encode, extent=Extent.WORKLOADS)
+    return [str(each) for each in read_workloads(loaded).problems if each.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("services", "pods", "errors"),
+    [
+        (SERVICES_MAX, 0, []),
+        (SERVICES_MAX + 1, 0, [f"stdin[{SERVICES_MAX}]: there are more than 1,000 Services"]),
+        (
+            21,
+            1000,
+            ["stdin[20]: spec.selector: all Services together select pods more than 20,000 times"],
+        ),
+        (20, 1000, []),
+    ],
+)
+def test_the_number_of_names_is_limited(services, pods, errors):
+    assert problems_of(services, pods) == errors

@@ -117,6 +117,11 @@ def podman_part(pod: str, name: str) -> str:
     return f"{pod}_{name}"
 
 
+def podman_network(namespace: str) -> str:
+    """Return the name of podman's network for the pods of a namespace."""
+    return f"{SCOPE_PREFIX}-{namespace}"
+
+
 def is_reserved(key: str) -> bool:
     """Return whether the service of podman's pod could have the name of a container's unit."""
     return podman_pod(key).startswith(f"{SCOPE_PREFIX}-pod")

@@ -34,6 +34,7 @@ class Action(StrEnum):
     WRITE = "write"
     REMOVE = "remove"
     REMOVE_VOLUME = "remove-volume"
+    REMOVE_NETWORK = "remove-network"
 
 
 class Stage(IntEnum):

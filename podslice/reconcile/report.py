@@ -177,6 +177,7 @@ _PAST = {
     Action.WRITE: "wrote",
     Action.REMOVE: "removed",
     Action.REMOVE_VOLUME: "removed volume",
+    Action.REMOVE_NETWORK: "removed network",
 }
 
 

@@ -187,7 +187,7 @@ def texts_in(type_, path=""):
 ALL_TEXTS = {
     **dict(texts_in("PodSpec")),
     **{path: each for path, each in texts_in("ObjectMeta", "metadata.") if each},
-    "volumeClaimTemplates[].metadata.name": dict(texts_in("ClaimMeta"))["name"],
+    "volumeClaimTemplates[].metadata.name": dict(texts_in("NamedMeta"))["name"],
 }
 GRAMMARS = {path: grammar for path, grammar in ALL_TEXTS.items() if grammar}
 FIELDS = sorted(GRAMMARS)

@@ -9,7 +9,7 @@ from tests.lab.machine import Machine
 from tests.lab.recipe import DEFAULT_SUITE
 from tests.lab.vm import Vm
 
-PACKAGES = ("podman", "catatonit")
+PACKAGES = ("podman", "catatonit", "aardvark-dns")
 NOT_NEEDED = (
     *("podman-testing", "rootlessport", "netavark-dhcp-proxy-client", "usr/lib/cni"),
     *("usr/bin/gpg*", "usr/bin/dirmngr*", "usr/sbin"),
@@ -48,7 +48,7 @@ infra_image = "{image}"
 """
 CLEAN = """
 services=$(systemctl list-units --all --plain --no-legend 'podslice-*.service' '*-pod.service' \\
-    '*-volume.service' |
+    '*-volume.service' '*-network.service' |
   while read -r unit load _; do [ "$load" = not-found ] || echo "$unit"; done)
 if [ -n "$services" ]; then
   systemctl stop --no-block $services  # so that none starts again
@@ -60,6 +60,7 @@ rm -rf /home/lab/.config/containers /home/lab/.config/systemd
 podman pod rm --all --force --time=0
 podman rm --all --force --time=0
 podman volume rm --all --force
+podman network prune --force
 systemctl daemon-reload
 """
 

@@ -117,6 +117,32 @@ eviction-pressure-transition-period = "1s"
 ENOUGH, SHORT = "1", "1000000"
 """Thresholds with and without a shortage of process ids."""
 FILE = "/etc/containers/systemd/web_side.container"
+NAMED = """
+apiVersion: v1
+kind: Service
+metadata: {name: front}
+spec: {selector: {app: front}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: back}
+spec: {clusterIP: None, selector: {app: back}}
+"""
+for name, more in (
+    ("front", "dnsPolicy: None, dnsConfig: {nameservers: [192.0.2.1]}"),
+    ("back", ""),
+):
+    NAMED += f"""
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {{name: {name}}}
+spec:
+  serviceName: {name}
+  template:
+    metadata: {{labels: {{app: {name}}}}}
+    spec: {{containers: [{{name: app, image: {IMAGE}, command: [sh, -c, 'echo {name} >/tmp/name; httpd -p 8080 -h /tmp; {WAIT}']}}], {more}}}
+"""
 
 
 @pytest.fixture
@@ -270,6 +296,31 @@ def test_requests_are_made_in_a_sandbox(box):
 
     box.podslice("delete", "web", timeout_sec=LONG_SEC)
     assert box.run("systemctl", "list-units", "--all", "--quiet", "podslice-*").stdout == ""
+
+
+def test_pods_find_each_other_by_the_names_of_services(box):
+    apply(box, NAMED)
+    script = 'for name; do busybox wget -q -O - "http://$name:8080/name" || exit; done'
+    asked = {
+        "front-0_app": ("back", "back.default", "back.default.svc.cluster.local", "back-0.back"),
+        "back-0_app": ("front", "front.default.svc"),
+    }
+    for container, names in asked.items():
+        ask = ("podman", "exec", container, "sh", "-c", script, "sh", *names)
+        answers = box.run(*ask, timeout_sec=LONG_SEC).stdout.split()
+        assert answers == [name.partition(".")[0].removesuffix("-0") for name in names]
+    # a resolver that a pod states is asked by that of podman
+    servers = box.run("sh", "-c", "cat /run/containers/networks/aardvark-dns/*-default").stdout
+    assert servers.count("192.0.2.1") == 1
+    plan = box.podslice("plan", "-f", "/web.yaml", "--start", check=False)
+    assert (plan.exit_code, plan.stderr) == (0, ""), plan.stdout
+
+    box.podslice("delete", "front-0", "back-0", timeout_sec=LONG_SEC)
+    assert box.run("podman", "network", "ls", "--format={{.Name}}").stdout == "podman\n"
+    patterns = ("front*", "back*", "podslice-*")
+    listed = box.run("systemctl", "list-units", "--all", "--plain", "--no-legend", *patterns)
+    assert listed.stdout == ""
+    assert box.run("find", "/etc/containers/systemd", "-type", "f").stdout == ""
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tests.lab.image import ensure_image
 from tests.lab.recipe import DEFAULT_SUITE
 
 RENDERED = [name for name in CASES if "=== pod" in (QUADLETS / name / "expect.txt").read_text()]
-SUFFIXES = {".container": "", ".pod": "-pod", ".volume": "-volume"}
+SUFFIXES = {".container": "", ".pod": "-pod", ".volume": "-volume", ".network": "-network"}
 MI = 2**20
 GRACE_SEC = 30
 FAKE_PODMAN = """#!/bin/sh

@@ -35,6 +35,13 @@ print(answer.status, answer.read().decode().strip())
 
 SHOP = "/usr/share/doc/podslice/examples/shop"
 MI = 2**20
+LETTERS = """
+apiVersion: v1
+kind: Service
+metadata: {name: letters, namespace: shop}
+spec: {selector: {app: mail}}
+"""
+"""It names the pod `mail-0`, whose sidecar is an HTTP server."""
 WEB_ID = default_uid("default", "web").replace("-", "_")
 with_podman = pytest.mark.parametrize("host", [BY_APT], indirect=True)
 """Debian 12 has podman 4.3, whose generator cannot keep pods in their slices."""
@@ -96,6 +103,7 @@ def test_a_pod_of_the_shop_is_started(host):
     """As in EXAMPLES of podslice-quadlet(7), with one of its files."""
     podman.install(host.machine, mail.IMAGE)
     host.run("cp", f"{SHOP}/mail.yaml", MANIFESTS)
+    host.machine.put(f"{MANIFESTS}/letters.yaml", LETTERS)
     host.run("systemctl", "--quiet", "enable", "--now", "podslice-apply.service")
     apply = ("podslice", "apply", "-f", MANIFESTS, "--start")
     started = host.run(*apply, timeout_sec=LONG_SEC)
@@ -224,8 +232,13 @@ def test_after_a_reboot_containers_start_within_their_limits(host):
     pod.wait_for_log(f"{mail.RESTARTED}stopping\nstopped\n{mail.STARTED}")
     pod.check()
     assert problems(host) == []
-    host.run("rm", f"{MANIFESTS}/mail.yaml")
+    # the names of Services are known again, and nothing of them is left
+    url = "http://letters.shop.svc.cluster.local:8025/ready"
+    ask = ("busybox", "wget", "-q", "-O", "-", url)
+    host.run("podman", "exec", "shop__mail-0_mail", *ask, timeout_sec=LONG_SEC)
+    host.run("rm", f"{MANIFESTS}/mail.yaml", f"{MANIFESTS}/letters.yaml")
     host.run("podslice", "delete", "mail-0", "-n", "shop", timeout_sec=LONG_SEC)
+    assert host.run("podman", "network", "ls", "--format={{.Name}}").stdout == "podman\n"
 
 
 def reboot(machine):

@@ -16,13 +16,14 @@ from podslice.cli.views.changes import pod_lines
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
 from podslice.errors import HostError, InputError, PodsliceError, Problem, Severity, printable
-from podslice.features.quadlet.keeper import ContainerFailures
+from podslice.features.quadlet.discovery import connect
+from podslice.features.quadlet.keeper import ContainerFailures, list_paths
 from podslice.features.quadlet.result import Quadlets
 from podslice.features.quadlet.services import QuadletChanges
 from podslice.features.quadlet.verbs import further_problems, host_options, make_quadlets
-from podslice.features.quadlet.workloads import LoadedWorkloads, read_workloads
+from podslice.features.quadlet.workloads import LoadedWorkloads, read_members, with_networks
 from podslice.inputs.budget import BYTES_MAX, Budget, Exhausted
-from podslice.inputs.manifest.load import Extent, load_text
+from podslice.inputs.manifest.load import Extent, LoadedPods, load_text
 from podslice.kernel.files import NotRegularError, read_with_status
 from podslice.model.config import CpuManagerPolicy
 from podslice.model.desired import Desired, PodDecision
@@ -60,6 +61,8 @@ def containers(planning: Planning) -> int:
             found = _wanted_quadlets(planning, records, desired, log)
             wanted = _checked(found, changes, log)
             present = await changes.observe(wanted)
+            if log.has_broken_file:  # it may have Services
+                wanted = tuple(each for each in wanted if not present[each.pod].has_network)
             kept = {key for key, pod in present.items() if pod.is_kept}
             gone = kept.difference(_applied_pods(records))
             removal = changes.plan_removal(present, gone)
@@ -121,36 +124,64 @@ def _wanted_quadlets(
 def _read_files(
     planning: Planning, sources: Iterable[str], log: ContainerLog
 ) -> Iterator[tuple[str, _Pods]]:
-    """Yield the files of the agent's manifest directories that have no error."""
+    """Yield those of the agent's manifest directories that have no error.
+
+    Services of all files in the directories count.
+    """
     directories = wanted.manifest_directories(planning.config, planning.manager)
-    for source in sources:
-        if str(Path(source).parent) not in directories:
-            continue
+    own = {each for each in sources if str(Path(each).parent) in directories}
+    files: dict[str, LoadedPods] = {}
+    for path in sorted(own.union(*map(list_paths, directories)) if own else ()):
         try:
-            yield source, _read_file(planning, source)
+            files[path] = _load_file(planning, path)
         except FileNotFoundError:
             continue  # the agent stops its pods, for as long as their grace periods
-        except (InputError, HostError) as error:
-            log.add_error(error, source)
+        except InputError as error:
+            log.has_broken_file = True
+            if path in own:
+                log.add_error(error, path)
+        except HostError as error:
+            if path in own:
+                log.add_error(error, path)
+    members = {path: read_members(each) for path, each in files.items()}
+    stated = (each for loaded in files.values() for each in loaded.data)
+    networks, lost = connect(stated, [m for found, _ in members.values() for m in found], None)
+    of_files = (each for loaded in files.values() for each in loaded.problems)
+    log.has_broken_file |= any(each.severity is Severity.ERROR for each in (*lost, *of_files))
+    for path in sorted(own & files.keys()):
+        found, problems = members[path]
+        of_file = (each for each in lost if each.where.startswith(printable(path)))
+        workloads = LoadedWorkloads(with_networks(found, networks), (*problems, *of_file))
+        try:
+            yield path, _decide_file(planning, files[path], workloads)
+        except InputError as error:
+            log.add_error(error, path)
 
 
-def _read_file(planning: Planning, source: str) -> _Pods:
+def _load_file(planning: Planning, source: str) -> LoadedPods:
     """Read a file; its problems have its path.
 
     Raises:
-        InputError: there is an error in it.
+        InputError: it is beyond the limits.
         HostError: it cannot be read, or other users can write it.
         FileNotFoundError: it was removed.
     """
     name = printable(source)
     try:
         content = _read_private(source, planning.manager)
-        loaded = load_text(
+        return load_text(
             content, name, Budget(), validate=planning.config.validate, extent=Extent.WORKLOADS
         )
     except Exhausted as error:
         raise InputError(error.at(name)) from error
-    workloads = read_workloads(loaded)
+
+
+def _decide_file(planning: Planning, loaded: LoadedPods, workloads: LoadedWorkloads) -> _Pods:
+    """Return the pods of a file.
+
+    Raises:
+        InputError: there is an error in it.
+    """
     decisions = decide_all(
         loaded, load_node(planning.config, manager=planning.manager), planning.config
     )
@@ -219,6 +250,8 @@ class ContainerLog:
         self._found: list[ContainerFailure] = []
         self._recorded: tuple[ContainerFailure, ...] | None = None
         self._known = set(self._record.load())
+        self.has_broken_file = False
+        """Whether the Services of some file are not known."""
 
     @property
     def _retry(self) -> str:

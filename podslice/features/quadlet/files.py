@@ -214,7 +214,7 @@ def _read(name: str, directory: int) -> tuple[bytes, os.stat_result]:
 
 _UNIT_BYTES_MAX = 2**20
 _OWNER = re.compile(rb"^Description=.*\b[Pp]od (\S+)$", re.MULTILINE)
-_SUFFIXES = frozenset({".pod", ".container", ".volume", ".service"})
+_SUFFIXES = frozenset({".pod", ".container", ".volume", ".network", ".service"})
 _OWN_UNITS = f"{SCOPE_PREFIX}-*.service"
 
 

@@ -95,6 +95,8 @@ def _check_names(decision: PodDecision, workload: PodWorkload) -> None:
 def _files(workload: PodWorkload, names: Names, options: Options) -> Iterator[File]:
     text = unit(GENERATED, _pod_sections(workload, names, options))
     yield File(path=names.pod_file, content=text.encode())
+    if workload.network is not None:
+        yield File(path=names.network_file, content=_network(names).encode())
     volumes = {each.name: each for each in workload.volumes}
     mounter = Mounter(names=names, workload=workload, volumes=volumes, options=options)
     for container in workload.containers:
@@ -128,6 +130,15 @@ def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tupl
     if options.is_kept:
         own.add(KEPT, "yes")
     return head, _pod(workload, names), service, install, own
+
+
+def _network(names: Names) -> str:
+    """Return the unit of the network, which the next start of the pod creates if it was removed."""
+    head, body = section("Unit"), section("Network")
+    head.add("Description", f"Network of pod {double(names.decision.pod.key)}")
+    head.add("PartOf", names.pod_service)
+    body.add("NetworkName", names.network)
+    return unit(GENERATED, (head, body))
 
 
 def _limits(names: Names, options: Options) -> Iterator[str]:
@@ -177,7 +188,10 @@ def _add_network(body: Section, workload: PodWorkload, names: Names) -> None:
     if workload.fields["hostNetwork"]:
         body.add("Network", "host")
     else:
-        body.add("PublishPort", *_published(workload))
+        if workload.network is not None:
+            body.add("Network", names.network_file)
+            body.add_text("NetworkAlias", "HostAlias.hostnames", *workload.network.aliases)
+        body.add("PublishPort", *dict.fromkeys(_published(workload)))
     if hostname := _hostname(workload, names):
         body.add("PodmanArgs", argument(f"--hostname={hostname}"))
     dns = workload.dns
@@ -210,14 +224,14 @@ def _published(workload: PodWorkload) -> Iterator[str]:
 
     Source: podman-pod-create(1), --publish; the default protocol is TCP.
     """
-    for container in workload.containers:
-        for port in container.ports:
-            if port.host_port is not None:
-                address = port.host_ip and checked("ContainerPort.hostIP", port.host_ip)
-                address = f"[{address}]" if ":" in address else address
-                start = f"{address}:" if address else ""
-                end = "" if port.protocol is Protocol.TCP else f"/{port.protocol.lower()}"
-                yield f"{start}{port.host_port}:{port.container_port}{end}"
+    stated = [port for container in workload.containers for port in container.ports]
+    for port in (*stated, *(workload.network.published if workload.network else ())):
+        if port.host_port is not None:
+            address = port.host_ip and checked("ContainerPort.hostIP", port.host_ip)
+            address = f"[{address}]" if ":" in address else address
+            start = f"{address}:" if address else ""
+            end = "" if port.protocol is Protocol.TCP else f"/{port.protocol.lower()}"
+            yield f"{start}{port.host_port}:{port.container_port}{end}"
 
 
 def _notes(
@@ -234,5 +248,7 @@ def _notes(
     if memory:
         listed = ", ".join(memory)
         yield f"pod {pod}: podslice apply mounts {listed} in memory before the pod starts"
+    if workload.network is not None and not options.has_dns:
+        yield f"pod {pod}: no names of Services are known to it without aardvark-dns; install aardvark-dns"
     if any(any(names.decided(each.name).hugepages.values()) for each in workload.containers):
         yield f"pod {pod}: the limits of huge pages are set by podslice, not by the units"

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from podslice.agent.context import AgentContext, AgentPart
 from podslice.errors import SystemdError
 from podslice.features.quadlet.files import may_have_quadlets
+from podslice.inputs.source import list_manifests
 from podslice.model.config import Containers
 from podslice.model.naming import KUBE_RESERVED_SLICE, podman_service
 from podslice.model.node_state import ContainerFailure
@@ -132,6 +135,13 @@ class ContainerKeeper(AgentPart):
         return TransientUnit(name=name, properties=properties)
 
 
+def list_paths(directory: str) -> list[str]:
+    """Return the manifests in a directory; none of one that cannot be read."""
+    with suppress(OSError):
+        return [f"{directory}/{name}" for name in list_manifests(directory)]
+    return []
+
+
 def _state_of(assessment: Assessment) -> Hashable:
     """Return what decides which containers run, and how."""
     return (
@@ -144,8 +154,9 @@ def _state_of(assessment: Assessment) -> Hashable:
 
 
 def _stamps(assessment: Assessment) -> Iterator[tuple[str, int, int, int]]:
-    """Yield the manifests of applied pods, which have more fields than the digest of a pod."""
-    for path in set(assessment.sources.values()):
+    """Yield the manifests beside those of applied pods, too: pods have more than their digests."""
+    directories = {os.path.dirname(each) for each in assessment.sources.values()}  # noqa: PTH120
+    for path in chain.from_iterable(map(list_paths, directories)):
         try:
             status = os.stat(path)  # noqa: PTH116 - in each round
         except OSError:

@@ -16,6 +16,7 @@ from podslice.model.naming import (
     DATA,
     SCOPE_PREFIX,
     data_directory,
+    podman_network,
     podman_part,
     podman_pod,
     podman_service,
@@ -53,6 +54,8 @@ class Options(NamedTuple):
     """Whether the agent keeps the pod, and removes it with its manifest."""
     program: str = "/usr/bin/podslice"
     """The path of podslice, which units call."""
+    has_dns: bool = True
+    """Whether podman finds aardvark-dns, without which its networks have no DNS."""
 
     @property
     def problem(self) -> Problem | None:
@@ -179,6 +182,16 @@ class Names(NamedTuple):
     def pod_file(self) -> str:
         """Return the file of the pod."""
         return f"{self.pod}.pod"
+
+    @property
+    def network(self) -> str:
+        """Return the name of podman's network for the pods of the namespace."""
+        return podman_network(self.decision.pod.namespace)
+
+    @property
+    def network_file(self) -> str:
+        """Return the file of that network: each of its pods has one, as of a claim."""
+        return f"{podman_part(self.pod, 'network')}.network"
 
     @property
     def pod_service(self) -> UnitName:

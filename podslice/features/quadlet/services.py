@@ -34,12 +34,14 @@ from podslice.features.quadlet.files import (
 )
 from podslice.features.quadlet.result import PODMAN, Quadlets
 from podslice.features.quadlet.transition import (
+    ABSENT,
     PresentPod,
     QuadletStep,
     is_unit,
     service_of,
     steps_to_keep,
     steps_to_remove,
+    steps_to_remove_networks,
 )
 from podslice.kernel.programs import NoAnswerError
 from podslice.model.desired import Desired, PodDecision
@@ -56,7 +58,9 @@ from podslice.systemd.journal import has_access, reading_command
 from podslice.usage.runtimes import communicate, run, run_patiently
 from podslice.usage.unit_status import ACTIVATING
 
-_BEFORE_STARTS = (Action.STOP, Action.WRITE, Action.REMOVE, Action.REMOVE_VOLUME)
+_IN_PODMAN = {Action.REMOVE_VOLUME: ("volume", "--force"), Action.REMOVE_NETWORK: ("network",)}
+"""What podman removes by a step, and with which options."""
+_BEFORE_STARTS = (Action.STOP, Action.WRITE, Action.REMOVE, *_IN_PODMAN)
 _OF_FILES = (Action.WRITE, Action.REMOVE)
 START_WAIT_SEC = 600.0
 """How long a start is waited for; the services continue to start afterwards."""
@@ -115,18 +119,20 @@ class QuadletChanges(Extension):
         present = await self.observe(wanted)
         excluded = {*(failed or ()), *obstacles}
         excluded |= {each.pod for each in assessment.plan.refused}
+        unwanted = self._unwanted(assessment, present) if is_first else ()
+        left = {key: each for key, each in present.items() if key not in unwanted}
         return PodSteps(
-            before=self.plan_removal(present, self._unwanted(assessment)) if is_first else (),
+            before=self.plan_removal(present, unwanted),
             after=(
                 *(_obstacle(pod, each) for pod, found in obstacles.items() for each in found),
-                *self.plan_start(present, (each for each in wanted if each.pod not in excluded)),
+                *self.plan_start(left, (each for each in wanted if each.pod not in excluded)),
             ),
         )
 
-    def _unwanted(self, assessment: Assessment) -> Collection[str] | None:
-        """Return the pods to remove; with None all."""
+    def _unwanted(self, assessment: Assessment, all_pods: Collection[str]) -> Collection[str]:
+        """Return the pods to remove."""
         if self._request.named is None:
-            return None
+            return all_pods
         present = {each.pod.key for each in assessment.desired.pods}
         gone = {each.key for each in assessment.current if each.key not in present}
         return gone.union(self._request.named)
@@ -143,8 +149,7 @@ class QuadletChanges(Extension):
     async def observe(self, wanted: Iterable[Quadlets]) -> Mapping[str, PresentPod]:
         """Return what exists of each pod."""
         wanted = tuple(wanted)
-        none = PresentPod(files={}, states={})
-        found = {each.pod: none for each in wanted} | read_installed(self._directories)
+        found = {each.pod: ABSENT for each in wanted} | read_installed(self._directories)
         services = {each for pod in found.values() for each in pod.services.values()}
         files = chain.from_iterable(pod.files for pod in wanted)
         services |= {service_of(each.path, each.text) for each in files if is_unit(each.path)}
@@ -155,18 +160,31 @@ class QuadletChanges(Extension):
         return {key: each._replace(states=states) for key, each in found.items()}
 
     def plan_removal(
-        self, present: Mapping[str, PresentPod], keys: Collection[str] | None
+        self, present: Mapping[str, PresentPod], keys: Collection[str]
     ) -> tuple[QuadletStep, ...]:
-        """Return the steps that remove pods; with None all."""
-        found = (key for key in sorted(present) if keys is None or key in keys)
-        return self._located(step for key in found for step in steps_to_remove(key, present[key]))
+        """Return the steps that remove pods, and the networks that no other pod has."""
+        found = [key for key in sorted(present) if key in keys]
+        before = {key: each.files for key, each in present.items()}
+        after = {key: files for key, files in before.items() if key not in found}
+        return self._located(
+            (
+                *(step for key in found for step in steps_to_remove(key, present[key])),
+                *steps_to_remove_networks(before, after),
+            )
+        )
 
     def plan_start(
         self, present: Mapping[str, PresentPod], wanted: Iterable[Quadlets]
     ) -> tuple[QuadletStep, ...]:
         """Return the steps that let pods run."""
+        wanted = tuple(wanted)
+        before = {key: each.files for key, each in present.items()}
+        after = {pod.pod: {each.path: each.content for each in pod.files} for pod in wanted}
         return self._located(
-            step for pod in wanted for step in steps_to_keep(pod, present[pod.pod])
+            (
+                *(s for pod in wanted for s in steps_to_keep(pod, present.get(pod.pod, ABSENT))),
+                *steps_to_remove_networks(before, before | after),
+            )
         )
 
     def _located(self, steps: Iterable[QuadletStep]) -> tuple[QuadletStep, ...]:
@@ -217,8 +235,8 @@ class QuadletChanges(Extension):
         """Take steps with the same action."""
         if action is Action.STOP:
             return await run_concurrently(map(self._stop, steps))
-        if action is Action.REMOVE_VOLUME:
-            return [await _remove_volume(each) for each in steps]
+        if action in _IN_PODMAN:
+            return [await _remove_from_podman(each) for each in steps]
         results: list[PodResult] = []
         failed: set[str] = set()
         for step in steps:
@@ -390,9 +408,10 @@ async def _remove_pod(key: str) -> str:
     return error
 
 
-async def _remove_volume(step: QuadletStep) -> PodResult:
+async def _remove_from_podman(step: QuadletStep) -> PodResult:
+    what, *options = _IN_PODMAN[step.action]
     try:
-        await run_patiently(PODMAN, "volume", "rm", "--force", step.name)
+        await run_patiently(PODMAN, what, "rm", *options, step.name)
     except NoAnswerError as error:
-        return _result(step, f"podman: {error}; to remove it: podman volume rm {step.name}")
+        return _result(step, f"podman: {error}; to remove it: podman {what} rm {step.name}")
     return _result(step)

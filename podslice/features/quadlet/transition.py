@@ -18,8 +18,10 @@ REMOVED = "the pod is removed"
 CHANGED = "its files change"
 LEFT_OUT = "the pod no longer has it"
 
-_SUFFIXES = {".pod": "-pod", ".container": "", ".volume": "-volume"}
+_SUFFIXES = {".pod": "-pod", ".container": "", ".volume": "-volume", ".network": "-network"}
 """Source: podman-systemd.unit(5), "ServiceName="."""
+_REQUIRED = (".network", ".volume")
+"""Files whose services start with those that require them, and do not restart."""
 _DOWN = frozenset({"inactive", "failed"})
 _OOM_SCORE = "PodmanArgs=--oom-score-adj="
 
@@ -66,6 +68,11 @@ class PresentPod(NamedTuple):
         return {path: service_of(path, text) for path, text in _units(self.files).items()}
 
     @property
+    def has_network(self) -> bool:
+        """Return whether it is in the network of its namespace."""
+        return any(path.endswith(".network") for path in self.files)
+
+    @property
     def is_kept(self) -> bool:
         """Return whether the agent keeps the pod."""
         return any(_value(text, KEPT) == "yes" for text in _units(self.files).values())
@@ -83,6 +90,10 @@ class PresentPod(NamedTuple):
     def is_failed(self, service: UnitName) -> bool:
         """Return whether a service has failed."""
         return self.states.get(service) == "failed"
+
+
+ABSENT = PresentPod(files={}, states={})
+"""A pod of which nothing exists."""
 
 
 def is_unit(path: str) -> bool:
@@ -132,7 +143,7 @@ def _stops(pod: str, present: PresentPod) -> Iterator[QuadletStep]:
 
 
 def _stop(pod: str, path: str, service: UnitName, why: str) -> QuadletStep:
-    is_killed = not path.endswith((".pod", ".volume"))
+    is_killed = not path.endswith((".pod", *_REQUIRED))
     return QuadletStep(action=Action.STOP, pod=pod, name=service, why=why, is_killed=is_killed)
 
 
@@ -146,6 +157,22 @@ def _remove_volumes(pod: str, files: Mapping[str, bytes]) -> Iterator[QuadletSte
         if path.endswith(".volume") and f"\nLabel={POD_LABEL}=" in text:
             name = _value(text, "VolumeName")
             yield QuadletStep(action=Action.REMOVE_VOLUME, pod=pod, name=name)
+
+
+def steps_to_remove_networks(
+    before: Mapping[str, Mapping[str, bytes]], after: Mapping[str, Mapping[str, bytes]]
+) -> Iterator[QuadletStep]:
+    """Yield the removal of networks that no pod has any longer, from the files of pods."""
+    left = {name for files in after.values() for name in _networks(files)}
+    gone = {name: pod for pod, files in before.items() for name in _networks(files)}
+    for name in sorted(gone.keys() - left):
+        yield QuadletStep(action=Action.REMOVE_NETWORK, pod=gone[name], name=name)
+
+
+def _networks(files: Mapping[str, bytes]) -> Iterator[str]:
+    for path, text in _units(files).items():
+        if path.endswith(".network"):
+            yield _value(text, "NetworkName")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +208,7 @@ class _Keeping:
         gone = {path: self.present.files[path] for path in stale if not is_data(path)}
         yield from _remove_volumes(key, gone)
         for path, text in texts.items():
-            if not path.endswith(".volume") and self._starts(path, text, touched):
+            if not path.endswith(_REQUIRED) and self._starts(path, text, touched):
                 service = service_of(path, text)
                 yield QuadletStep(action=Action.START, pod=key, name=service, file=wanted[path])
 
@@ -191,7 +218,7 @@ class _Keeping:
         touched = {
             path
             for path, text in texts.items()
-            if not path.endswith(".volume") and _lasting(text) != _lasting(before.get(path, ""))
+            if not path.endswith(_REQUIRED) and _lasting(text) != _lasting(before.get(path, ""))
         }
         changed = [
             f"/{each.path}"
@@ -205,7 +232,7 @@ class _Keeping:
         }
         is_init = {path for path in touched if _value(texts[path], "Type") == "oneshot"}
         if is_init or any(path.endswith(".pod") for path in touched):
-            return {path for path in texts if not path.endswith(".volume")}
+            return {path for path in texts if not path.endswith(_REQUIRED)}
         return touched
 
     def _starts(self, path: str, text: str, touched: Collection[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -51,6 +52,9 @@ from podslice.model.unit import Manager
 from podslice.policy.allocatable import validate_node
 
 _VERSION_WAIT_SEC = 30.0
+_DNS = "aardvark-dns"
+_HELPERS = tuple(f"/usr/{each}/podman" for each in ("local/libexec", "local/lib", "libexec", "lib"))
+"""Source: containers/common, pkg/config/config_linux.go, defaultHelperBinariesDir."""
 
 
 def load_with_workloads(
@@ -105,6 +109,7 @@ def host_options(planning: Planning, *, is_for_host: bool, is_kept: bool = False
         podman_version=_version_of("podman"),
         is_kept=is_kept,
         program=own_program(),
+        has_dns=any(Path(each, _DNS).exists() for each in _HELPERS) or bool(shutil.which(_DNS)),
     )
 
 
@@ -349,8 +354,9 @@ def _note_places(paths: Iterable[str], manager: Manager) -> None:
     """Say where files belong on the host for which they are."""
     suffixes = {Path(each).suffix for each in paths}
     host = installed(manager)
-    if suffixes & {".pod", ".container", ".volume"}:
-        note(f"on the host, .pod, .container and .volume files belong in {host.generator}")
+    if suffixes & {".pod", ".container", ".volume", ".network"}:
+        kinds = ".pod, .container, .volume and .network"
+        note(f"on the host, {kinds} files belong in {host.generator}")
     if ".service" in suffixes:
         note(f"on the host, .service files belong in {host.units}")
     if ".tar" in suffixes:

@@ -248,6 +248,14 @@ class Dns(NamedTuple):
     options: tuple[str, ...] = ()
 
 
+class PodNetwork(NamedTuple):
+    """What a pod has in the network of its namespace."""
+
+    aliases: tuple[str, ...] = ()
+    published: tuple[Port, ...] = ()
+    """Ports of the host that Services publish."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodWorkload:
     """The workload of one pod."""
@@ -266,3 +274,5 @@ class PodWorkload:
     """`supplementalGroups` and `fsGroup`, of every container."""
     fs_group: int | None = None
     """The group of the volumes."""
+    network: PodNetwork | None = None
+    """None outside of the network of its namespace."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from podslice.errors import Problem, quote
+from podslice.features.quadlet.discovery import Member, connect
 from podslice.features.quadlet.workload import (
     Claim,
     DataFile,
@@ -14,6 +16,7 @@ from podslice.features.quadlet.workload import (
     Dns,
     EmptyDir,
     HostPath,
+    PodNetwork,
     PodWorkload,
     Restart,
     Volume,
@@ -50,15 +53,36 @@ class LoadedWorkloads(NamedTuple):
 def read_workloads(
     loaded: LoadedPods, *, namespace: str | None = None, ignored: frozenset[str] = frozenset()
 ) -> LoadedWorkloads:
-    """Return the workloads of pods.
+    """Return the workloads of pods, with what the Services beside them give them.
+
+    The arguments are those of `read_members`.
+    """
+    members, problems = read_members(loaded, namespace=namespace, ignored=ignored)
+    networks, lost = connect(loaded.data, members, namespace)
+    return LoadedWorkloads(
+        with_networks(members, networks), tuple(dict.fromkeys((*problems, *lost)))
+    )
+
+
+def with_networks(
+    members: Iterable[Member], networks: Mapping[str, PodNetwork]
+) -> Mapping[str, PodWorkload]:
+    """Return the workloads of pods, by pod, with their networks."""
+    return {m.pod.key: replace(m.workload, network=networks.get(m.pod.key)) for m in members}
+
+
+def read_members(
+    loaded: LoadedPods, *, namespace: str | None = None, ignored: frozenset[str] = frozenset()
+) -> tuple[Sequence[Member], Sequence[Problem]]:
+    """Return pods with their workloads, and the problems of these.
 
     Args:
         loaded: the pods, loaded with their workloads.
-        namespace: of ConfigMaps and Secrets that state none.
+        namespace: of ConfigMaps, Secrets and Services that state none.
         ignored: fields that are given up instead of refused.
     """
     objects, found = read_data(loaded.data, namespace)
-    workloads = {}
+    members = []
     problems = list(found)
     used: set[str] = set()
     for pod in loaded.pods:
@@ -67,14 +91,30 @@ def read_workloads(
             continue
         known = frozenset(each.where for each in pod.problems)
         refusals = Refusals(where=pod.where, ignored=ignored, known=known)
-        workloads[pod.key] = _read_pod(pod, stated, objects, refusals)
+        members.append(_member(pod, stated, _read_pod(pod, stated, objects, refusals)))
         problems += refusals.found
         used |= refusals.used
     problems += [
         Problem(where="--ignore", message=f"no field {quote(each)} was refused", hint="remove it")
         for each in sorted(ignored - used)
     ]
-    return LoadedWorkloads(workloads=workloads, problems=tuple(dict.fromkeys(problems)))
+    return members, problems
+
+
+def _member(pod: Pod, stated: StatedWorkload, workload: PodWorkload) -> Member:
+    """Return a pod with its labels, of which a StatefulSet adds some.
+
+    Source: Kubernetes, pkg/controller/statefulset/stateful_set_utils.go, initIdentity.
+    """
+    labels = stated.metadata.get("labels")
+    labels = labels if isinstance(labels, dict) else {}
+    owner = stated.owner.fields if stated.owner else {}
+    if "serviceName" in owner:
+        labels = labels | {
+            "statefulset.kubernetes.io/pod-name": pod.name,
+            "apps.kubernetes.io/pod-index": pod.name.rpartition("-")[2],
+        }
+    return Member(pod, workload, labels, owner.get("serviceName") or "")
 
 
 def _read_pod(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from podslice.errors import Problem, quote
+from podslice.inputs.manifest.fields import SERVICE
 from podslice.inputs.manifest.load import StatedData
 from podslice.inputs.manifest.reading import Problems
 from podslice.inputs.scalars import extend_path
@@ -34,6 +35,8 @@ def read_data(
     objects: dict[tuple[str, str, str], DataObject] = {}
     problems: list[Problem] = []
     for each in stated:
+        if each.kind == SERVICE:
+            continue
         found = Problems(each.where)
         values = _read_values(each, found)
         problems += found.found
@@ -69,7 +72,7 @@ def explain_absence(kind: str, namespace: str, name: str, keys: Sequence[str]) -
 
 def _read_values(stated: StatedData, problems: Problems) -> dict[str, bytes]:
     """Return the values by key; `stringData` takes precedence, as in the API server."""
-    problems.add("", *stated.data.further)
+    problems.add("", *stated.data.texts, *stated.data.further)
     is_secret = stated.kind == "Secret"
     values: dict[str, bytes] = {}
     for name, is_encoded in (("data", is_secret), ("binaryData", True), ("stringData", False)):

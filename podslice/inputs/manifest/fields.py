@@ -75,8 +75,9 @@ WORKLOADS = {
 }
 """Every kind with pods. Source: Kubernetes v1.36, staging/src/k8s.io/api: core, apps, batch."""
 
-DATA_KINDS = frozenset({"ConfigMap", "Secret"})
-"""Kinds that containers use."""
+SERVICE = "Service"
+DATA_KINDS = frozenset({"ConfigMap", "Secret", SERVICE})
+"""Kinds without pods that containers use."""
 LIST = "List"
 API_VERSIONS = {
     **{kind: workload.api_version for kind, workload in WORKLOADS.items()},
@@ -115,9 +116,9 @@ ObjectMeta: name:subdomain* namespace:label* uid:uid* generateName:text*
     IGNORED annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers
         generation labels managedFields:[ManagedFieldsEntry] ownerReferences:[OwnerReference]
         resourceVersion selfLink
-ClaimMeta: name:label!
+NamedMeta: name:label! namespace:label
     IGNORED annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers
-        generateName generation labels managedFields:[ManagedFieldsEntry] namespace
+        generateName generation labels managedFields:[ManagedFieldsEntry]
         ownerReferences:[OwnerReference] resourceVersion selfLink uid
 PodSpec: containers:[Container]* initContainers:[Container]* resources:ResourceRequirements*
     overhead:{amount}* priority:int* priorityClassName:text* terminationGracePeriodSeconds:seconds*
@@ -219,7 +220,7 @@ Lifecycle: postStart:LifecycleHandler preStop:LifecycleHandler stopSignal:signal
 LifecycleHandler: exec:ExecAction sleep:SleepAction
     REFUSED httpGet:HTTPGetAction tcpSocket:TCPSocketAction
 SleepAction: seconds:seconds
-PersistentVolumeClaim: metadata:ClaimMeta spec:PersistentVolumeClaimSpec
+PersistentVolumeClaim: metadata:NamedMeta spec:PersistentVolumeClaimSpec
     IGNORED apiVersion kind status
 PersistentVolumeClaimSpec: volumeMode:text
     IGNORED accessModes resources:VolumeResourceRequirements selector:LabelSelector storageClassName
@@ -236,10 +237,10 @@ ReplicationControllerSpec:
 DaemonSetSpec:
     IGNORED minReadySeconds revisionHistoryLimit selector:LabelSelector template:PodTemplateSpec
         updateStrategy:DaemonSetUpdateStrategy
-StatefulSetSpec: volumeClaimTemplates:[PersistentVolumeClaim]
+StatefulSetSpec: volumeClaimTemplates:[PersistentVolumeClaim] serviceName:label
     IGNORED minReadySeconds
         persistentVolumeClaimRetentionPolicy:StatefulSetPersistentVolumeClaimRetentionPolicy
-        podManagementPolicy replicas revisionHistoryLimit selector:LabelSelector serviceName
+        podManagementPolicy replicas revisionHistoryLimit selector:LabelSelector
         template:PodTemplateSpec updateStrategy:StatefulSetUpdateStrategy
     REFUSED ordinals:StatefulSetOrdinals
 JobTemplateSpec: spec:JobSpec
@@ -257,6 +258,15 @@ ConfigMap: data:{text} binaryData:{text}
     IGNORED apiVersion immutable kind metadata:ObjectMeta
 Secret: data:{text} stringData:{text}
     IGNORED apiVersion immutable kind metadata:ObjectMeta type
+Service: metadata:NamedMeta spec:ServiceSpec
+    IGNORED apiVersion kind status
+ServiceSpec: type:text clusterIP:text selector:{text} ports:[ServicePort] externalName:text
+    externalIPs:[text] sessionAffinity:text loadBalancerSourceRanges:[text]
+    IGNORED allocateLoadBalancerNodePorts clusterIPs externalTrafficPolicy healthCheckNodePort
+        internalTrafficPolicy ipFamilies ipFamilyPolicy loadBalancerClass loadBalancerIP
+        publishNotReadyAddresses sessionAffinityConfig:SessionAffinityConfig trafficDistribution
+ServicePort: port:port! targetPort:port-or-name nodePort:port protocol:text
+    IGNORED appProtocol name
 
 AWSElasticBlockStoreVolumeSource: fsType partition readOnly volumeID
 Affinity: nodeAffinity:NodeAffinity podAffinity:PodAffinity podAntiAffinity:PodAntiAffinity
@@ -265,6 +275,7 @@ AzureFileVolumeSource: readOnly secretName shareName
 CSIVolumeSource: driver fsType nodePublishSecretRef:LocalObjectReference readOnly volumeAttributes
 CephFSVolumeSource: monitors path readOnly secretFile secretRef:LocalObjectReference user
 CinderVolumeSource: fsType readOnly secretRef:LocalObjectReference volumeID
+ClientIPConfig: timeoutSeconds
 ClusterTrustBundleProjection: labelSelector:LabelSelector name optional path signerName user
 ContainerResizePolicy: resourceName restartPolicy
 ContainerRestartRule: action exitCodes:ContainerRestartRuleOnExitCodes
@@ -341,6 +352,7 @@ RollingUpdateStatefulSetStrategy: maxUnavailable partition
 ScaleIOVolumeSource: fsType gateway protectionDomain readOnly secretRef:LocalObjectReference
     sslEnabled storageMode storagePool system volumeName
 ServiceAccountTokenProjection: audience expirationSeconds path user
+SessionAffinityConfig: clientIP:ClientIPConfig
 ShardInfo: selector
 StatefulSetOrdinals: start
 StatefulSetPersistentVolumeClaimRetentionPolicy: whenDeleted whenScaled

@@ -87,7 +87,7 @@ class StatedWorkload(NamedTuple):
 
 
 class StatedData(NamedTuple):
-    """A ConfigMap or a Secret."""
+    """A ConfigMap, a Secret or a Service."""
 
     kind: str
     where: str
@@ -114,7 +114,7 @@ class LoadedPods:
     )
     """Address of a document and path of a spec → what it states for containers, if it was read."""
     data: tuple[StatedData, ...] = field(default=(), compare=False, repr=False)
-    """ConfigMaps and Secrets, if they were read."""
+    """ConfigMaps, Secrets and Services, if they were read."""
 
     @property
     def all_problems(self) -> tuple[Problem, ...]:
@@ -393,7 +393,7 @@ class _Collector:
             self.ignored.append(kind)
             stated = value.get("metadata")
             metadata = stated if isinstance(stated, dict) else {}
-            data = read(kind, value, path, is_whole=True)
+            data = self._read(kind, value, path)
             self.data.append(StatedData(kind, problems.where, path, metadata, data))
         elif kind in IGNORED_KINDS or _is_foreign(value.get("apiVersion")):
             self.ignored.append(kind)

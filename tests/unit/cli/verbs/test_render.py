@@ -36,7 +36,7 @@ def test_quadlets_are_written_to_a_directory(podslice, files, tmp_path, here):
     result = podslice("render", "-f", "web.yaml", "--format", "quadlet", "--output-dir", str(made))
     assert result.code == 0
     assert result.err.splitlines() == [
-        f"on the host, .pod, .container and .volume files belong in {here}/etc-False/containers/systemd",
+        f"on the host, .pod, .container, .volume and .network files belong in {here}/etc-False/containers/systemd",
         (
             "on the host, extract each .volumes.tar file, which has the data of a pod: tar"
             " --extract --preserve-permissions --directory=/ --file=FILE; it belongs in no"

@@ -16,7 +16,15 @@ from pathlib import Path
 FILE = Path(__file__).with_suffix(".json")
 VERSIONS = ("1.36", "1.37")
 GROUPS = {
-    "core": ("Pod", "PodList", "PodTemplate", "ReplicationController", "ConfigMap", "Secret"),
+    "core": (
+        "Pod",
+        "PodList",
+        "PodTemplate",
+        "ReplicationController",
+        "ConfigMap",
+        "Secret",
+        "Service",
+    ),
     "apps": ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"),
     "batch": ("Job", "CronJob"),
 }

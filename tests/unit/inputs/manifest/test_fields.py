@@ -8,7 +8,7 @@ from podslice.features.quadlet import workload_containers
 from podslice.inputs.manifest.fields import API_VERSIONS, Use, type_names, type_of
 from tests.unit.inputs.manifest.published_fields import VERSIONS, read
 
-VARIANTS = {"ClaimMeta": "ObjectMeta"}
+VARIANTS = {"NamedMeta": "ObjectMeta"}
 """Types that the table describes apart, because the grammar of a field depends on the place."""
 
 

@@ -164,11 +164,11 @@ class _Making:
             hint = f"write one of {', '.join(_TYPES)}"
             problems.error(f"{path}.type", f"unknown type {quote(kind)}", hint)
         elif kind == "ExternalName":
-            message = f"podman's DNS has no other names of hosts: {service.name} is not known"
+            message = f"podman's DNS has no aliases of other hosts: {service.name} does not resolve"
             hint = f"let clients use {fields['externalName']}"
             problems.warn(f"{path}.externalName", message, hint)
         elif not fields["selector"]:
-            message = f"without a selector there are no pods: {service.name} is not known"
+            message = f"a Service without a selector has no pods: {service.name} does not resolve"
             problems.warn(path, message, "write its address into hostAliases of the clients")
         else:
             self.namespaces.add(service.namespace)
@@ -190,17 +190,17 @@ class _Making:
         keys = {each.pod.key for each in selected}
         others = (each for each in nearby if each.is_named and each.pod.key not in keys)
         if named := [each for each in others if each.hostname == service.name]:
-            message = f"the name leads to {_listed(named)}, too: it is the host name"
+            message = f"the name also resolves to {_listed(named)}, whose host name it is"
             problems.warn(f"{path}.selector", message, "rename one of the two")
         if of_host := [each for each in selected if not each.is_named]:
-            message = f"in the host's network there is no name for {_listed(of_host)}"
+            message = f"pods in the host's network have no name of a Service: {_listed(of_host)}"
             problems.warn(f"{path}.selector", message, "let clients use the name of the host")
         pods = [each for each in selected if each.is_named]
         for each in pods:
             self.aliases.setdefault(each.pod.key, []).extend(service.names_of(each))
         if len(pods) > 1 and not service.is_headless:
             is_sticky = fields["sessionAffinity"] == "ClientIP"
-            message = f"the name has the addresses of {len(pods)} pods, of which clients choose one"
+            message = f"the name resolves to the addresses of all {len(pods)} pods"
             problems.warn(f"{path}.{'sessionAffinity' if is_sticky else 'selector'}", message)
         for entry, at in entries_of(fields["ports"], f"{path}.ports"):
             if pods and entry["port"]:
@@ -230,7 +230,7 @@ class _Making:
         if others and not service.is_headless:
             listed = " or ".join(map(str, others))
             message = (
-                f"the name leads to the pod itself: clients have to use port {listed}, not {port}"
+                f"the name resolves to the pod itself: clients must use port {listed}, not {port}"
             )
             problems.warn(f"{path}.targetPort", message)
         first, target = pods[0], targets[pods[0].pod.key]
@@ -243,7 +243,7 @@ class _Making:
                 made = Port(container_port=target, host_port=number, protocol=protocol)
                 self.published.setdefault(first.pod.key, []).append(made)
                 if len(pods) > 1:
-                    message = f"port {number} of the host leads to pod {first.pod.name} only"
+                    message = f"port {number} of the host is published by pod {first.pod.name} only"
                     problems.warn(path, message)
 
     def _published(self, service: _Service, entry: Fields, path: str, kind: str) -> Iterator[int]:

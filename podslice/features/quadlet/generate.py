@@ -249,6 +249,6 @@ def _notes(
         listed = ", ".join(memory)
         yield f"pod {pod}: podslice apply mounts {listed} in memory before the pod starts"
     if workload.network is not None and not options.has_dns:
-        yield f"pod {pod}: no names of Services are known to it without aardvark-dns; install aardvark-dns"
+        yield f"pod {pod}: names of Services do not resolve without aardvark-dns; install aardvark-dns"
     if any(any(names.decided(each.name).hugepages.values()) for each in workload.containers):
         yield f"pod {pod}: the limits of huge pages are set by podslice, not by the units"

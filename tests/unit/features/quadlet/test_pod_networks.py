@@ -129,7 +129,7 @@ def test_a_network_that_others_use_is_reported(start, podslice, monkeypatch):
 def test_a_missing_dns_server_is_named_where_pods_need_it(start, monkeypatch, tmp_path, text):
     monkeypatch.setattr(quadlets, "_HELPERS", (str(tmp_path),))
     monkeypatch.setattr(quadlets.shutil, "which", lambda _: None)
-    message = "no names of Services are known to it without aardvark-dns; install aardvark-dns"
+    message = "names of Services do not resolve without aardvark-dns; install aardvark-dns"
     assert (message in start(text, "plan").err) == ("Service" in text)
     (tmp_path / "aardvark-dns").touch()
     assert message not in start(text, "plan").err

@@ -18,7 +18,7 @@ OF_FEATURES = {
     "importing": ("policy",),
     "kubelet": ("model", "policy", "values"),
     "node": ("providers",),
-    "quadlet": ("transition",),
+    "quadlet": ("cron", "transition"),
     "simulate": ("sharing",),
 }
 """Feature → its modules."""

@@ -18,7 +18,7 @@ OF_FEATURES = {
     "importing": ("policy",),
     "kubelet": ("model", "policy", "values"),
     "node": ("providers",),
-    "quadlet": ("discovery", "transition"),
+    "quadlet": ("cron", "discovery", "transition"),
     "simulate": ("sharing",),
 }
 """Feature → its modules."""

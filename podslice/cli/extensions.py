@@ -11,6 +11,7 @@ from podslice.features import FEATURES
 from podslice.model.config import Config, CpuManagerPolicy
 from podslice.model.feature import load
 from podslice.model.node import Node
+from podslice.model.node_state import JobState
 from podslice.model.pod import Pod
 from podslice.model.resources import UsedAmounts
 from podslice.model.unit import Manager
@@ -54,6 +55,12 @@ async def find_health_facts(world: LiveWorld, assessment: Assessment) -> dict[st
         if feature.health:
             facts |= await load(feature.health)(world, assessment)
     return facts
+
+
+async def find_jobs(world: LiveWorld, assessment: Assessment) -> tuple[JobState, ...]:
+    """Return the Jobs and CronJobs among the applied pods."""
+    found = [await load(each.jobs)(world, assessment) for each in FEATURES if each.jobs]
+    return tuple(chain.from_iterable(found))
 
 
 def recorded_usage(world: LiveWorld) -> Callable[[str], UsedAmounts | None]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from podslice.cli.extensions import find_health_facts, recorded_usage
+from podslice.cli.extensions import find_health_facts, find_jobs, recorded_usage
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.pods import PodFilter
@@ -29,6 +29,7 @@ from podslice.kernel.programs import NoAnswerError
 from podslice.model.container_exit import ContainerHistory
 from podslice.model.desired import PendingTrial, PodDecision, TrialState
 from podslice.model.naming import podman_service, service_name
+from podslice.model.node_state import JobState
 from podslice.model.pod import NO_PROGRESS, ContainerKind, Pod
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import validate_node
@@ -82,6 +83,7 @@ class Overview:
     unconfirmed: PendingTrial | None
     wanted: WantedByManifests
     problems: tuple[HealthProblem, ...]
+    jobs: tuple[JobState, ...] = ()
     facts: Mapping[str, PodFacts] = field(default_factory=dict)
     """By the pod's key; empty where they are not shown."""
 
@@ -131,6 +133,7 @@ async def observe(world: LiveWorld) -> Overview:
         unconfirmed=trial,
         wanted=wanted,
         problems=problems,
+        jobs=await find_jobs(world, state),
     )
 
 
@@ -204,6 +207,7 @@ def select(found: Overview, shown: PodFilter) -> Overview:
         problems=tuple(
             each for each in found.problems if each.pod is None or shown.selects(each.pod)
         ),
+        jobs=tuple(each for each in found.jobs if is_shown(each.pod)),
     )
 
 
@@ -256,6 +260,7 @@ def _report(planning: Planning, found: Overview, detail: PodDetail | None) -> St
         foreign=foreign_entry(state.foreign),
         reserved_slices=reserved_entries(state.held),
         unconfirmed=status_report.trial_entry(found.unconfirmed),
+        jobs=found.jobs,
         pod=pod_report(detail) if detail else None,
     )
 
@@ -265,6 +270,7 @@ def _lines(
 ) -> Iterator[str]:
     if detail is not None:
         yield from pod_page(detail, display)
+        yield from status_view.jobs(found.jobs, display)
         yield from status_view.problems(found.problems, display)
         return
     rows = status_view.rows(found.units, found.placement, found.cgroups.usage)
@@ -277,6 +283,7 @@ def _lines(
     else:
         now_usec = time.time_ns() // 1000
         yield from status_view.status(listed, display, facts=found.facts, now_usec=now_usec)
+        yield from status_view.jobs(found.jobs, display)
     yield from status_view.reserved(found.state.held, display)
     yield from status_view.problems(found.problems, display)
     if not as_tree and (listed or found.problems):

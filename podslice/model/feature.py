@@ -70,6 +70,8 @@ class Feature(NamedTuple):
     """
     health: Reference = ""
     """A coroutine function that finds, in a world with its assessment, parts of `HealthFacts`, by name."""
+    jobs: Reference = ""
+    """A coroutine function that returns the jobs in a world with its assessment, `JobState`."""
     recorded_usage: Reference = ""
     """A class of which an object, made with a world, reads the recorded usage of a pod by its key."""
     cpu_stage: Reference = ""

@@ -15,6 +15,8 @@ _LABEL_MAX = 63
 """Source: RFC 1123."""
 ROOT_COMPONENT = "kubepods"
 SCOPE_PREFIX = "podslice"
+JOB_PREFIX = f"{SCOPE_PREFIX}-job-"
+"""The begin of the services and timers of Jobs and CronJobs."""
 OVERHEAD = "overhead"
 """The name of a pod's helpers, as if they were one of its containers."""
 VOLUMES_ROOT = "/run/podslice/pods"
@@ -123,8 +125,8 @@ def podman_network(namespace: str) -> str:
 
 
 def is_reserved(key: str) -> bool:
-    """Return whether the service of podman's pod could have the name of a container's unit."""
-    return podman_pod(key).startswith(f"{SCOPE_PREFIX}-pod")
+    """Return whether the service of podman's pod could have the name of another unit of podslice."""
+    return podman_pod(key).startswith((f"{SCOPE_PREFIX}-pod", JOB_PREFIX))
 
 
 def data_directory(pod: str) -> str:

@@ -173,6 +173,21 @@ class ManualChange:
     """Whether the verb has done all that it will do."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """The runs of a Job or CronJob."""
+
+    pod: str
+    state: str
+    """`running`, `completed`, `failed` with the reason, `waiting` or `suspended`."""
+    started_usec: int | None
+    """The begin of the last run; None where systemd no longer knows it."""
+    ended_usec: int | None
+    """The end of the last run that has completed or failed."""
+    next_usec: int | None
+    """The next run of a CronJob."""
+
+
 class Kubelet(NamedTuple):
     """A kubelet process."""
 

@@ -21,7 +21,7 @@ from podslice.cli.views.pod_report import (
 from podslice.errors import Problem, Severity, printable
 from podslice.kernel.cgroup import Usage
 from podslice.model.desired import PendingTrial, TrialState
-from podslice.model.node_state import Condition, Eviction, PendingPod
+from podslice.model.node_state import Condition, Eviction, JobState, PendingPod
 from podslice.model.unit import UnitKind, UnitName
 from podslice.reconcile.assess import Assessment
 from podslice.usage.health import HealthKind, HealthProblem
@@ -189,6 +189,7 @@ class StatusReport:
     foreign: ForeignEntry | None = None
     reserved_slices: tuple[ReservedSliceEntry, ...] = ()
     unconfirmed: TrialEntry | None = None
+    jobs: tuple[JobState, ...] = ()
     pod: PodReport | None = None
     """The page of a pod, if exactly one is shown."""
 

@@ -26,7 +26,7 @@ from podslice.model.codec import BYTES
 from podslice.model.container_exit import SIGNAL, SUCCESS, UNKNOWN, ContainerExit
 from podslice.model.desired import ReservedValues
 from podslice.model.naming import natural_key
-from podslice.model.node_state import PendingPod
+from podslice.model.node_state import JobState, PendingPod
 from podslice.model.properties import (
     CPU_QUOTA,
     CPU_WEIGHT,
@@ -148,6 +148,12 @@ _TREE = (
     Column(title="NAME", min_width=32, shorten=Shorten.MIDDLE),
     Column(title="USED"),
     Column(title="PROPERTIES", min_width=12),
+)
+_JOBS = (
+    Column(title="JOB", min_width=8, shorten=Shorten.MIDDLE),
+    Column(title="STATE", min_width=8, shorten=Shorten.MIDDLE),
+    Column(title="LAST RUN", drop=1),
+    Column(title="NEXT RUN", drop=2),
 )
 _UNIT = Column(title="UNIT", min_width=20, shorten=Shorten.MIDDLE)
 
@@ -293,6 +299,26 @@ def pending_rows(found: Iterable[PendingPod]) -> Iterator[UnitRow]:
                     control_group="",
                 )
             )
+
+
+def jobs(found: Sequence[JobState], display: Display) -> Iterator[str]:
+    """Yield the Jobs and CronJobs, with their last and next run."""
+    if found:
+        yield ""
+        cells = (
+            (
+                each.pod,
+                each.state,
+                _date(each.started_usec or each.ended_usec),
+                _date(each.next_usec),
+            )
+            for each in found
+        )
+        yield from table(_JOBS, cells, display)
+
+
+def _date(usec: int | None) -> str:
+    return f"{datetime.fromtimestamp(usec / 1e6).astimezone():%Y-%m-%d %H:%M:%S}" if usec else "-"
 
 
 def problems(found: Sequence[HealthProblem], display: Display) -> Iterator[str]:

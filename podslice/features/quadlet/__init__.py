@@ -22,6 +22,7 @@ FEATURE = Feature(
         verb: {"quadlets": "podslice.plan:PodStepEntries"} for verb in ("plan", "apply", "delete")
     },
     run_pods="podslice.features.quadlet.files:pods_with_quadlets",
+    jobs="podslice.features.quadlet.job_states:find_jobs",
     health="podslice.features.quadlet.keeper:find_health",
     programs={
         "__probe": "podslice.features.quadlet.prober:probe",

@@ -125,20 +125,28 @@ def add_restart(
     body.add("Restart", policy)
     if policy == "no":
         return
-    head.add("StartLimitIntervalSec", "0")
+    if workload.job is None or container.kind is ContainerKind.SIDECAR:
+        head.add("StartLimitIntervalSec", "0")
+    else:
+        # the service of the job resets the counter
+        head.add("StartLimitIntervalSec", "infinity")
+        head.add("StartLimitBurst", str(workload.job.backoff_limit + 1))
     _add_back_off(body, options)
     if container.kind is ContainerKind.INIT:
         _add_direct(body, options)
 
 
-def add_restart_of_pod(head: Section, body: Section, options: Options) -> None:
+def add_restart_of_pod(
+    head: Section, body: Section, workload: PodWorkload, options: Options
+) -> None:
     """Add the delays with which a pod starts again that has failed: its port is in use, for instance.
 
     The generator adds Restart=on-failure.
     """
     if options.systemd_version >= _STEPS_SINCE:
-        # the target of the boot waits for the job, which a failure does not end
-        head.add("JobRunningTimeoutSec", f"{_JOB_SEC}s")
+        if workload.job is None:
+            # the target of the boot waits for the job, which a failure does not end
+            head.add("JobRunningTimeoutSec", f"{_JOB_SEC}s")
         head.add("StartLimitIntervalSec", "0")
         _add_back_off(body, options)
         _add_direct(body, options)

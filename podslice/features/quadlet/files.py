@@ -214,8 +214,10 @@ def _read(name: str, directory: int) -> tuple[bytes, os.stat_result]:
 
 _UNIT_BYTES_MAX = 2**20
 _OWNER = re.compile(rb"^Description=.*\b[Pp]od (\S+)$", re.MULTILINE)
-_SUFFIXES = frozenset({".pod", ".container", ".volume", ".network", ".service"})
-_OWN_UNITS = f"{SCOPE_PREFIX}-*.service"
+_OWN_SUFFIXES = (".service", ".timer")
+_SUFFIXES = frozenset({".pod", ".container", ".volume", ".network", *_OWN_SUFFIXES})
+_OWN_UNITS = f"{SCOPE_PREFIX}-*"
+_WANTED_BY = re.compile(rb"^WantedBy=(.+)$", re.MULTILINE)
 
 
 class Directories(NamedTuple):
@@ -301,8 +303,8 @@ def _stale(pod: Quadlets, present: PresentPod | None) -> Iterator[str]:
     """Yield the files of a pod that it no longer has, or the directory of all its data."""
     if present is None:
         return
-    wanted = {each.path for each in pod.files}
-    is_whole = present.has_data and not pod.directories
+    wanted = {pod.mark, *(each.path for each in pod.files)}
+    is_whole = present.has_data and not pod.directories and pod.mark not in present.files
     if is_whole:
         yield pod.data
     for name in present.files:
@@ -311,10 +313,11 @@ def _stale(pod: Quadlets, present: PresentPod | None) -> Iterator[str]:
 
 
 def place(name: str, directories: Directories) -> Path:
-    """Return the path of a file from its path in `File`: only systemd's own units are services."""
+    """Return the path of a file from its path in `File`: systemd's own are services and timers."""
     if is_data(name) and directories.own is not None:
         return directories.own / name
-    return (directories.units if name.endswith(".service") else directories.generator) / name
+    is_own = name.endswith(_OWN_SUFFIXES)
+    return (directories.units if is_own else directories.generator) / name
 
 
 def check_quadlets(pods: Iterable[Quadlets], directories: Directories) -> None:
@@ -406,6 +409,8 @@ def write_file(file: File, directories: Directories) -> None:
         return
     path = place(file.path, directories)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.name.endswith(_OWN_SUFFIXES):
+        _enable(path, file.content, directories)
     try:
         replace_file(path, file.content, new=path.with_name(NEW), mode=file.mode)
     except OSError as error:
@@ -419,8 +424,30 @@ def remove_file(name: str, directories: Directories, kept: Collection[str] = ())
     """
     if is_data(name):
         directories.data.remove(name, kept)
-    else:
-        place(name, directories).unlink(missing_ok=True)
+        return
+    path = place(name, directories)
+    if name.endswith(_OWN_SUFFIXES):
+        _enable(path, b"", directories)
+    if name.endswith(".timer") and directories.own is not None:
+        # the time of its last run, from which a new timer would make up a run
+        for above in (directories.own.parent, directories.own.parent.parent / "share"):
+            (above / "systemd/timers" / f"stamp-{name}").unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+
+
+def _enable(path: Path, content: bytes, directories: Directories) -> None:
+    """Link a unit of systemd in the targets that want it, as `systemctl enable` does, and no others."""
+    if directories.own is None:
+        return
+    targets = {each.decode() for each in _WANTED_BY.findall(content)}
+    for link in directories.units.glob(f"*.wants/{path.name}"):
+        if link.parent.name.removesuffix(".wants") not in targets:
+            link.unlink(missing_ok=True)
+    for target in targets:
+        link = directories.units / f"{target}.wants" / path.name
+        link.parent.mkdir(exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(path)
 
 
 def _list_units(directories: Directories) -> list[Path]:

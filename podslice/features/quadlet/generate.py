@@ -11,6 +11,7 @@ from podslice.features.quadlet.container import (
     add_values,
     notes_on_systemd,
 )
+from podslice.features.quadlet.jobs import boot_target, job_files, notes_on_job
 from podslice.features.quadlet.probes import needs_prober, prober_files
 from podslice.features.quadlet.result import KEPT, OWN_SECTION, File, Names, Options, Quadlets, stem
 from podslice.features.quadlet.unit_text import (
@@ -77,6 +78,7 @@ def generate(decision: PodDecision, workload: PodWorkload, options: Options) -> 
         files=tuple(files),
         directories=tuple(data_directories(workload.volumes, names)) if has_data else (),
         data=names.data,
+        mark=names.mark(workload.job) if workload.job else "",
         notes=tuple(_notes(files, workload, names, options)),
     )
 
@@ -106,26 +108,34 @@ def _files(workload: PodWorkload, names: Names, options: Options) -> Iterator[Fi
         yield from made.files()
         if needs_prober(container, options):
             yield from prober_files(container, workload, names, options)
+    if workload.job is not None:
+        yield from job_files(workload, workload.job, names, options, _conditions(names, options))
     for volume in workload.volumes:
         yield from volume_file(volume, workload, names, options)
         yield from data_files(volume, workload, names, options)
 
 
-def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tuple[Section, ...]:
-    key = double(names.decision.pod.key)
-    head, service, install = section("Unit"), section("Service"), section("Install")
-    head.add("Description", f"Pod {key}")
+def _conditions(names: Names, options: Options) -> Section:
+    """Return the lines without which nothing of a pod starts."""
+    head = section("Unit")
     head.add("After", *(_USER_SERVICES if options.manager.is_user else _SERVICES))
     head.comment("without the record of an applied pod, or a unit file, the slice has no limits")
     head.add("AssertPathExists", *_limits(names, options))
+    return head
+
+
+def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tuple[Section, ...]:
+    head, service, install = section("Unit"), section("Service"), section("Install")
+    head.add("Description", f"Pod {double(names.decision.pod.key)}")
+    head.lines += _conditions(names, options).lines
     service.add("Slice", names.decision.slice)
     # podman may pull the image of its first container; each container waits for that
     service.add("TimeoutStartSec", "infinity")
     service.add("TimeoutStopSec", f"{_STOP_SEC}s")
     add_values(service, workload, names, options)
-    add_restart_of_pod(head, service, options)
-    target = "default.target" if options.manager.is_user else "multi-user.target"
-    install.add("WantedBy", target)
+    add_restart_of_pod(head, service, workload, options)
+    if workload.job is None:
+        install.add("WantedBy", boot_target(options))
     own = section(OWN_SECTION)
     if options.is_kept:
         own.add(KEPT, "yes")
@@ -239,7 +249,7 @@ def _notes(
 ) -> Iterator[str]:
     """Yield what an operator has to know, since no unit has it."""
     pod = names.decision.pod.key
-    for each in notes_on_systemd(workload, options):
+    for each in (*notes_on_systemd(workload, options), *notes_on_job(workload)):
         yield f"pod {pod}: {each}"
     secret = [each.path for each in files if each.is_secret and each.path.endswith(".container")]
     for path in secret:

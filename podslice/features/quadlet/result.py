@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from podslice.errors import Problem
-from podslice.features.quadlet.workload import Claim, EmptyDir
+from podslice.features.quadlet.workload import Claim, EmptyDir, Job
 from podslice.inputs.manifest.fields import checked
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.naming import (
     DATA,
+    JOB_PREFIX,
     SCOPE_PREFIX,
     data_directory,
     podman_network,
@@ -124,6 +125,8 @@ class Quadlets(NamedTuple):
     """Parents first."""
     data: str = ""
     """The directory of all files that are not units, whether the pod has some or not; as in `File`."""
+    mark: str = ""
+    """The file with the result of a job, as in `File`; empty for a pod that is none."""
     notes: tuple[str, ...] = ()
     """What differs from Kubernetes, where no field of the manifest is lost."""
 
@@ -227,6 +230,20 @@ class Names(NamedTuple):
     def _beside(self, container: str, what: str) -> UnitName:
         rest = self.service(container).removeprefix(f"{SCOPE_PREFIX}-")
         return UnitName(f"{SCOPE_PREFIX}-{what}-{rest}")
+
+    @property
+    def job(self) -> UnitName:
+        """Return the service that runs the pod of a job."""
+        return UnitName(f"{JOB_PREFIX}{self.pod}.service")
+
+    @property
+    def replacing_job(self) -> UnitName:
+        """Return the service that starts a job, and ends a run that continues."""
+        return UnitName(f"{SCOPE_PREFIX}-replace-{self.pod}.service")
+
+    def mark(self, job: Job) -> str:
+        """Return the file with the result of a job, which no volume has: its name has an underscore."""
+        return f"{self.data}/job_{job.digest}"
 
     def decided(self, container: str) -> ContainerDecision:
         """Return what policy has decided on a container."""

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 from podslice.features.quadlet.result import KEPT, OWN_SECTION, Directory, File, Quadlets, is_data
 from podslice.model.event import Kind
-from podslice.model.naming import POD_LABEL, data_directory
+from podslice.model.naming import JOB_PREFIX, POD_LABEL, data_directory
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitName
 from podslice.plan import Action, PodStep
@@ -22,6 +22,7 @@ _SUFFIXES = {".pod": "-pod", ".container": "", ".volume": "-volume", ".network":
 """Source: podman-systemd.unit(5), "ServiceName="."""
 _REQUIRED = (".network", ".volume")
 """Files whose services start with those that require them, and do not restart."""
+_OWN_SUFFIXES = (".service", ".timer")
 _DOWN = frozenset({"inactive", "failed"})
 _OOM_SCORE = "PodmanArgs=--oom-score-adj="
 
@@ -98,13 +99,13 @@ ABSENT = PresentPod(files={}, states={})
 
 def is_unit(path: str) -> bool:
     """Return whether a file makes a service; other files are the data of containers."""
-    return not is_data(path) and path.endswith((*_SUFFIXES, ".service"))
+    return not is_data(path) and path.endswith((*_SUFFIXES, *_OWN_SUFFIXES))
 
 
 def service_of(path: str, text: str) -> UnitName:
     """Return the service that systemd has for a file."""
     stem, dot, suffix = path.rpartition(".")
-    if suffix == "service":
+    if dot + suffix in _OWN_SUFFIXES:
         return UnitName(path)
     stated = _value(text, "ServiceName")
     return UnitName(f"{stated or stem + _SUFFIXES[dot + suffix]}.service")
@@ -135,15 +136,20 @@ def steps_to_remove(pod: str, present: PresentPod) -> tuple[QuadletStep, ...]:
 
 
 def _stops(pod: str, present: PresentPod) -> Iterator[QuadletStep]:
-    """Yield the stops of all services of a pod, its own first."""
-    services = sorted(present.services.items(), key=lambda each: not each[0].endswith(".pod"))
-    for path, service in services:
+    """Yield the stops of all services of a pod: what starts others first, then its own."""
+    for path, service in sorted(present.services.items(), key=_rank_of_stop):
         if present.is_up(service) or present.is_failed(service):
             yield _stop(pod, path, service, REMOVED)
 
 
+def _rank_of_stop(entry: tuple[str, UnitName]) -> int:
+    path = entry[0]
+    starts = (path.endswith(".timer"), path.startswith(JOB_PREFIX), path.endswith(".pod"))
+    return starts.index(True) if True in starts else len(starts)
+
+
 def _stop(pod: str, path: str, service: UnitName, why: str) -> QuadletStep:
-    is_killed = not path.endswith((".pod", *_REQUIRED))
+    is_killed = not path.endswith((".pod", ".timer", *_REQUIRED))
     return QuadletStep(action=Action.STOP, pod=pod, name=service, why=why, is_killed=is_killed)
 
 
@@ -186,11 +192,12 @@ class _Keeping:
         """Yield the steps: what stops, the files, what starts."""
         key, wanted = self.pod.pod, {each.path: each for each in self.pod.files}
         texts = _units({path: each.content for path, each in wanted.items()})
-        stale = [path for path in sorted(self.present.files) if path not in wanted]
-        if self.present.has_data and not self.pod.directories:
+        mark = self.pod.mark
+        stale = [path for path in sorted(self.present.files) if path not in {*wanted, mark}]
+        if self.present.has_data and not self.pod.directories and mark not in self.present.files:
             stale = [*(path for path in stale if not is_data(path)), self.pod.data]
         touched = self._touched(texts)
-        for path, service in self.present.services.items():
+        for path, service in sorted(self.present.services.items(), key=_rank_of_stop):
             if path in stale and (self.present.is_up(service) or self.present.is_failed(service)):
                 yield _stop(key, path, service, LEFT_OUT)
             elif path in touched and self.present.is_up(service):
@@ -231,13 +238,19 @@ class _Keeping:
             if _value(text, "EnvironmentFile").strip('"').endswith(tuple(changed))
         }
         is_init = {path for path in touched if _value(texts[path], "Type") == "oneshot"}
-        if is_init or any(path.endswith(".pod") for path in touched):
+        is_whole = any(path.endswith(".pod") for path in touched) or (self.pod.mark and touched)
+        if is_init or is_whole:
             return {path for path in texts if not path.endswith(_REQUIRED)}
         return touched
 
     def _starts(self, path: str, text: str, touched: Collection[str]) -> bool:
         """Return whether a service is started; probers are, with their containers, by systemd."""
         service = service_of(path, text)
+        if self.pod.mark:
+            # the job starts the pod; what has ended does not run again
+            is_due = path.endswith(".timer") or self.pod.mark not in self.present.files
+            is_started = is_due and _value(text, "WantedBy") != ""
+            return is_started and (path in touched or not self.present.is_up(service))
         if path.endswith(".service"):
             return path in touched and self.present.is_up(service)
         if path in touched or not self.present.is_up(self.pod.service):

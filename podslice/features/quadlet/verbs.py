@@ -346,6 +346,11 @@ def _write(
     emit_files((FileEntry(path=each) for each in done.written), output)
     if directory is not None:
         _note_places(done.written, manager)
+        units = [each for pod in made for each in pod.files if each.is_unit]
+        if enabled := [each.path for each in units if "\nWantedBy=" in each.text]:
+            note(
+                f"on the host, start them: systemctl{manager.flag} enable --now {' '.join(enabled)}"
+            )
     note_problems(done.problems)
     return FAILED if done.problems else DONE
 
@@ -357,8 +362,8 @@ def _note_places(paths: Iterable[str], manager: Manager) -> None:
     if suffixes & {".pod", ".container", ".volume", ".network"}:
         kinds = ".pod, .container, .volume and .network"
         note(f"on the host, {kinds} files belong in {host.generator}")
-    if ".service" in suffixes:
-        note(f"on the host, .service files belong in {host.units}")
+    if suffixes & {".service", ".timer"}:
+        note(f"on the host, .service and .timer files belong in {host.units}")
     if ".tar" in suffixes:
         note(
             f"on the host, extract each {ARCHIVE_SUFFIX} file, which has the data of a pod:"

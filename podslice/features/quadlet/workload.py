@@ -256,6 +256,23 @@ class PodNetwork(NamedTuple):
     """Ports of the host that Services publish."""
 
 
+class Job(NamedTuple):
+    """How often and how long the pod of a Job or CronJob runs."""
+
+    digest: str
+    """What identifies the work: with another one, a Job that has ended runs again."""
+    backoff_limit: int
+    """How often it is tried again."""
+    deadline_sec: int | None = None
+    is_suspended: bool = False
+    events: tuple[str, ...] | None = None
+    """The schedule of a CronJob, as events of systemd's calendar; None for a Job."""
+    policy: str = ""
+    """`concurrencyPolicy`; empty if it is not stated."""
+    is_made_up: bool = False
+    """Whether a run that was missed starts later."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodWorkload:
     """The workload of one pod."""
@@ -266,6 +283,7 @@ class PodWorkload:
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """All fields of the manifest by their names there: one that is not converted is only here."""
     restart: Restart = Restart.ALWAYS
+    job: Job | None = None
     dns: Dns = field(default_factory=Dns)
     hosts: Mapping[str, str] = field(default_factory=dict)
     """Name → address: `hostAliases`."""

@@ -49,9 +49,7 @@ _NOT_ON_LINUX = ("containers run on Linux", "")
 _NO_CLUSTER = ("there is no cluster domain", "write the name into hostname")
 _OF_CONTROLLER = ("it belongs to a controller of a cluster", "")
 REASONS = {
-    **dict.fromkeys(
-        ("CronJobSpec", "DeploymentSpec", "JobSpec", "StatefulSetSpec"), _OF_CONTROLLER
-    ),
+    **dict.fromkeys(("DeploymentSpec", "JobSpec", "StatefulSetSpec"), _OF_CONTROLLER),
     "Probe.terminationGracePeriodSeconds": (
         "a probe has no grace period of its own",
         "set it for the pod",
@@ -91,12 +89,6 @@ REASONS = {
     ),
     "PersistentVolumeClaimSpec.dataSource": ("a volume of podman begins empty", ""),
     "PersistentVolumeClaimSpec.dataSourceRef": ("a volume of podman begins empty", ""),
-    "CronJobSpec.schedule": (
-        "a quadlet starts at boot",
-        "write a timer that starts the pod's service",
-    ),
-    "JobSpec.backoffLimit": ("systemd does not count the restarts of a pod", ""),
-    "JobSpec.completions": ("a pod runs once", ""),
 }
 """Row of the table of fields, or its type → why it cannot be kept, and what to write instead."""
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from podslice.errors import Problem, quote
 from podslice.features.quadlet.discovery import Member, connect
+from podslice.features.quadlet.jobs import read_job
 from podslice.features.quadlet.workload import (
     Claim,
     DataFile,
@@ -152,12 +153,16 @@ def _read_pod(
         *reader.read(spec["containers"], f"{path}.containers", init=False),
     )
     group = _fs_group(spec, volumes, refusals, path)
+    owner = stated.owner.fields if stated.owner else {}
+    is_job = "backoffLimit" in owner or "jobTemplate" in owner
+    job = read_job(owner, stated.owner_path, spec, path, refusals) if is_job else None
     groups = [*(security["supplementalGroups"] or ()), *([] if group is None else [group])]
     return PodWorkload(
         containers=containers,
         volumes=volumes,
         fields=spec,
         restart=_restart(spec, refusals, path),
+        job=job,
         dns=_dns(spec, refusals, path),
         hosts={
             name: each["ip"] or ""

@@ -245,15 +245,14 @@ StatefulSetSpec: volumeClaimTemplates:[PersistentVolumeClaim] serviceName:label
     REFUSED ordinals:StatefulSetOrdinals
 JobTemplateSpec: spec:JobSpec
     IGNORED metadata:ObjectMeta
-JobSpec:
-    IGNORED manualSelector parallelism selector:LabelSelector template:PodTemplateSpec
-        ttlSecondsAfterFinished
-    REFUSED activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions
-        managedBy maxFailedIndexes podFailurePolicy:PodFailurePolicy podReplacementPolicy
-        scheduling:JobSchedulingConfiguration successPolicy:SuccessPolicy suspend
-CronJobSpec: jobTemplate:JobTemplateSpec
-    IGNORED failedJobsHistoryLimit startingDeadlineSeconds successfulJobsHistoryLimit
-    REFUSED concurrencyPolicy schedule suspend timeZone
+JobSpec: activeDeadlineSeconds:seconds backoffLimit:seconds completionMode:text completions:seconds
+    parallelism:int suspend:flag
+    IGNORED manualSelector selector:LabelSelector template:PodTemplateSpec ttlSecondsAfterFinished
+    REFUSED backoffLimitPerIndex managedBy maxFailedIndexes podFailurePolicy:PodFailurePolicy
+        podReplacementPolicy scheduling:JobSchedulingConfiguration successPolicy:SuccessPolicy
+CronJobSpec: jobTemplate:JobTemplateSpec concurrencyPolicy:text schedule:text
+    startingDeadlineSeconds:seconds suspend:flag timeZone:text
+    IGNORED failedJobsHistoryLimit successfulJobsHistoryLimit
 ConfigMap: data:{text} binaryData:{text}
     IGNORED apiVersion immutable kind metadata:ObjectMeta
 Secret: data:{text} stringData:{text}

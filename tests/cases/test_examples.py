@@ -78,7 +78,8 @@ def test_the_shop_loads_as_a_whole_and_fits_a_small_host():
 def test_the_containers_of_the_shop_can_be_started():
     loaded = load_pods([str(EXAMPLES / "shop")], stdin=lambda: b"", extent=Extent.WORKLOADS)
     workloads = read_workloads(loaded)
-    assert workloads.problems == ()
+    messages = [each.message for each in workloads.problems]
+    assert messages == ["the name resolves to the addresses of all 3 pods"]
     made = [
         generate(decide(each, NODE, Config()), workloads.workloads[each.key], Options())
         for each in loaded.pods

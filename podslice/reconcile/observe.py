@@ -100,6 +100,7 @@ def meet(
     A desired container becomes the unit that it runs in. Observed units get their limits of huge
     pages, and the slices of removed pods their occupants.
     """
+    # The slice of a removed pod depends on its class, which may have changed since it was started.
     slices = {world.tree.pod(pod.uid, qos): pod for pod in terminating for qos in Qos}
     names = {world.tree.tier(qos) for qos in Qos} | slices.keys() if slices else set()
     units = {**observed.units, **dict(_left(world, desired.unwanted.keys() & names, observed))}

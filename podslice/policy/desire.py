@@ -84,6 +84,8 @@ def desire(  # noqa: PLR0913 (the whole input; arguments with a default are keyw
     assigned = CpuAssignment()
     if stage is not None:
         assigned = stage(in_force, accepted, node, config, cpus or {})
+        # Exclusive CPUs are assigned after admission: whole or aligned CPUs may be lacking where
+        # the sum fits.
         without = {each.pod for each in assigned.refused}
         accepted = [pod for pod in accepted if pod.pod.key not in without]
     by_key = {pod.pod.key: pod for pod in (*in_force, *accepted)}
@@ -190,6 +192,7 @@ def _in_phase(pod: PodDecision, initializing: frozenset[str]) -> PodDecision:
     """Return the pod with the properties that are in force."""
     if pod.pod.key not in initializing or pod.init_properties is None:
         return pod
+    # `units_of` yields the slice first.
     slice_ = replace(pod.units[0], properties=pod.init_properties)
     return replace(pod, properties=pod.init_properties, units=(slice_, *pod.units[1:]))
 
@@ -329,8 +332,10 @@ def tier_properties(
     )
     if config.qos_reserved.get(MEMORY) is not None:
         target, why = _tier_memory(qos, pods, available_bytes, config.qos_reserved[MEMORY])
+        # The requests above may exceed what is available, and systemd refuses a limit of 0.
         target = max(target, page_size)
         if used_bytes is not None and used_bytes > target:
+            # Below what cannot be reclaimed, the limit would invoke the OOM killer at once.
             why += f" = {human_bytes(target)}, kept at the current usage until usage falls"
             target = -(-used_bytes // _CAP_STEP_BYTES) * _CAP_STEP_BYTES
         limit = PropertyValue(name=MEMORY_MAX, value=target, why=why)
@@ -371,6 +376,7 @@ def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> Pro
         found = weight(MIN_SHARES, f"the BestEffort tier → {MIN_SHARES} shares", config)
     else:
         others = (pod for pod in pods if pod.qos is qos and pod.pod.key not in stated)
+        # One conversion of the sum: shares of single pods are rounded, and at least 2 each.
         cpu_milli = sum(pod.requests.get(CPU, 0) for pod in others)
         shares = shares_from_milli(cpu_milli)
         shown = format_amount(CPU, cpu_milli)

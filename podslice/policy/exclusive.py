@@ -51,6 +51,7 @@ def claim_cpus(pod: Pod, qos: Qos) -> CpuClaim:
     """
     if qos is not Qos.GUARANTEED:
         return CpuClaim()
+    # A limit without a request counts as both.
     pod = default_pod(pod)
     containers = {each.name: count for each in pod.containers if (count := _whole(each.resources))}
     return CpuClaim(pod=_whole(pod.resources), containers=containers)

@@ -201,6 +201,7 @@ def _validate_kernel(
             message = f"{shown} is not a whole percent of a CPU, the precision that systemd stores"
             yield warning(f"{where}.limits[{CPU}]", message, counts)
     memory = stated.limits.get(MEMORY, 0)
+    # Less than a page is an error of its own, see `_validate_memory`.
     if memory % (page_size * 1000) and memory > page_size * 1000:
         yield warning(
             f"{where}.limits[{MEMORY}]",

@@ -149,6 +149,8 @@ class PodMap:
         end = depth
         while end < len(path) and path[end - 1].endswith(".slice"):
             end += 1
+        # The unit must be for this pod: a container's name in the slice of another pod is only a
+        # name.
         owner, container = self.container(UnitName(path[end - 1]))
         return Home(
             pod=pod,

@@ -56,6 +56,7 @@ def writing(root: Path) -> Iterator[None]:
 
 def stamp(status: os.stat_result) -> Stamp:
     """Return the stamp of a file; a file that replaces it has another."""
+    # Programs may set the modification time, but not the change time.
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 

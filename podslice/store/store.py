@@ -201,6 +201,7 @@ class Store:
 
     def remove(self, uid: str) -> None:
         """Remove the record of a pod and the histories of its containers, if there are any."""
+        # The record first: after an interruption `tidy` removes histories without one.
         self.discard(str(self._record(uid)))
         self.histories.discard(uid)
 
@@ -281,6 +282,7 @@ class Store:
             if file.name.endswith(".new"):
                 with suppress(OSError):
                     Path(file.path).unlink()
+            # What is neither are the directories of pods, with their volumes.
             elif not (file.name.endswith(".json") or self._record(file.name).exists()):
                 _remove_empty(Path(file.path))
         for directory in entries(self.histories.root):

@@ -277,6 +277,7 @@ def _find_overruling(service: AdoptedService, now: UnitDefinition) -> Problem | 
     paths = list(now.drop_ins)
     ours = next((n for n, each in enumerate(paths) if each.endswith(f"/{DROP_IN}")), -1)
     later = []
+    # systemd reads drop-ins in this order, and the last Slice= counts.
     for each in paths[ours + 1 :]:
         with suppress(OSError):
             content = read_present(Path(each), limit_bytes=_BYTES_MAX) or b""

@@ -134,6 +134,7 @@ def container_properties(place: Place) -> dict[str, Value]:
         "Description": describe_container(place.pod.pod, place.container.name),
         "Slice": place.pod.slice,
         "Delegate": True,
+        # a failed unit would stay loaded, and the next start would find its name taken
         "CollectMode": "inactive-or-failed",
         # systemd's default for delegated units is to continue
         "OOMPolicy": "kill" if place.container.oom_group else "continue",

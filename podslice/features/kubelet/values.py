@@ -88,6 +88,7 @@ def expect_node(
     """
     pods = tuple(pods)
     config = config_of(settings)
+    # A pod that has ended has no slice, and its requests do not count in the tiers.
     active = [decide_pod(each, node, settings) for each in pods if not each.is_terminal]
     desired = desire([each.decision for each in active], node, config)
     tree = Tree(cgroup_root=config.cgroup_root)

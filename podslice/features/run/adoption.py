@@ -161,6 +161,7 @@ class _Gate:
         except OSError as error:
             return self._unopened(pid, error)
         handles.callback(handle.close)
+        # After the handle: what is read is about this process, as long as it has not ended.
         process = read_process(pid, self._root)
         if process is None:
             return Adoption(pid, "?", AdoptionOutcome.ENDED, "")

@@ -181,6 +181,7 @@ def pending_pods(  # noqa: PLR0913
             source=sources.get(wanted.pod.uid) if wanted else None,
             is_applied=key in applied_keys,
         )
+        # Of several reasons the first one counts: an eviction, then a refusal.
         found.setdefault(key, pending)
     return tuple(found[key] for key in sorted(found))
 

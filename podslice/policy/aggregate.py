@@ -78,6 +78,7 @@ def sum_of(pod: Pod, part: str, resource: str) -> ContainerSum:
         if container.kind is ContainerKind.SIDECAR:
             sidecars.append(term)
     lasting = ContainerSum(terms=tuple(together))
+    # Of equal sums the first one counts, which is that of the containers together.
     return max((lasting, *turns), key=lambda each: each.amount) if turns else lasting
 
 
@@ -140,6 +141,8 @@ def lacking_limit(pod: Pod, resource: str, rules: Rules) -> tuple[Container, ...
         if container.kind is ContainerKind.SIDECAR:
             sidecars += limit
         if rules is Rules.KUBERNETES and container.kind is not ContainerKind.APP:
+            # A sidecar's own limit is in both, which does not matter: only a sum of zero is
+            # lacking.
             limit += sidecars
         if not limit:
             lacking.append(container)

@@ -171,6 +171,7 @@ def by_urgency(met: Iterable[EvictionThreshold]) -> tuple[EvictionThreshold, ...
 
     def urgency(each: EvictionThreshold) -> tuple[bool, bool, bool, str]:
         is_other = SIGNALS[each.signal].resource != MEMORY
+        # False precedes True.
         return is_other, not each.is_hard, SIGNALS[each.signal].tier is not None, each.signal
 
     return tuple(sorted(met, key=urgency))
@@ -209,6 +210,7 @@ def rank(
         used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
         request = _request(resource, pod) if has_request else 0
         above = resource != PIDS and used > request
+        # In ascending order; the key makes the order of equal pods the same each time.
         place = (not above, pod.pod.priority, request - used, pod.pod.key)
         ranked.append((place, EvictionCandidate(decision=pod, reason=_reason(resource, pod, used))))
     return tuple(candidate for _, candidate in sorted(ranked, key=lambda each: each[0]))

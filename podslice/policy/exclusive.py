@@ -142,6 +142,7 @@ def with_lasting_cpus(decisions: Iterable[PodDecision], desired: Desired) -> Ite
 def _without_shared(pod: PodDecision, own: Cpus) -> PodDecision:
     def keep(container: ContainerDecision) -> ContainerDecision:
         values = {each.name: each.value for each in container.properties}
+        # Also without a list, which has no CPU.
         if own.issuperset(parse_cpus(str(values.get(ALLOWED_CPUS, "")))):
             return container
         return replace(container, properties=without_cpus(container.properties))

@@ -160,6 +160,8 @@ def _created_by_libcontainer(
     # the names of all pods cost more than all else here
     recorded = {tree.pod(pod.uid, qos) for pod in pods for qos in Qos} if slices else ()
     made = [name for name, slice_ in slices.items() if slice_ not in recorded]
+    # Slices first, and the outermost of them: messages name the first ones, and stopping these
+    # stops what is below.
     return sorted(made, key=lambda name: (not name.endswith(_SLICE), name.count("-"), name))
 
 

@@ -569,6 +569,7 @@ def check_annotations(  # noqa: PLR0913
     for name in stated:
         lacking = [*check_controller(PROPERTIES[name].controller, node, at(name))]
         yield from lacking
+        # Further problems of its value have no effect without the controller.
         if lacking:
             continue
         if name == ALLOWED_CPUS and cpus is not None and (missing := _cpus(stated) - cpus):

@@ -214,6 +214,7 @@ def _validate_typos(
     stated: Resources, where: str, page_size: int, capacity: Amounts
 ) -> Iterator[Problem]:
     """Report memory below a page, and warn of other amounts that are unlikely, such as 500 CPUs."""
+    # A request that equals its limit is reported once, with the limit.
     new = {name: n for name, n in stated.requests.items() if n != stated.limits.get(name)}
     for amounts, at in ((stated.limits, f"{where}.limits"), (new, f"{where}.requests")):
         yield from _validate_memory(amounts, at, page_size)

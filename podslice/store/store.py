@@ -117,6 +117,7 @@ class Store:
             read = {file.path: self._read_record(file) for file in _files(self._pods)}
             # another thread may save a record meanwhile, which is then read again
             self._read = {path: found for path, found in read.items() if found is not None}
+            # The stamp is from before the reading: a change meanwhile results in another reading.
             self._scanned = now
         found = {path: record for path, (_, record) in self._read.items()}
         marked = {file.path: _read_mark(Path(file.path)) for file in _files(self.marks)}
@@ -268,6 +269,7 @@ class Store:
         """
         volumes = self._volumes(uid)
         pod = volumes.parent
+        # A link in the place of the directory must not lead to files elsewhere.
         paths = [] if pod.is_symlink() else entries(volumes)
         left = tuple(str(path) for path in paths if not _remove(path))
         _remove_empty(pod)
@@ -385,6 +387,7 @@ def _remove(path: Path) -> bool:
     try:
         if path.is_symlink() or not path.is_dir():
             path.unlink()
+        # Removing the tree would remove the content of what is mounted in it.
         elif any(os.path.ismount(directory) for directory, _, _ in os.walk(path)):
             return False
         else:

@@ -265,6 +265,7 @@ def _other(other: Other, claims: Iterable[tuple[str, RuntimeContainer]]) -> Othe
     The service of a pod of quadlets is podman's, and no container's.
     """
     for key, found in claims:
+        # crun has the processes in a control group below the scope, runc in the scope itself.
         if key == other.pod and is_inside(found.control_group, other.control_group):
             return other._replace(
                 container=found.container, runtime=found.runtime, restarts=found.restarts

@@ -64,6 +64,7 @@ class Child:
     def watch(self) -> int:
         """Wait for the child to exit; return its status as from `os.waitpid`."""
         while True:
+            # The signals are blocked, so that no handler runs and none is missed between two calls.
             received = signal.sigwaitinfo(_BLOCKED)
             if received.si_signo != signal.SIGCHLD:
                 if is_for_us_alone(received, self.pid):

@@ -143,6 +143,7 @@ async def _check(
     candidates = []
     for each in definitions:
         name = container or container_of(each.name)
+        # Two services of this call cannot be the same container either.
         other = taken.setdefault(name, each.name)
         running = _find_running(assessment, pod, name)
         if other != each.name:

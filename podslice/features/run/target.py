@@ -75,6 +75,7 @@ def find_slice(assessment: Assessment, key: str) -> PodDecision:
     """
     pod = find_pod(assessment, key)
     slice_ = assessment.observed.units.get(pod.slice)
+    # A slice that exists only because of a unit in it has none of the pod's values.
     if slice_ is None or slice_.active_state != "active" or not slice_.transient:
         raise HostError(
             f"{pod.slice}, the slice of pod {key}, does not exist; to create it: podslice apply"

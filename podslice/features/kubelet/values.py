@@ -164,6 +164,7 @@ class ExpectedValues:
         stated = {each.name: each for each in properties}
         # those that are stated first
         for name in dict.fromkeys((*stated, *MANAGED[kind])):
+            # A period that is not stated is not compared: without a quota it has no effect.
             is_compared = name != CPU_QUOTA_PERIOD and name not in self.guards
             if name in stated or (is_compared and name not in without):
                 yield _value(name, stated.get(name))

@@ -209,8 +209,11 @@ def _root_properties(
     createNodeAllocatableCgroups. There is no CPU quota.
     """
     enforced = Enforce.PODS in config.enforce_node_allocatable
+    # Without the reservations the kubelet still limits its root, to the capacity.
     limits = allocation.enforced if enforced else allocation.capacity
     what = "capacity - kube-reserved - system-reserved" if enforced else "capacity"
+    # Both protections: with MemoryMin alone, which is what the kubelet sets here, the kernel would
+    # not apply the MemoryLow of Burstable pods below.
     properties = list(protection(pods, "the sum over all pods' slices"))
     if CPU in limits:
         properties.append(cpu_weight(limits, f"{what}, cpu", config))
@@ -264,6 +267,8 @@ def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredU
             if config.memory_protection is MemoryProtection.TIERED:
                 properties += memory_request(stated, f"{full} memory", Qos.GUARANTEED, config)
             properties += _at_least(1, TASKS_MAX, stated, PIDS, f"{full} pid")
+        # A kubelet also limits huge pages to 0 here. Daemons of the host, such as databases, may
+        # use huge pages that nothing has reserved: podslice leaves these limits as they are.
         yield slice_unit(slice_of_cgroup(cgroup), f"{full.value} daemons", settle(properties))
 
 
@@ -451,6 +456,8 @@ def _throttle(
     if threshold is None or all(is_critical(pod.pod) for pod in pods if pod.qos is qos):
         return
     threshold_bytes = threshold_amount(threshold, limit_bytes * 1000) // 1000
+    # The kernel slows processes down from 1.25 % above MemoryHigh: a threshold of less than 3 % of
+    # the limit has no such effect.
     high = limit_bytes - min(threshold_bytes, limit_bytes) // 2
     yield PropertyValue(
         name=MEMORY_HIGH,

@@ -341,6 +341,8 @@ def memory_high(
     use the limit of the pod level.
     """
     factor_milli = config.memory_throttling_factor_milli
+    # In place of the pod's limit the kubelet takes the memory of the node, which a container below
+    # that limit can never reach.
     own, at_pod = (memory_bytes(each.resources.limits) for each in (container, pod))
     request, limit = memory_bytes(container.resources.requests) or 0, own or at_pod or 0
     if factor_milli is None or request == limit:
@@ -406,6 +408,7 @@ def swap_limit(
     request = memory_bytes(container.resources.requests) or 0
     share = f"requests.memory {format_bytes(request)} of {human_bytes(of_node)}"
     why += f": {share}, × {human_bytes(node.swap_bytes)} of swap"
+    # The swap is always that of this host, also where `capacity` states another memory.
     value = request * node.swap_bytes // of_node
     yield PropertyValue(name=MEMORY_SWAP_MAX, value=value, why=why)
 

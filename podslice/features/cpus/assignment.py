@@ -76,6 +76,8 @@ def assign_cpus(
             message=f"the number of CPUs, {count}, is not a multiple of the"
             f" {topology.threads_per_core} threads of a core, and full-pcpus-only is set",
         )
+    # With full-pcpus-only, single free threads do not count. The kubelet counts them, and does not
+    # end if there are such threads in several NUMA nodes.
     free = usable_cpus(topology, free, options)
     if count > len(free):
         return _lacking(count, free, options)

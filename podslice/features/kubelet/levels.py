@@ -324,6 +324,8 @@ class LevelSlices:
             ValueError: the change is not one of a pod's level; nothing changed.
         """
         values = change.values
+        # Authors of pods state the values: whatever was planned, no other unit or property is
+        # changed.
         if not _OF_POD.fullmatch(change.unit) or not values.keys() <= set(LEVEL_PROPERTIES):
             raise ValueError(f"{change.unit}: {', '.join(values)} may not be changed")
         await self._client.set_properties(change.unit, values)

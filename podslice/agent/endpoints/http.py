@@ -297,4 +297,5 @@ def peer_of(connection: socket.socket) -> str:
         # The user that the kernel recorded when the client connected, which the client cannot
         # choose.
         return f"uid {_CREDENTIALS.unpack(found)[1]}"
+    # The kernel does not report the user of a TCP connection: all users of a host count as one.
     return str(connection.getpeername()[0])

@@ -264,8 +264,11 @@ class ContainerEnds(AgentPart):
                 if container.name in running.get(uid, ()) or not (ran or noticed):
                     continue
                 if ran:
+                    # The count of the container is gone with its control group; that of the pod
+                    # includes it.
                     is_oom = context.oom_kills(pod.slice) > kills[uid]
                     self._record(uid, container.name, is_oom=is_oom)
+                # The record of this run is not complete yet: the next round looks again.
                 if not self._handle_end(pod, container.name, service_name(container.scope)):
                     self._due |= noticed
         uids = {pod.pod.uid for pod in pods}
@@ -406,6 +409,7 @@ class PodmanExits(AgentPart):
 
     def notice(self, name: str) -> None:
         """Read a file that conmon has written, before podman removes it."""
+        # The name becomes a part of paths: only that of a container is used.
         if len(name) != _ID_CHARS or not _ID.issuperset(name):
             return
         manager = self._context.world.manager
@@ -439,6 +443,7 @@ class PodmanExits(AgentPart):
         for place in self._places(f"{id_}/userdata/config.json"):
             with suppress(OSError, *FORMAT_ERRORS):
                 config = json.loads(read_present(place, limit_bytes=_BYTES_MAX) or b"{}")
+                # With systemd's driver the path is SLICE:PREFIX:NAME.
                 slice_, _, rest = str(config["linux"]["cgroupsPath"]).partition(":")
                 while rest and slice_.endswith(".slice") and slice_ != TOP_SLICE:
                     if slice_ in pods:

@@ -59,6 +59,7 @@ class Histogram:
 
     def observe(self, seconds: float) -> None:
         """Count a duration."""
+        # A duration equal to a bound belongs to it, as in Prometheus (`le`).
         self.counts[sum(bound < seconds for bound in self.bounds_sec)] += 1
         self.sum_sec += seconds
 

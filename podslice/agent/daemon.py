@@ -74,6 +74,8 @@ class Daemon:
         """
         self._setup = setup
         world, counters = setup.load(), Counters()
+        # From the inside out: what reaches systemd is measured, after the check of who owns the
+        # root; reads come from the cache.
         timed = TimedClient(setup.connect(self._on_bus_signal, self._on_exit), counters)
         self._bus = Guarded(timed, self._claim)
         self._client = CachingClient(self._bus, world.cgroups)
@@ -307,6 +309,7 @@ class UnitFilter:
 
     def __contains__(self, name: UnitName) -> bool:
         """Return whether a change of a unit concerns the agent."""
+        # The unit of a volume is named after its path, without the slice of its pod.
         if name.startswith((self._prefix, "podslice-pod")) or name.endswith(".mount"):
             return True
         return name in self._reserved

@@ -70,6 +70,7 @@ class Drift:
         self._settled = {
             name: self._settled[name] if name in due else unit
             for name, unit in units.items()
+            # A unit that is due and never was as desired has no values to compare with.
             if (name in self._settled if name in due else name in assessment.observed.units)
         }
         self.repairs.keep(units)

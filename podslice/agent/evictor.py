@@ -108,6 +108,7 @@ class Evictor(AgentPart):
         """Observe, and evict one pod if needed; return the seconds until the next observation."""
         if self._context.assessments != self._assessments:
             self._assessments = self._context.assessments
+            # A new assessment has the marks of the others, or no longer has the pods.
             self._evicted.intersection_update(self._context.terminating.in_progress)
         observed_at = time.monotonic()
         verdict = self._judge()

@@ -428,6 +428,8 @@ class _Comparison:
         self._flag, self._digest = world.manager.flag, world.store.digest
         self._contents, self._records = contents, records
         self._adopted = by_pod(read_adopted(world.manager))
+        # This runs in a thread while pods terminate: the comparison needs one state, and
+        # `is_unwanted`, which is called later, the present one.
         self._terminating_now, self._terminating = terminating, frozenset(terminating)
         self._unwritten = unwritten
         self._marked = {mark.uid for mark in records.evicted}

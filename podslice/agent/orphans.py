@@ -105,6 +105,8 @@ class OrphanCollector(AgentPart):
     async def _remove_all(self, names: set[UnitName]) -> None:
         # children before their parents
         for name in sorted(names, key=depth_of, reverse=True):
+            # While earlier ones were stopped, which may take a grace period each, an apply may have
+            # run.
             if not self._belongs_to_pod(name):
                 await self._remove(name)
         self._set_timer()

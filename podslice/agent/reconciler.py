@@ -69,6 +69,7 @@ class Reconciler:
             SystemdError, HostError, InputError: the node cannot be assessed or changed at all.
         """
         self._context.marks.retry()
+        # A round that raises is not settled.
         was_settled, self._was_settled = self._was_settled, False
         self._was_settled = await self._reconcile(was_settled=was_settled)
         self._announcer.finish_round(is_settled=self._was_settled)
@@ -217,6 +218,7 @@ class Reconciler:
         self, wanted: WantedPods, assessment: Assessment
     ) -> tuple[WantedPods, Assessment]:
         """Stop pods with a grace period in the background."""
+        # The cache may have an old count of processes, and a pod without any needs no grace period.
         self._observe_again(assessment)
         assessment = await self._assess(wanted)
         if self._terminations.start_planned(assessment):

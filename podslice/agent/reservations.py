@@ -80,6 +80,7 @@ class ReservationMonitor(AgentPart):
             return
         self._cpu[unit] = (now, sample.cpu_usec)
         if before is not None:
+            # Microseconds per second / 1000 are thousandths of a CPU;
             # of a restarted slice, the counter begins at zero
             rate = int((sample.cpu_usec - before[1]) / (now - before[0]) / 1000)
             yield CPU, max(rate, 0)

@@ -121,6 +121,7 @@ class ServiceProcess:
             on_hangup: called at SIGHUP.
         """
         loop = asyncio.get_running_loop()
+        # Before the connection, which may have to wait for systemd: a stop ends that as well.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_requested.set)
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
@@ -193,6 +194,7 @@ class ServiceProcess:
         while period_sec is not None:
             if not self.scheduler.is_stuck:
                 self._notifier.watchdog()
+            # Source: sd_watchdog_enabled(3), which recommends half of the time.
             await asyncio.sleep(period_sec / 2)
         await self._stop_requested.wait()
 

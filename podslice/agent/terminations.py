@@ -49,6 +49,7 @@ class Terminations:
             if not isinstance(step, StopUnit) or step.pod is None or not step.takes_time:
                 continue
             uid = uids[step.pod]
+            # A pod has one grace period: what has survived it gets no second one.
             if uid in self._expired:
                 continue  # the round itself kills what is left
             is_started = True

@@ -169,6 +169,7 @@ class Watcher:
             for place in self._drop_ins:
                 self._watch_drop_ins(place, name)
         directory = self._cgroups.mount / group.strip("/")
+        # In cgroup v1 each controller has its own directory, and memory.events does not exist.
         if directory in watched or not self._cgroups.is_v2:
             return is_new
         events = directory / _MEMORY_EVENTS

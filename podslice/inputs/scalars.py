@@ -195,6 +195,8 @@ def read_int(value: object) -> int:
     """
     digits = isinstance(value, Number) and value.lstrip("+-").isdigit()
     if digits or (isinstance(value, int) and not isinstance(value, bool)):
+        # 11 characters are a sign and ten digits: a longer number does not fit, and int() may
+        # refuse it.
         number = int(str(value)) if len(str(value)) <= 11 else _INT32_MAX + 1
         if abs(number) <= _INT32_MAX:
             return number
@@ -268,6 +270,7 @@ _NEAR = 0.75
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that a name is probably meant to be."""
+    # The time of a comparison grows with the square of the length.
     if len(name) > 40:
         return None
 

@@ -159,6 +159,7 @@ class CgroupFs(NamedTuple):
     def limits(self, control_group: str) -> Mapping[str, str]:
         """Return the text of the kernel's limits, by systemd's property."""
         of_file = attrgetter("kernel_file" if self.is_v2 else "kernel_file_v1")
+        # A property without a file in this layout has an empty name.
         texts: dict[str, str | None] = {"": None}
         found = {}
         for row in PROPERTIES.values():
@@ -316,6 +317,8 @@ class CgroupFs(NamedTuple):
             return None
 
     def _path(self, file: str, control_group: str) -> str:
+        # In cgroup v1 each controller is mounted in a directory of its name, above all control
+        # groups.
         controller, _, name = file.rpartition("/")
         return f"{self.mount}/{controller}/{control_group.strip('/')}/{name}"
 
@@ -438,6 +441,8 @@ def limit_hugepages(
         raise HostError(
             f"{control_group} is not below {root}; its huge pages are not limited by podslice"
         )
+    # From the root down: a controller can be enabled only where the parent has enabled it.
+    # Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Top-down Constraint".
     above = [parent for parent in reversed(group.parents) if parent.is_relative_to(top)]
     for parent in above:
         if _CONTROLLER not in cgroups.controllers_below(str(parent)):

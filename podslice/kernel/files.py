@@ -119,6 +119,7 @@ def read_opened(descriptor: int, *, limit_bytes: int) -> bytes:
     chunks: list[bytes] = []
     left = limit_bytes
     while chunk := os.read(descriptor, _CHUNK):
+        # The size above may be out of date, and is 0 for files that the kernel generates.
         left -= len(chunk)
         if left < 0:
             raise TooLargeError(limit_bytes)

@@ -79,6 +79,7 @@ def usable_controllers(root: Path, control_group: str) -> frozenset[str] | None:
     mount = root / _MOUNT.lstrip("/")
     try:
         if (mount / _CONTROLLERS).exists():
+            # A user's manager has only the controllers that are delegated to its control group.
             path = mount / control_group.lstrip("/") / _CONTROLLERS
             return frozenset(split_words(read_value(path)))
         if any(mount.glob("*/cgroup.procs")):
@@ -191,6 +192,7 @@ def pids_availability(root: Path = Path("/")) -> Availability:
     Source: Kubernetes, pkg/kubelet/stats/pidlimit/pidlimit_linux.go, Stats; proc_loadavg(5).
     """
     capacity = _pids_max(root)
+    # The fourth field has the runnable and all existing tasks: `2/345`.
     _, tasks = read_value(root / "proc/loadavg").split(" ")[3].split("/")
     return Availability(available=max(capacity - int(tasks), 0), capacity=capacity)
 

@@ -134,6 +134,7 @@ def has_mounts_of_host(pid: int, root: Path = Path("/")) -> bool:
 def descendants(pid: int, root: Path = Path("/")) -> tuple[int, ...]:
     """Return a process and all running processes below it."""
     found = [pid]
+    # The list grows while it is read: children of children follow.
     for each in found:
         found += (child for child in children(each, root) if child not in found)
     return tuple(found)
@@ -155,6 +156,7 @@ def children(pid: int, root: Path = Path("/")) -> tuple[int, ...]:
     found: list[int] = []
     threads: list[Path] = []
     with contextlib.suppress(OSError):
+        # The kernel lists a child with the thread that has started it.
         threads += (root / "proc" / str(pid) / "task").iterdir()
     for thread in threads:
         with contextlib.suppress(OSError):
@@ -247,6 +249,7 @@ class PidFd:
 
 def ancestors(pid: int, root: Path = Path("/")) -> Iterator[int]:
     """Yield the ids of a process's ancestors, the nearest first."""
+    # Ids may be used again between two reads, which could result in a cycle.
     seen = {pid}
     process = read_process(pid, root)
     while process is not None and process.parent not in {0, *seen}:

@@ -142,6 +142,8 @@ class Program:
                 self.is_stopped = True
                 return
             for descriptor in ready:
+                # Both pipes are read as they fill: a program that is blocked on one would never
+                # close the other.
                 data = os.read(descriptor, _READ_BYTES)
                 if not data:
                     poll.unregister(descriptor)

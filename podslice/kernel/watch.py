@@ -89,6 +89,7 @@ class Inotify:
                 (`fs.inotify.max_user_watches`).
         """
         # the kernel has one watch for each inode, whatever it is called
+        # Without IN_MASK_ADD, the mask of a second caller would replace that of the first.
         added = ctypes.c_uint32(mask | _IN_MASK_ADD)
         number = _checked(_libc.inotify_add_watch(self._handle, os.fsencode(path), added))
         watched = Watched(number, mask & ~(IN_ONLYDIR | IN_DONT_FOLLOW), on_event)

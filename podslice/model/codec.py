@@ -97,6 +97,7 @@ def share_of_percent(percent: int) -> int:
 
 
 def _share_of_hundredths(hundredths: int) -> int:
+    # To the nearest, as systemd rounds a percentage that it reads from a file.
     return (hundredths * WHOLE_SHARE + 5_000) // 10_000
 
 
@@ -144,6 +145,7 @@ def _parse_hundredths(text: str) -> int | None:
 
 
 def _format_quota(value: Value) -> str:
+    # 1,000,000 µs per second are 100.00 %, so that 100 µs are a hundredth of a percent.
     return "" if value == INFINITY else _format_hundredths(int(str(value)) // 100)
 
 
@@ -221,6 +223,7 @@ def _read_duration(text: str, least: int, most: int) -> int:
             f"must be a duration, not the string {quote(text)}", "write 100ms, for example"
         )
     number, _, decimals = match[1].partition(".")
+    # Without floating point: `1.5s` is 15 × 1,000,000 / 10 µs, and a remainder is less than 1 µs.
     scaled = int(number + decimals) * _USEC[match[2]]
     usec, rest = divmod(scaled, int(10 ** len(decimals)))
     if rest or not least <= usec <= most:

@@ -149,6 +149,8 @@ def exit_of_variables(
         result=result,
         exit_code=code,
         signal=f"SIG{status}" if status and not has_exited else None,
+        # Kills of child processes count as well: they have not ended a container that exited with
+        # 0.
         is_oom=result == OOM_KILL or (oom_kills > 0 and code != 0 and result != OOMD_KILL),
         started_usec=started_usec,
         ended_usec=ended_usec,

@@ -222,6 +222,7 @@ class Unconfirmed(NamedTuple):
             (unit, name)
             for unit, values in self.new.items()
             for name, new in values.items()
+            # A value that the trial does not change shows nothing.
             if new != (old := self.old[unit][name]) and observed.get(unit, {}).get(name) == old
         )
 

@@ -178,6 +178,7 @@ def cgroup_components(path: str) -> tuple[str, ...]:
     Source: Kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go, ParseSystemdToCgroupName.
     """
     last = path.rstrip("/").rpartition("/")[2]
+    # Of slices in each other the name of the last one has the components of all.
     if last.endswith(".slice"):
         parts = last.removesuffix(".slice").split("-")
         return tuple(part.replace("_", "-") for part in parts)

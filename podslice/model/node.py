@@ -74,6 +74,7 @@ def parse_cpus(text: str) -> set[int]:
             first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
             if not first <= last < CPUS_MAX:
                 raise ValueError(f"{part:.64} is not a range of CPUs")
+            # The difference has exactly the bits from the first to the last CPU.
             mask |= (1 << last + 1) - (1 << first)
     return {cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1}
 

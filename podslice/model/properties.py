@@ -277,6 +277,7 @@ ROWS = (
     _limit(
         name=CPU_WEIGHT,
         since=232,
+        # 0 is `idle`
         minimum=0,
         maximum=_WEIGHT_MAX,
         codec=codecs.WEIGHT,

@@ -109,6 +109,7 @@ def format_quantity(quantity: Quantity) -> str:
     nano = quantity.nano
     if nano == 0:
         return "0"
+    # Fractions, and amounts below 1024, have decimal suffixes in Kubernetes, too.
     binary = quantity.format is Format.BINARY and abs(nano) >= 1024 * _NANO and nano % _NANO == 0
     if binary:
         number, steps = _strip(nano // _NANO, 1024)
@@ -140,6 +141,7 @@ def human_bytes(number: int) -> str:
     """Return bytes for people with three digits, as `23.5 GiB`; not suitable for limits."""
     size, suffix = float(number), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        # As it would be printed: 1023.96 KiB is 1 MiB.
         if round(size, 1) < 1024 and (size < 100 or round(size) < 1024):
             break
         size, suffix = size / 1024, larger
@@ -183,6 +185,8 @@ def _interpret(suffix: str, exponent: str, text: str) -> tuple[int, Format]:
         power = int(exponent)
         if power > _EXPONENT_MAX:
             raise invalid(f"{text!r} does not fit 64 bits", f"the largest amount is {INT64_MAX}")
+        # With any mantissa of TEXT_MAX digits a smaller power also gives less than a billionth,
+        # which is rounded up to one; the powers of ten that are computed stay small.
         return max(power, -_EXPONENT_MAX - TEXT_MAX), Format.EXPONENT
     raise _not_a_quantity(text)
 

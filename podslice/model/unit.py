@@ -489,4 +489,5 @@ class UnitDefinition:
 
 def is_inside(control_group: str, parent: str) -> bool:
     """Return whether a control group is another one or below it."""
+    # With the slashes, `/a-b.slice` is not inside of `/a`.
     return bool(parent) and f"{control_group}/".startswith(f"{parent.rstrip('/')}/")

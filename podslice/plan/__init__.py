@@ -296,6 +296,7 @@ def order_of(step: Step) -> tuple[tuple[Stage, int], UnitName]:
 
 def depth_of(name: UnitName) -> int:
     """Return the depth of a unit; units other than slices are the deepest."""
+    # In the name of a slice each dash is a level, and no name is long enough for 1000 of them.
     return name.count("-") if name.endswith(".slice") else 1000
 
 

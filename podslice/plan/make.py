@@ -113,6 +113,7 @@ def _settle_moves(
         for name, unit in observed.units.items()
         if name.endswith(_MOUNT) and is_up(unit)
     }
+    # The slices of one pod in different tiers have the same last component.
     busy = {
         _last_component(name): observed.units[name]
         for name in desired.unwanted
@@ -140,6 +141,8 @@ def _find_stops(
     """Return the units to stop. Tiers and root are stopped only without foreign units in them."""
     wanted = {unit.name for unit in desired.units}
     slices = {pod.slice: pod.pod.key for pod in desired.pods}
+    # Mounts in the slice of a pod that no known manifest of it has; `unwanted` has those of the
+    # manifest before this one.
     lost = {
         name: f"pod {slices[slice_]} has no such volume"
         for name, unit in observed.units.items()
@@ -153,6 +156,7 @@ def _find_stops(
     pods = {name for name in stopped - mounts if _last_component(name).startswith("pod")}
     stops = [_stop(name, unwanted[name], observed, terminating) for name in pods | mounts]
     skipped = []
+    # The tiers and the root, which may contain units of others.
     for name in stopped - pods - mounts:
         if foreign := _foreign(name, stopped, observed):
             skipped.append(Skipped(unit=name, name="stop", why=foreign))
@@ -196,6 +200,7 @@ def _foreign(name: UnitName, stopped: set[UnitName], observed: Observed) -> str:
         for pod in stopped
         if pod.startswith(inside) and _last_component(pod).startswith("pod")
     )
+    # TasksCurrent of a slice includes everything below it.
     others = observed.units[name].tasks - ours
     return f"{count_processes(others)} in it outside of any pod" if others > 0 else ""
 
@@ -214,6 +219,8 @@ def _steps_for(
     if unit.kind in (UnitKind.SCOPE, UnitKind.SERVICE) and (there is None or is_elsewhere):
         # a container that is not running needs no properties, one outside its pod is not podslice's
         return [], []
+    # Without pods the tree is both desired, for its values, and unwanted: it is not started for
+    # them.
     if there is None and unit.name in desired.unwanted:
         return [], []
     if there is None and not unit.owned:

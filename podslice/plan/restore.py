@@ -47,6 +47,8 @@ def restore_values(desired: Desired, observed: Observed, recorded: ReservedValue
         unit, there = wanted.get(name) or slice_unit(name, ""), observed.units.get(name)
         kept, old = {}, []
         for key, each in sorted(values.items()):
+            # A property that has its old value again is in none of the cases, and leaves the
+            # record.
             if key in unit.values:
                 kept[key] = each
             elif not is_up(there):
@@ -121,6 +123,7 @@ def settle_steps(
     for step in done:
         for change in step.changes:
             held = units[step.name][change.name]
+            # With the value from before podslice in force, nothing remains to be restored.
             if change.new == held.before and held.trial is None:
                 del units[step.name][change.name]
             else:
@@ -130,6 +133,7 @@ def settle_steps(
                 units[step.name][change.name] = replace(held, ours=(*ours, change.new))
     for step in not_tried:
         for change in step.changes:
+            # Not tried: the entry was made for this step, unless an earlier record has it.
             units[step.name].pop(change.name)
             known = before.units.get(step.name, {}).get(change.name)
             if known is not None:

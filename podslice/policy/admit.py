@@ -31,6 +31,7 @@ def admit(
     used = total(decision.requests for decision in admitted)
     accepted: list[PodDecision] = []
     refused: list[Refusal] = []
+    # An accepted candidate that replaces a pod may release requests: those refused are tried again.
     while has_more:
         tried, waiting, refused, has_more = waiting, [], [], False
         for candidate in tried:
@@ -56,6 +57,8 @@ def _lacking(requests: Amounts, used: Amounts, allocatable: Amounts) -> str | No
     """Return the first resource, by name, that is insufficient."""
     for name in sorted(requests.keys() & allocatable.keys()):
         free = allocatable[name] - used.get(name, 0)
+        # More than allocatable may be requested already, for example after a new reservation; a
+        # request of 0 fits nevertheless.
         if requests[name] > max(free, 0):
             return name
     return None
@@ -178,6 +181,7 @@ def pending_pods(  # noqa: PLR0913
             source=sources.get(wanted.pod.uid) if wanted else None,
             is_applied=key in applied_keys,
         )
+        # Of several reasons the first one counts: an eviction, then a refusal.
         found.setdefault(key, pending)
     return tuple(found[key] for key in sorted(found))
 

@@ -70,6 +70,7 @@ def sum_of(pod: Pod, part: str, resource: str) -> ContainerSum:
         if amount is None:
             continue
         term = index, amount
+        # Init containers run one at a time, each beside the sidecars that were started before it.
         if container.kind is ContainerKind.INIT:
             turns.append(ContainerSum(terms=(term, *sidecars), init=container))
             continue
@@ -77,6 +78,7 @@ def sum_of(pod: Pod, part: str, resource: str) -> ContainerSum:
         if container.kind is ContainerKind.SIDECAR:
             sidecars.append(term)
     lasting = ContainerSum(terms=tuple(together))
+    # Of equal sums the first one counts, which is that of the containers together.
     return max((lasting, *turns), key=lambda each: each.amount) if turns else lasting
 
 
@@ -108,6 +110,7 @@ def effective(pod: Pod) -> Resources:
     """
     sums = aggregate(pod)
     requests = {**sums.requests, **_pod_level(pod.resources.requests)}
+    # Per resource: the pod level may state memory only, and CPU is then the containers' sum.
     limits = {**sums.limits, **_pod_level(pod.resources.limits)}
     if pod.overhead:
         requests = total((requests, pod.overhead))
@@ -138,6 +141,8 @@ def lacking_limit(pod: Pod, resource: str, rules: Rules) -> tuple[Container, ...
         if container.kind is ContainerKind.SIDECAR:
             sidecars += limit
         if rules is Rules.KUBERNETES and container.kind is not ContainerKind.APP:
+            # A sidecar's own limit is in both, which does not matter: only a sum of zero is
+            # lacking.
             limit += sidecars
         if not limit:
             lacking.append(container)
@@ -153,6 +158,7 @@ def default_pod(pod: Pod, *, with_limits: bool = False) -> Pod:
     Kubernetes to use the limit as a request"); Kubernetes, pkg/apis/core/v1/defaults.go,
     SetDefaults_Pod.
     """
+    # The containers first: the default of the pod level is their sum, with defaulted requests.
     pod = replace(pod, containers=tuple(map(_default_container, pod.containers)))
     if with_limits:
         pod = replace(pod, resources=_default_limits(pod))
@@ -208,6 +214,8 @@ def _default_pod_level(pod: Pod) -> Resources:
         for name, milli in _pod_level(aggregate(pod).requests).items()
         if not is_hugepages(name)
     }
+    # The later has precedence: the pod's limit counts only where no container requests the
+    # resource.
     requests: Amounts = {**_pod_level(stated.limits), **sums, **stated.requests}
     return Resources(requests=requests, limits=stated.limits)
 
@@ -222,6 +230,7 @@ def pod_hugepages(counted: Resources, known: Iterable[int] = ()) -> HugePages:
     Source: Kubernetes, pkg/kubelet/cm/helpers_linux.go, HugePageLimits, and
     cgroup_manager_linux.go, maybeSetHugetlb ("for each page size omitted, limit to 0").
     """
+    # A size that the kernel supports and no container requests must not be used.
     limits = {**dict.fromkeys(known, 0), **_by_size(counted.requests)}
     return _shared(tuple(limits.items()))
 

@@ -47,6 +47,7 @@ def allocate(node: Node, config: Config) -> Allocation:
     system_reserved = reserved_for_system(config)
     reserved = total((config.kube_reserved, system_reserved))
     subtract_eviction = {} if config.ignore_eviction_threshold else eviction
+    # The kernel takes the pages of the pool out of the memory that others can use.
     set_aside = {MEMORY: sum(milli for name, milli in capacity.items() if is_hugepages(name))}
     return Allocation(
         capacity=capacity,
@@ -91,6 +92,7 @@ def threshold_amount(threshold: Threshold, capacity: int) -> int:
     """
     if threshold.amount is not None:
         return threshold.amount
+    # Whole units × thousandths of a percent: 100 % is 100,000.
     return capacity // 1000 * (threshold.percent_milli or 0) // 100_000 * 1000
 
 
@@ -193,6 +195,7 @@ def node_cpus(node: Node, config: Config) -> frozenset[int] | None:
     if config.cpu_topology is not None:
         return config.cpu_topology.all
     if CPU in config.capacity:
+        # A fraction of a CPU counts as one more CPU.
         return frozenset(range(-(-config.capacity[CPU] // 1000)))
     return node.cpus
 

@@ -71,6 +71,7 @@ def unbounded_weight(shares: int, curve: Curve) -> int:
 
 
 def _oci_weight(shares: int) -> int:
+    # The published formula subtracts 7/34, which is 126/612 below.
     log = math.log2(shares)
     # one division, so that the default 1024 gives exactly 100
     return math.ceil(10 ** ((log * log + 125 * log - 126) / 612))
@@ -78,6 +79,7 @@ def _oci_weight(shares: int) -> int:
 
 _FORMULAS: Mapping[Curve, Callable[[int], int]] = {
     Curve.SYSTEMD: lambda shares: shares * 100 // SHARES_PER_CPU,
+    # Maps 2 to 262,144 shares linearly to weights of 1 to 10,000.
     Curve.LINEAR: lambda shares: 1 + (shares - 2) * 9999 // 262_142,
     Curve.OCI: _oci_weight,
 }
@@ -107,6 +109,7 @@ def quota_from_milli(cpu_milli: int, *, period_usec: int) -> Quota:
     configuration"; Kubernetes, pkg/kubelet/cm/helpers_linux.go, MilliCPUToQuota.
     """
     asked_usec = cpu_milli * 1000
+    # The kernel's minimum is for each period, of which a second has 1,000,000 / period_usec.
     least_usec = -(-MIN_QUOTA_USEC * 1_000_000 // period_usec)
     usec = max(asked_usec, least_usec)
     return Quota(per_sec_usec=-(-usec // QUOTA_STEP_USEC) * QUOTA_STEP_USEC, asked_usec=asked_usec)

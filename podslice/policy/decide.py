@@ -90,10 +90,12 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
     claim = exclusive(pod, qos, config)
     by = with_period(with_quota(config, applies=not claim), pod.properties)
     properties = pod_properties(defaulted, pod, qos, counted, by)
+    # The pages count in MemoryMax only where the kernel charges them to the control group.
     in_memory = sum(hugepages.values()) if counts_as_memory(node, config) else 0
     before = init_properties(defaulted, pod, qos, by)
 
     def complete(of_slice: tuple[PropertyValue, ...]) -> tuple[PropertyValue, ...]:
+        # Annotations last: a stated value is the complete one, to which no huge pages are added.
         return with_stated(with_hugepages(of_slice, in_memory), pod.properties)
 
     decision = PodDecision(
@@ -118,6 +120,7 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
         has_own_cpus=bool(claim),
         elsewhere=tree.elsewhere(pod.uid, qos),
     )
+    # After all formulas, since an annotation may have no effect beside the values they gave.
     judged = _judge_annotations(decision, capacity, node, config)
     return replace(judged, units=tuple(units_of(judged)))
 
@@ -327,6 +330,7 @@ def _template_of(pod: Pod) -> object:
     The objects live as long as the decision under this key, so their ids are not used again.
     """
     parts = pod.containers, pod.resources, pod.overhead, pod.volumes, pod.properties, pod.problems
+    # The length of escaped names depends on these: systemd escapes each dash in a mount's name.
     shape = (len(pod.uid), pod.uid.count("-"))
     where = (pod.where, pod.spec_where, pod.priority, pod.grace_period_sec)
     return (*map(id, parts), shape, where)
@@ -411,6 +415,7 @@ def _pairs(ours: PodDecision, theirs: PodDecision) -> Iterator[Difference]:
     yield Difference("slice", proposal=ours.slice, kubernetes=theirs.slice)
     yield from _properties("", ours.properties, theirs.properties)
     if ours.init_properties is not None:
+        # Kubernetes has no init phase: its values apply from the start.
         yield from _properties(_MEANWHILE, ours.init_properties, theirs.properties)
     for left, right in zip(ours.scopes, theirs.scopes, strict=True):
         of = f" of container {left.name}"

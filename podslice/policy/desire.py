@@ -84,6 +84,8 @@ def desire(  # noqa: PLR0913 (the whole input; arguments with a default are keyw
     assigned = CpuAssignment()
     if stage is not None:
         assigned = stage(in_force, accepted, node, config, cpus or {})
+        # Exclusive CPUs are assigned after admission: whole or aligned CPUs may be lacking where
+        # the sum fits.
         without = {each.pod for each in assigned.refused}
         accepted = [pod for pod in accepted if pod.pod.key not in without]
     by_key = {pod.pod.key: pod for pod in (*in_force, *accepted)}
@@ -190,6 +192,7 @@ def _in_phase(pod: PodDecision, initializing: frozenset[str]) -> PodDecision:
     """Return the pod with the properties that are in force."""
     if pod.pod.key not in initializing or pod.init_properties is None:
         return pod
+    # `units_of` yields the slice first.
     slice_ = replace(pod.units[0], properties=pod.init_properties)
     return replace(pod, properties=pod.init_properties, units=(slice_, *pod.units[1:]))
 
@@ -206,8 +209,11 @@ def _root_properties(
     createNodeAllocatableCgroups. There is no CPU quota.
     """
     enforced = Enforce.PODS in config.enforce_node_allocatable
+    # Without the reservations the kubelet still limits its root, to the capacity.
     limits = allocation.enforced if enforced else allocation.capacity
     what = "capacity - kube-reserved - system-reserved" if enforced else "capacity"
+    # Both protections: with MemoryMin alone, which is what the kubelet sets here, the kernel would
+    # not apply the MemoryLow of Burstable pods below.
     properties = list(protection(pods, "the sum over all pods' slices"))
     if CPU in limits:
         properties.append(cpu_weight(limits, f"{what}, cpu", config))
@@ -261,6 +267,8 @@ def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredU
             if config.memory_protection is MemoryProtection.TIERED:
                 properties += memory_request(stated, f"{full} memory", Qos.GUARANTEED, config)
             properties += _at_least(1, TASKS_MAX, stated, PIDS, f"{full} pid")
+        # A kubelet also limits huge pages to 0 here. Daemons of the host, such as databases, may
+        # use huge pages that nothing has reserved: podslice leaves these limits as they are.
         yield slice_unit(slice_of_cgroup(cgroup), f"{full.value} daemons", settle(properties))
 
 
@@ -329,8 +337,10 @@ def tier_properties(
     )
     if config.qos_reserved.get(MEMORY) is not None:
         target, why = _tier_memory(qos, pods, available_bytes, config.qos_reserved[MEMORY])
+        # The requests above may exceed what is available, and systemd refuses a limit of 0.
         target = max(target, page_size)
         if used_bytes is not None and used_bytes > target:
+            # Below what cannot be reclaimed, the limit would invoke the OOM killer at once.
             why += f" = {human_bytes(target)}, kept at the current usage until usage falls"
             target = -(-used_bytes // _CAP_STEP_BYTES) * _CAP_STEP_BYTES
         limit = PropertyValue(name=MEMORY_MAX, value=target, why=why)
@@ -371,6 +381,7 @@ def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> Pro
         found = weight(MIN_SHARES, f"the BestEffort tier → {MIN_SHARES} shares", config)
     else:
         others = (pod for pod in pods if pod.qos is qos and pod.pod.key not in stated)
+        # One conversion of the sum: shares of single pods are rounded, and at least 2 each.
         cpu_milli = sum(pod.requests.get(CPU, 0) for pod in others)
         shares = shares_from_milli(cpu_milli)
         shown = format_amount(CPU, cpu_milli)
@@ -445,6 +456,8 @@ def _throttle(
     if threshold is None or all(is_critical(pod.pod) for pod in pods if pod.qos is qos):
         return
     threshold_bytes = threshold_amount(threshold, limit_bytes * 1000) // 1000
+    # The kernel slows processes down from 1.25 % above MemoryHigh: a threshold of less than 3 % of
+    # the limit has no such effect.
     high = limit_bytes - min(threshold_bytes, limit_bytes) // 2
     yield PropertyValue(
         name=MEMORY_HIGH,

@@ -107,6 +107,8 @@ def eviction_thresholds(config: Config) -> tuple[EvictionThreshold, ...]:
         )
         for signal, value in sorted(config.eviction_soft.items())
     ]
+    # The pods together may reach the limit of their slice while the node has memory left: the same
+    # threshold applies to what is left below that limit.
     of_pods = [
         each._replace(signal="allocatableMemory.available")
         for each in hard
@@ -169,6 +171,7 @@ def by_urgency(met: Iterable[EvictionThreshold]) -> tuple[EvictionThreshold, ...
 
     def urgency(each: EvictionThreshold) -> tuple[bool, bool, bool, str]:
         is_other = SIGNALS[each.signal].resource != MEMORY
+        # False precedes True.
         return is_other, not each.is_hard, SIGNALS[each.signal].tier is not None, each.signal
 
     return tuple(sorted(met, key=urgency))
@@ -207,6 +210,7 @@ def rank(
         used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
         request = _request(resource, pod) if has_request else 0
         above = resource != PIDS and used > request
+        # In ascending order; the key makes the order of equal pods the same each time.
         place = (not above, pod.pod.priority, request - used, pod.pod.key)
         ranked.append((place, EvictionCandidate(decision=pod, reason=_reason(resource, pod, used))))
     return tuple(candidate for _, candidate in sorted(ranked, key=lambda each: each[0]))
@@ -299,6 +303,7 @@ def judge(
     Source: Kubernetes, pkg/kubelet/eviction/eviction_manager.go, synchronize.
     """
     met = thresholds_met(thresholds, observations, before=before.met)
+    # A threshold that is not met for one observation begins its grace period anew.
     since_usec = {each: before.met_since_usec.get(each, now_usec) for each in met}
     over = past_grace(met, since_usec, now_usec)
     seen_now = {SIGNALS[each.signal].condition: now_usec for each in met}
@@ -357,6 +362,7 @@ def _wait_usec(threshold: EvictionThreshold, observation: SignalObservation) -> 
         is_near = above * 100 < observation.capacity * _NEAR_PERCENT
         return _POLL_SOON_USEC if is_near else _POLL_MAX_USEC
     least_usec = _POLL_MIN_USEC if threshold.is_hard else _POLL_SOON_USEC
+    # Thousandths of a byte above the threshold → bytes → microseconds until they may be in use.
     wait_usec = above // 1000 * 1_000_000 // _FASTEST_BYTES_PER_SEC
     return min(max(wait_usec, least_usec), _POLL_MAX_USEC)
 

@@ -51,6 +51,7 @@ def claim_cpus(pod: Pod, qos: Qos) -> CpuClaim:
     """
     if qos is not Qos.GUARANTEED:
         return CpuClaim()
+    # A limit without a request counts as both.
     pod = default_pod(pod)
     containers = {each.name: count for each in pod.containers if (count := _whole(each.resources))}
     return CpuClaim(pod=_whole(pod.resources), containers=containers)
@@ -141,6 +142,7 @@ def with_lasting_cpus(decisions: Iterable[PodDecision], desired: Desired) -> Ite
 def _without_shared(pod: PodDecision, own: Cpus) -> PodDecision:
     def keep(container: ContainerDecision) -> ContainerDecision:
         values = {each.name: each.value for each in container.properties}
+        # Also without a list, which has no CPU.
         if own.issuperset(parse_cpus(str(values.get(ALLOWED_CPUS, "")))):
             return container
         return replace(container, properties=without_cpus(container.properties))

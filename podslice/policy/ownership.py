@@ -101,7 +101,9 @@ def check_claims(tree: Tree, node: Node, config: Config, neighbour: Neighbour) -
                 ' "4Gi" } for example, and the same in systemReserved of the kubelet',
             )
     top, cpu = beside_kubelet(tree), allocation.enforced.get(CPU, 0)
+    # By the kubelet's formula, since the top slice competes with kubepods.slice.
     wanted = weight_from_shares(shares_from_milli(cpu), WeightMapping.KUBELET)
+    # A weight that somebody has set is intended.
     if cpu and neighbour.own_weight == DEFAULT_WEIGHT != wanted:
         theirs = f" and kubepods.slice {neighbour.cpu_weight}" if neighbour.cpu_weight else ""
         yield warning(
@@ -158,6 +160,8 @@ def _created_by_libcontainer(
     # the names of all pods cost more than all else here
     recorded = {tree.pod(pod.uid, qos) for pod in pods for qos in Qos} if slices else ()
     made = [name for name, slice_ in slices.items() if slice_ not in recorded]
+    # Slices first, and the outermost of them: messages name the first ones, and stopping these
+    # stops what is below.
     return sorted(made, key=lambda name: (not name.endswith(_SLICE), name.count("-"), name))
 
 
@@ -230,6 +234,8 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
         return None
     qos = description.qos
     namespace, _, name = description.pod.partition("/")
+    # A description proves nothing: the slice must have the name that podslice gives to this uid and
+    # class.
     if Tree(cgroup_root=config.cgroup_root).pod(uid, qos) != unit.name:
         return None
     limits = _stated(unit, {CPU: CPU_QUOTA, MEMORY: MEMORY_MAX})
@@ -239,8 +245,11 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
     # state zeros, else limits would count as requests
     requests = {CPU: 0, MEMORY: 0}
     weight = unit.properties.get(CPU_WEIGHT)
+    # The minimum is also the weight of a pod without a request. Several requests give one weight:
+    # the least cannot claim more than the pod had.
     if isinstance(weight, int) and MIN_WEIGHT < weight <= MAX_WEIGHT:
         requests[CPU] = requests_of_weight(weight, config.cpu_weight_mapping).least
+    # Which of them is set depends on memory-protection.
     requests |= _stated(unit, {MEMORY: MEMORY_MIN}) | _stated(unit, {MEMORY: MEMORY_LOW})
     if qos is Qos.GUARANTEED:
         requests = dict(limits)

@@ -123,6 +123,7 @@ def settle(properties: Iterable[PropertyValue]) -> tuple[PropertyValue, ...]:
     limit = by_name.get(MEMORY_MAX)
     for name in PROTECTIONS:
         asked = by_name.get(name)
+        # The requests of init containers may exceed the pod's limit, which applies after them.
         if limit is not None and asked is not None and int(asked.value) > int(limit.value):
             why = f"{asked.why} = {human_bytes(int(asked.value))}, limited to MemoryMax"
             by_name[name] = _property_value(name=name, value=int(limit.value), why=why)
@@ -254,6 +255,7 @@ def memory_request(
     name = protection_property(qos, config)
     milli = requests.get(MEMORY)
     if name and milli:
+        # Rounded up to whole bytes, as Kubernetes' Quantity.Value().
         yield _property_value(name=name, value=-(-milli // 1000), why=why)
 
 
@@ -261,6 +263,7 @@ def memory_limit(limits: Amounts, why: str) -> Iterator[PropertyValue]:
     """Yield MemoryMax for a memory limit."""
     milli = limits.get(MEMORY)
     if milli:
+        # Rounded up to whole bytes; the kernel rounds this down to whole pages.
         yield _property_value(name=MEMORY_MAX, value=-(-milli // 1000), why=why)
 
 
@@ -338,6 +341,8 @@ def memory_high(
     use the limit of the pod level.
     """
     factor_milli = config.memory_throttling_factor_milli
+    # In place of the pod's limit the kubelet takes the memory of the node, which a container below
+    # that limit can never reach.
     own, at_pod = (memory_bytes(each.resources.limits) for each in (container, pod))
     request, limit = memory_bytes(container.resources.requests) or 0, own or at_pod or 0
     if factor_milli is None or request == limit:
@@ -348,6 +353,7 @@ def memory_high(
         limit = memory_bytes(allocate(node, config).enforced) or 0
         what = f"the node's memory less the reservations {human_bytes(limit)}"
     page = node.page_size_bytes
+    # The division by the 1000 of the factor and the rounding down to pages are one.
     value = (request * 1000 + (limit - request) * factor_milli) // (1000 * page) * page
     if value > request:
         why = f"requests.memory {format_bytes(request)}, and {factor_milli / 1000:g} of the rest of"
@@ -402,6 +408,7 @@ def swap_limit(
     request = memory_bytes(container.resources.requests) or 0
     share = f"requests.memory {format_bytes(request)} of {human_bytes(of_node)}"
     why += f": {share}, × {human_bytes(node.swap_bytes)} of swap"
+    # The swap is always that of this host, also where `capacity` states another memory.
     value = request * node.swap_bytes // of_node
     yield PropertyValue(name=MEMORY_SWAP_MAX, value=value, why=why)
 
@@ -451,12 +458,14 @@ def oom_score_adj(pod: Pod, container: Container, qos: Qos, node_memory_bytes: i
         return BESTEFFORT_ADJ
     request = memory_bytes(container.resources.requests) or 0
     if container.kind is ContainerKind.SIDECAR:
+        # A sidecar must not be killed before the containers that depend on it.
         apps = (each.resources.requests for each in pod.of_kind(ContainerKind.APP))
         request = max(request, min((memory_bytes(each) or 0 for each in apps), default=0))
     if at_pod_level := memory_bytes(pod.resources.requests):
         surplus = at_pod_level - (memory_bytes(aggregate(pod).requests) or 0)
         request += max(surplus, 0) // max(len(pod.containers), 1)
     adjustment = 1000 - 1000 * request // max(node_memory_bytes, 1)
+    # Between the adjustments of the other classes: BestEffort is killed first, Guaranteed last.
     return min(max(adjustment, 1000 + GUARANTEED_ADJ), BESTEFFORT_ADJ - 1)
 
 
@@ -517,6 +526,8 @@ def describe_stall(properties: Properties, stated: StatedProperties, capacity: A
     milli = capacity.get(CPU) or 1000
     if ALLOWED_CPUS in stated:
         milli = min(milli, len(_cpus(stated)) * 1000)
+    # quota: µs per second, so period × quota / 1,000,000 is the CPU time of a period; it is divided
+    # by milli / 1000 CPUs.
     used_usec = int(period_usec) * quota // 1000 // milli
     stall = max(int(period_usec) - used_usec, 0) / 1000
     return (
@@ -561,6 +572,7 @@ def check_annotations(  # noqa: PLR0913
     for name in stated:
         lacking = [*check_controller(PROPERTIES[name].controller, node, at(name))]
         yield from lacking
+        # Further problems of its value have no effect without the controller.
         if lacking:
             continue
         if name == ALLOWED_CPUS and cpus is not None and (missing := _cpus(stated) - cpus):

@@ -201,6 +201,7 @@ def _validate_kernel(
             message = f"{shown} is not a whole percent of a CPU, the precision that systemd stores"
             yield warning(f"{where}.limits[{CPU}]", message, counts)
     memory = stated.limits.get(MEMORY, 0)
+    # Less than a page is an error of its own, see `_validate_memory`.
     if memory % (page_size * 1000) and memory > page_size * 1000:
         yield warning(
             f"{where}.limits[{MEMORY}]",
@@ -213,6 +214,7 @@ def _validate_typos(
     stated: Resources, where: str, page_size: int, capacity: Amounts
 ) -> Iterator[Problem]:
     """Report memory below a page, and warn of other amounts that are unlikely, such as 500 CPUs."""
+    # A request that equals its limit is reported once, with the limit.
     new = {name: n for name, n in stated.requests.items() if n != stated.limits.get(name)}
     for amounts, at in ((stated.limits, f"{where}.limits"), (new, f"{where}.requests")):
         yield from _validate_memory(amounts, at, page_size)

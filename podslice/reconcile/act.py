@@ -143,6 +143,7 @@ def _culprit(step: Step, failed: set[UnitName]) -> UnitName | None:
     if isinstance(step, StopUnit):
         inside = f"{step.name.removesuffix('.slice')}-"
         return min((name for name in failed if name.startswith(inside)), default=None)
+    # Only the name of a slice contains its parents; a scope or a mount names its slice separately.
     name = step.name
     while name != "-.slice":
         if name in failed:
@@ -166,6 +167,8 @@ async def _start_slices(steps: Sequence[StartUnit], edges: _Edges) -> None:
             await _start_batches(edges.ready(turn), edges)
         return
     inside.sort(key=lambda step: -depth_of(step.name))
+    # Parents and children may be in one transaction: systemd orders a slice after its parent.
+    # Source: systemd.slice(5), "Automatic Dependencies".
     room = max(BATCH_MAX - len(above), 0) if above else 0
     if room:  # one call instead of one for each level
         await _start_batches(edges.ready((*above, *inside[:room])), edges)
@@ -191,6 +194,7 @@ def _levels(steps: Iterable[AnyStepT]) -> Iterator[list[AnyStepT]]:
 
 async def _take(steps: list[Step], edges: _Edges) -> None:
     """Take steps that are independent of each other."""
+    # All steps of a turn have the same stage, so at most one of these kinds is present.
     stops = [step for step in steps if isinstance(step, StopUnit)]
     idle = [step for step in stops if not step.takes_time]
     await _start_batches([step for step in steps if isinstance(step, StartUnit)], edges)
@@ -221,6 +225,8 @@ async def _in_batches(
             try:
                 await call(batch)
             except SystemdError:
+                # One invalid property or existing name rejects the whole call, and nothing was
+                # started; after a failed job the other units of the batch may be up.
                 await _one_by_one(batch, edges)
             else:
                 for step in sorted(batch, key=order_of):
@@ -284,6 +290,8 @@ async def _come_down(step: SetProperties, target_bytes: int, client: Client) -> 
     before = await _observed(step.name, client)
     high = INFINITY if before is None else before.properties.get(MEMORY_HIGH, INFINITY)
     is_down = False
+    # Above MemoryHigh the kernel reclaims and throttles, and never kills; a MemoryMax below the
+    # usage would invoke the OOM killer for what cannot be reclaimed.
     await client.set_properties(step.name, {MEMORY_HIGH: target_bytes})
     try:
         used = await _least_memory(step.name, client, target_bytes)
@@ -291,6 +299,7 @@ async def _come_down(step: SetProperties, target_bytes: int, client: Client) -> 
     finally:
         # also after an interruption: MemoryHigh would throttle the processes permanently
         values = _values(step.changes) if is_down else {}
+        # The step may change MemoryHigh as well: its value then replaces the former one.
         await client.set_properties(step.name, {MEMORY_HIGH: high, **values})
     if not is_down:
         shown, limit = human_amounts(MEMORY, used * 1000, target_bytes * 1000)
@@ -356,6 +365,7 @@ async def _stop_in_time(name: UnitName, client: Client, grace_sec: float) -> Non
             async with asyncio.timeout(grace_sec):
                 await ended.wait()
         except TimeoutError:
+            # This grace period may be shorter than the TimeoutStopUSec of the unit.
             await client.kill(name, signal.SIGKILL)
 
     await run_concurrently([end(), kill_late()])

@@ -182,6 +182,8 @@ async def read_findings(world: World) -> Findings:
     reserved = ReservedValues() if values is None else values
     observed = await observe(world, reserved.units)
     records = _with_recovered(world, observed, await in_thread(world.store.load))
+    # Only recorded pods are evidence: a recovered one was itself derived from the slice in
+    # question.
     recorded = [pod for pod in records.pods if pod.uid in records.digests]
     foreign = await world.guard.judge(world.tree, observed.units.values(), recorded, world.manager)
     return Findings(
@@ -228,6 +230,8 @@ async def _plan(
     planned = await _plan_for(world, request, findings, selection)
     plan = planned.plan
     stuck = {refusal.pod: refusal for refusal in plan.refused if refusal.reason == CLASS_CHANGED}
+    # Whether a pod can leave its slice depends on its processes, which only the plan considers; so
+    # the desired state is computed a second time without these candidates.
     if any(candidate.pod.key in stuck for candidate in request.candidates):
         # they keep their class, which the sums of the tiers must reflect
         rest = tuple(each for each in selection.candidates if each.pod.key not in stuck)
@@ -237,6 +241,7 @@ async def _plan(
     plan = replace(plan, refused=(*plan.refused, *selection.refused))
     in_progress = request.terminating.in_progress
     if in_progress:
+        # Pods within their grace period count until they are gone, and another task stops them.
         keys = {pod.key for pod in findings.records.pods if pod.uid in in_progress}
         units = planned.returning.desired.units
         plan = plan.without({unit.name for unit in units if unit.pod in keys})
@@ -263,6 +268,7 @@ async def _plan_for(
         mounts=not world.manager.is_user,
     )
     desired, observed = meet(world, policy, findings.observed, selection.removed)
+    # A grace period of 0 kills what is left of them with the next steps.
     expired = request.terminating.expired
     slices = {
         world.tree.pod(pod.uid, qos): replace(pod, grace_period_sec=0)
@@ -377,6 +383,7 @@ def living_agent(store: Store) -> AgentState | None:
     """Return the state that the agent published; None where that agent no longer runs."""
     state = store.agent.read()
     process = None if state is None else read_process(state.pid)
+    # The kernel reuses process ids; only together with the start time is one unique.
     if state is None or process is None or process.started_ticks != state.started_ticks:
         return None
     return state
@@ -398,6 +405,7 @@ def readmit(store: Store, keys: Collection[str] | None) -> tuple[Eviction, ...]:
 def is_evicted(pod: Pod, records: Records) -> bool:
     """Return whether an applied pod is to be removed because its present manifest was evicted."""
     return bool(records.evicted) and any(
+        # A recovered pod has no digest: it counts as the manifest that was evicted.
         mark.uid == pod.uid and mark.digest == records.digests.get(pod.uid, mark.digest)
         for mark in records.evicted
     )
@@ -420,6 +428,7 @@ def split_admissible(
             f" podslice readmit {pod.key}"
         )
         refused.append(Refusal(pod=pod.key, reason=EVICTED, message=message))
+    # Only a running agent observes the conditions of the node.
     if agent is None or not world.config.admission:
         return tuple(free), tuple(refused)
     there = {pod.key for pod in records.pods}

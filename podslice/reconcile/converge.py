@@ -143,6 +143,7 @@ def delete(
         return assessment if world.may_set_values else _without_values(assessment)
 
     async def work(reported: _Reported) -> Report:
+        # Before the assessment: the end of a trial changes the record that the plan is made from.
         if all(map(is_named, world.store.load().pods)):
             await _release_reserved(world)
         operation = _Operation(
@@ -177,14 +178,19 @@ async def _as_reported(
     try:
         while (each := await reported.get()) is not None:
             yield each
+            # After the yield: an operation that waits in `join` continues once the caller has
+            # handled this.
             reported.task_done()
         yield await task
     except asyncio.CancelledError:
         task.cancel()
+        # The cancelled task still reports the steps that were in progress.
         while (each := await reported.get()) is not None:
             yield each
         raise
     finally:
+        # The caller releases the lock after this, also where it stops iterating: nothing may run
+        # on.
         task.cancel()
         await asyncio.wait([task])
 
@@ -252,6 +258,7 @@ class _Operation:
         stops with a slice what is in it. Files are written once the slices are as desired, and
         services start in them when the caller has released the lock.
         """
+        # Under the lock, which the caller holds: before, another process may have changed units.
         assessment = await self.assess()
         refuse(assessment.foreign)
         confirms = self.request.by_operator and self.confirm_sec is None
@@ -315,6 +322,7 @@ class _Operation:
         )
         if report.stuck or not report.is_complete:
             return report
+        # What was set and what is in force may differ; an empty plan proves that they do not.
         remaining = (await self.assess()).plan
         if overruled := _overruled(remaining, results):
             results += await take(overruled)
@@ -511,12 +519,14 @@ async def _forget(
     for pod in assessment.current:
         if pod.uid in present:
             continue
+        # A pod whose class has changed may still be in the slice of the former class.
         slices = {world.tree.pod(pod.uid, qos) for qos in Qos}
         if slices & failed:
             continue
         groups = sorted(control_group(name, assessment.observed) for name in slices)
         left = await _find_remains(world, pod, groups)
         if left is not None:
+            # The record stays, so that another delete finds the pod.
             stuck.append(left)
         else:
             world.store.remove(pod.uid)

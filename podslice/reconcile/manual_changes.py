@@ -33,6 +33,7 @@ def record(
         pods=tuple(pods),
         units=tuple(units),
         pid=os.getpid(),
+        # Distinguishes this process from a later one with the same id.
         started_ticks=process.started_ticks if process else 0,
     )
     store.manual_changes.save(change)

@@ -100,6 +100,7 @@ def meet(
     A desired container becomes the unit that it runs in. Observed units get their limits of huge
     pages, and the slices of removed pods their occupants.
     """
+    # The slice of a removed pod depends on its class, which may have changed since it was started.
     slices = {world.tree.pod(pod.uid, qos): pod for pod in terminating for qos in Qos}
     names = {world.tree.tier(qos) for qos in Qos} | slices.keys() if slices else set()
     units = {**observed.units, **dict(_left(world, desired.unwanted.keys() & names, observed))}
@@ -188,6 +189,8 @@ def describe_processes(groups: Mapping[str, tuple[int, ...]]) -> str:
 
 def _unit_of(path: PurePosixPath) -> tuple[str, bool]:
     """Return the unit of a control group below a slice, and whether a stop of the slice ends it."""
+    # Slices are not delegated: only systemd creates what is directly in them, so that the first
+    # name of another kind is a unit's. Names below a unit may be anybody's.
     for part in path.parts:
         if part.endswith(_STOPPED_WITH_SLICE):
             return part, True

@@ -106,6 +106,7 @@ async def arm(
         raise HostError("systemctl, which restores the old values, was not found in PATH")
     before, record = await pending(store, client), recorded(store)
     joins = before is not None and before.state is not TrialState.RETURNED
+    # The clock of OnActiveSec=, which all processes of a boot share and nobody can set.
     until_usec = time.monotonic_ns() // 1000 + seconds * 10**6
     tried = try_steps(record, steps, until_usec, joins=joins)
     values = tried.unconfirmed
@@ -114,7 +115,10 @@ async def arm(
     listed = await client.list_units([_PATTERN])
     taken = {unit.name.rpartition(".")[0] for unit in listed}
     names = chain([_STEM], (f"{_STEM}-{number}" for number in count(2)))
+    # Another name than that of an armed timer, which is stopped only after this one is started.
     stem = next(name for name in names if name not in taken)
+    # Before the timer: a crash in between leaves a record that reads as stopped, whereas a timer
+    # without a record would restore values that nobody could confirm.
     store.save_reserved(tried)
     try:
         await client.start_timer(
@@ -141,6 +145,7 @@ async def confirm(store: Store, client: Client) -> PendingTrial | None:
     """
     await halt(client)
     await _await_return(client)
+    # Only now can the values no longer change: no timer is armed, and no restoration is running.
     found = await pending(store, client)
     if found is not None and found.state is not TrialState.RETURNED:
         store.save_reserved(recorded(store).confirmed())
@@ -188,6 +193,7 @@ def _timer(name: UnitName, seconds: int) -> TransientUnit:
             "DefaultDependencies": False,
             "CollectMode": "inactive-or-failed",
             "TimersMonotonic": (("OnActiveSec", seconds * 10**6),),
+            # systemd's default is one minute
             "AccuracyUSec": _ACCURACY_USEC,
             "RemainAfterElapse": False,
         },

@@ -75,6 +75,7 @@ class Guard:
         Raises:
             ForeignRoot: it belongs to a kubelet.
         """
+        # The concurrent steps of a plan wait for one judgment instead of each listing the units.
         async with self._judging:
             if self._judged is None or self._now() - self._judged[0] >= _HOLDS_SEC:
                 units = await list_evidence(client, tree, manager)
@@ -107,6 +108,7 @@ def _number(text: str | None) -> int | None:
 
 def scope_patterns(tree: Tree, manager: Manager) -> tuple[str, ...]:
     """Return the patterns of a kubelet's containers; none where the root is not a kubelet's."""
+    # A kubelet that has been stopped leaves its containers running: their scopes still show it.
     return CRI_SCOPES if is_kubelets_root(tree, manager) else ()
 
 

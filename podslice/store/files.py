@@ -56,6 +56,7 @@ def writing(root: Path) -> Iterator[None]:
 
 def stamp(status: os.stat_result) -> Stamp:
     """Return the stamp of a file; a file that replaces it has another."""
+    # Programs may set the modification time, but not the change time.
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
@@ -322,6 +323,7 @@ def try_lock(root: Path) -> int | None:
         # held by another process, or removed by one that held it
         with writing(root), contextlib.suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A lock on a file that was removed or replaced before excludes nobody.
             if os.path.samestat(os.fstat(handle), path.stat()):
                 return handle
     except BaseException:

@@ -86,6 +86,7 @@ class Histories:
             )
         kept = self.end_path(uid, container, started_usec)
         with writing(kept):
+            # First the record, which contains the end of the previous start; then its file can go.
             write_json(kept.with_name(f"{container}.json"), history)
             for path in kept.parent.glob(f"{container},*"):
                 if path != kept:
@@ -129,6 +130,7 @@ def save_oomd_kill(path: Path) -> None:
     with writing(path), suppress(FileNotFoundError, NotRegularError):
         content, status = read_with_status(path, limit_bytes=_END_BYTES_MAX)
         path.write_bytes(_RESULT.sub(b"SERVICE_RESULT=" + OOMD_KILL.encode(), content))
+        # The time of the file is the time of the end.
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 

@@ -117,6 +117,7 @@ class Store:
             read = {file.path: self._read_record(file) for file in _files(self._pods)}
             # another thread may save a record meanwhile, which is then read again
             self._read = {path: found for path, found in read.items() if found is not None}
+            # The stamp is from before the reading: a change meanwhile results in another reading.
             self._scanned = now
         found = {path: record for path, (_, record) in self._read.items()}
         marked = {file.path: _read_mark(Path(file.path)) for file in _files(self.marks)}
@@ -201,6 +202,7 @@ class Store:
 
     def remove(self, uid: str) -> None:
         """Remove the record of a pod and the histories of its containers, if there are any."""
+        # The record first: after an interruption `tidy` removes histories without one.
         self.discard(str(self._record(uid)))
         self.histories.discard(uid)
 
@@ -267,6 +269,7 @@ class Store:
         """
         volumes = self._volumes(uid)
         pod = volumes.parent
+        # A link in the place of the directory must not lead to files elsewhere.
         paths = [] if pod.is_symlink() else entries(volumes)
         left = tuple(str(path) for path in paths if not _remove(path))
         _remove_empty(pod)
@@ -281,6 +284,7 @@ class Store:
             if file.name.endswith(".new"):
                 with suppress(OSError):
                     Path(file.path).unlink()
+            # What is neither are the directories of pods, with their volumes.
             elif not (file.name.endswith(".json") or self._record(file.name).exists()):
                 _remove_empty(Path(file.path))
         for directory in entries(self.histories.root):
@@ -383,6 +387,7 @@ def _remove(path: Path) -> bool:
     try:
         if path.is_symlink() or not path.is_dir():
             path.unlink()
+        # Removing the tree would remove the content of what is mounted in it.
         elif any(os.path.ismount(directory) for directory, _, _ in os.walk(path)):
             return False
         else:

@@ -140,6 +140,7 @@ class Bus(Client):
             "ListUnitsByPatterns", "asas", [], list(patterns), about=about
         )
         (rows,) = reply.body("a(ssssssouso)")
+        # systemd also lists names that other units refer to, and that have no file.
         units = [
             ListedUnit(
                 name=name,
@@ -241,6 +242,7 @@ class Bus(Client):
         found: set[UnitName] = set()
         todo = {name}
         while todo:
+            # Dependencies may be cyclic: what was found before is not read again.
             after = await run_concurrently(
                 self.systemd.unit_property(each, "After") for each in todo
             )
@@ -255,6 +257,8 @@ class Bus(Client):
         systemd, names, units = self.systemd, change.names, change.units
         match change.verb:
             case Verb.START:
+                # An interrupted call may have started the unit, whose name is then taken for the
+                # second one.
                 await twice(lambda: self._start(units[0]), lambda: self._start_again(units[0]))
             case Verb.START_BATCH:
                 if units:
@@ -283,9 +287,12 @@ class Bus(Client):
             case Verb.STOP:
                 with suppress(NoSuchUnit):
                     await self._run("StopUnit", names[0], change.timeout_sec)
+                    # A unit that fails to stop in time stays loaded as failed, and keeps its name.
                     await self._reset_if_failed(names[0])
             case Verb.STOP_BATCH:
                 if names:
+                    # The start of a slice that conflicts with units stops them, and its job waits
+                    # for theirs.
                     await twice(lambda: self._wait({"Conflicts": names, "After": names}, names))
                     await run_concurrently(map(self._reset_if_failed, names))
             case Verb.KILL:
@@ -464,6 +471,7 @@ def _further(
 def _observed(unit: ListedUnit, found: Mapping[str, Wire], *, transient: bool) -> ObservedUnit:
     kind = kind_of(unit.name)
     shown = {key: _shared(value) for key, value in found.items() if key in OBSERVED[kind]}
+    # systemd's value for a counter that it cannot read is 2^64 - 1.
     memory, tasks = (found.get(f"{what}Current", INFINITY) for what in ("Memory", "Tasks"))
     return ObservedUnit(
         name=unit.name,

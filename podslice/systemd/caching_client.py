@@ -143,6 +143,7 @@ class CachingClient(ClientAround):
             now = self._limits_of(cached.unit)
             if now != cached.limits:
                 self.forget(name)
+                # A control group that no longer exists has no limits.
                 if now:
                     changed.append(name)
         return tuple(sorted(changed))
@@ -165,9 +166,11 @@ class CachingClient(ClientAround):
             return units
         if (known := self._still_current(tuple(patterns))) is not None:
             return known
+        # Before the call: `forget` resets it if a unit changes meanwhile.
         self._listed = tuple(patterns)
         listed = await self._client.list_units(patterns)
         there = frozenset(unit.name for unit in listed)
+        # A later unit of the same name is another one: it is not compared with this.
         for name in self._there.get(tuple(patterns), frozenset()) - there:
             self.forget(name)
             self._before.pop(name, None)

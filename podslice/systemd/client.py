@@ -404,6 +404,7 @@ _TYPES = {"s": str, "b": bool, "t": int, "u": int, "i": int, "h": int}
 
 def _has_type(value: object, signature: str) -> bool:
     if type_ := _TYPES.get(signature):
+        # In Python a boolean is an integer as well, which systemd would refuse as another type.
         return type(value) is type_ or (type_ is str and isinstance(value, str))
     if not isinstance(value, tuple):
         return False

@@ -98,6 +98,7 @@ class Journal:
             try:
                 self._send(encode_fields(self._fields(event)))
             except BlockingIOError:
+                # The patience is used up; the socket stays full for a while.
                 self._socket.settimeout(0)
                 return
             except OSError:
@@ -131,6 +132,7 @@ class Journal:
         try:
             with open(fd, "wb", closefd=False) as file:
                 file.write(message)
+            # journald refuses a file that its sender could still change.
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fd.to_bytes(4, sys.byteorder))]
             self._socket.sendmsg([], rights, 0, self._path)
@@ -142,6 +144,7 @@ class Journal:
         name = event.pod or event.unit or ""
         about = "" if name in event.message else f"{name}: "
         line = f"{event.kind.label}: {about}{event.message}"
+        # Up to this length a write does not block where `select` reports room.
         text = printable(line).encode(errors="backslashreplace")[: select.PIPE_BUF - 1] + b"\n"
         try:
             if self._stderr is not None and select.select([], [self._stderr], [], 0)[1]:
@@ -212,6 +215,8 @@ class Query(NamedTuple):
         Every user may write to the journal, so the uid that journald adds selects the events of
         root's agent.
         """
+        # Without --all, journalctl has null for values of more than 4096 bytes in JSON.
+        # Source: journalctl(1), --output=json.
         options = ["--quiet", "--all", "--no-pager", "--output=json"]
         options += _options(self.since, self.lines, follow=self.follow)
         matches = [f"MESSAGE_ID={kind.message_id}" for kind in Kind]
@@ -260,6 +265,7 @@ class LogQuery(NamedTuple):
         ):
             if names:
                 options += [*more, *(f"{prefix}{name}" for name in names), "+"]
+        # No + after the last group
         return options[:-1]
 
 

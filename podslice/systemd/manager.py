@@ -105,6 +105,7 @@ class Systemd:
 
     async def connected(self) -> Connection:
         """Return the current connection; connect if there is none."""
+        # Calls that find the connection lost at the same time open a single one.
         async with self._connecting:
             if self._is_closed:
                 raise BusUnavailable("the client is closed")  # also for calls in flight
@@ -266,6 +267,7 @@ class Jobs:
             (job,) = (await call).body("o")
             if job in self.early:
                 return self.early[job]
+            # The loss was reported before there was a future to receive it.
             if interruptions != self._interruptions:
                 raise ConnectionLost(f"systemd was lost before {job} finished")
             future = asyncio.get_running_loop().create_future()
@@ -273,6 +275,7 @@ class Jobs:
             waiting.append(future)
         finally:
             self._calls -= 1
+            # Without a call in flight, no later reply can name one of these jobs.
             if not self._calls:
                 self.early.clear()
         try:
@@ -288,6 +291,7 @@ class Jobs:
         if (signal.interface, signal.member) != (MANAGER, "JobRemoved"):
             return
         _id, job, _unit, result = signal.body("uoss")
+        # While any client subscribes, the jobs of all clients are signalled to this one as well.
         for future in self.waiting.get(job, ()):
             if not future.done():
                 future.set_result(result)

@@ -35,6 +35,7 @@ class Notifier:
     @property
     def watchdog_sec(self) -> float | None:
         """Return the longest time between calls of `watchdog`; None where no watchdog is set."""
+        # The variables may be inherited from a service that started this process.
         is_ours = self._watchdog_pid in ("", str(os.getpid()))
         usec = _number(self._watchdog_usec) if is_ours else 0
         return usec / 1_000_000 if usec else None
@@ -49,6 +50,7 @@ class Notifier:
 
     def reloading(self) -> None:
         """Report that the service reloads its configuration, until the next `ready`."""
+        # Type=notify-reload requires the time. Source: sd_notify(3), RELOADING=1.
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:

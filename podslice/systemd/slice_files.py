@@ -45,6 +45,7 @@ def parse_slice(text: str) -> Mapping[str, Value] | None:
     """Parse the properties in a slice's file, without `Slice`; None if they are not certain."""
     _, header, rest = text.partition(f"\n{_SECTION}\n")
     section, _, others = rest.partition("\n[")
+    # A second section and continued lines are left to systemd to parse.
     if not header or _SECTION[1:] in others or "\\\n" in text:
         return None
     return _parse_section(section)
@@ -102,6 +103,7 @@ class SliceFiles(NamedTuple):
                 transient, names = path, _names_in(path)
             else:
                 others |= _names_in(path)
+        # A drop-in for all slices concerns each of them.
         if _OF_ALL in others | names:
             return {}
         # slices with further files or drop-ins; a drop-in for `user-` concerns all below `user.slice`

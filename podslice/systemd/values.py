@@ -109,6 +109,7 @@ def encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[obj
         row = PROPERTIES.get(name)
         signature = _WAITER[name] if row is None else row.signature
         if signature == "ah" and isinstance(value, tuple):
+            # The body has the positions of the descriptors in the message instead of their numbers.
             first = len(descriptors)
             descriptors += (one for one in value if isinstance(one, int))
             value = tuple(range(first, len(descriptors)))  # noqa: PLW2901

@@ -149,6 +149,8 @@ class PodMap:
         end = depth
         while end < len(path) and path[end - 1].endswith(".slice"):
             end += 1
+        # The unit must be for this pod: a container's name in the slice of another pod is only a
+        # name.
         owner, container = self.container(UnitName(path[end - 1]))
         return Home(
             pod=pod,
@@ -263,6 +265,7 @@ def _other(other: Other, claims: Iterable[tuple[str, RuntimeContainer]]) -> Othe
     The service of a pod of quadlets is podman's, and no container's.
     """
     for key, found in claims:
+        # crun has the processes in a control group below the scope, runc in the scope itself.
         if key == other.pod and is_inside(found.control_group, other.control_group):
             return other._replace(
                 container=found.container, runtime=found.runtime, restarts=found.restarts

@@ -143,6 +143,7 @@ async def containers(
     has_podman = "conmon" in running or (with_exited and podman_storage(root).exists())
     if has_podman and shutil.which("podman"):
         podman = _podman(pods, run_command, group_of, with_exited=with_exited)
+        # A runtime that fails does not hide the containers of the other one.
         queries.append(_list_or_note("podman", podman, on_note))
     socket = root / manager.runtime_directory.lstrip("/") / "docker.sock"
     if "dockerd" in running and socket.exists() and shutil.which("docker"):
@@ -200,11 +201,13 @@ async def communicate(*argv: str, limit_sec: float) -> tuple[int, str, str]:
         NoAnswerError: it exceeded a limit.
         OSError: it cannot be started.
     """
+    # A thread cannot be cancelled: when this end of the pipe is closed, it kills the program.
     until, held = os.pipe()
     running = asyncio.ensure_future(
         asyncio.to_thread(run_program, argv, limit_sec=limit_sec, until=until)
     )
     try:
+        # The thread goes on after a cancellation, and reads from the pipe: it is waited for below.
         code, out, err = await asyncio.shield(running)
     finally:
         os.close(held)
@@ -399,6 +402,7 @@ def _labelled(labels: Mapping[str, str]) -> _Claim | None:
     if POD_LABEL in labels:
         return _Claim(key=labels[POD_LABEL], container=labels.get(CONTAINER_LABEL))
     container = labels.get(f"{KUBERNETES}.container.name")
+    # It has no container of the pod in it.
     if container == KUBERNETES_SANDBOX:
         return None
     uid = labels.get(f"{KUBERNETES}.pod.uid")

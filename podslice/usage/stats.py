@@ -221,6 +221,7 @@ def _pod(
         (each.container, each.unit)
         for each in services
         if each.pod == decision.pod.key
+        # A service that runs elsewhere until its next start is not a part of the pod's usage.
         and each.unit.control_group.startswith(f"{slice_.control_group}/")
     ]
     return PodStats(

@@ -127,6 +127,7 @@ def with_services(
         by_pod.setdefault(service.pod, []).append(service)
     decisions = {pod.pod.key: pod for pod in desired.pods}
     found: list[UnitStatus] = []
+    # The units of a pod follow each other, since units are in tree order.
     for key, group in groupby(units, key=lambda unit: unit.pod):
         members = list(group)
         decision, own = decisions.get(key or ""), by_pod.get(key, ())

@@ -141,6 +141,7 @@ class Connection:
         return event if isinstance(event, h11.Request) else None
 
     async def _answer(self, request: h11.Request) -> Response:
+        # A request without a body ends with its headers.
         is_whole = isinstance(self._protocol.next_event(), h11.EndOfMessage)
         if request.method not in (b"GET", b"HEAD"):
             text = "only GET and HEAD are supported"
@@ -282,6 +283,8 @@ class Server:
         ]
         if candidates:
             self._drop(
+                # The states are in this order: a connection that waits for its next request loses
+                # least.
                 min(candidates, key=lambda each: (-counts[each.peer], each.waiting_for, each.since))
             )
         return bool(candidates)
@@ -291,5 +294,8 @@ def peer_of(connection: socket.socket) -> str:
     """Return the peer: the user of a Unix socket, otherwise the address."""
     if connection.family == socket.AF_UNIX:
         found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        # The user that the kernel recorded when the client connected, which the client cannot
+        # choose.
         return f"uid {_CREDENTIALS.unpack(found)[1]}"
+    # The kernel does not report the user of a TCP connection: all users of a host count as one.
     return str(connection.getpeername()[0])

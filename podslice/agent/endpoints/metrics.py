@@ -76,6 +76,7 @@ def _histogram_family(
     family = HistogramMetricFamily(name, text, labels=labels)
     for labelled, each in found.items():
         bounds = (*map(floatToGoString, each.bounds_sec), "+Inf")
+        # The buckets of Prometheus are cumulative.
         sums = accumulate(each.counts)
         family.add_metric(labelled, list(zip(bounds, sums, strict=True)), each.sum_sec)
     return family

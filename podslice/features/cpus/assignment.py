@@ -76,6 +76,8 @@ def assign_cpus(
             message=f"the number of CPUs, {count}, is not a multiple of the"
             f" {topology.threads_per_core} threads of a core, and full-pcpus-only is set",
         )
+    # With full-pcpus-only, single free threads do not count. The kubelet counts them, and does not
+    # end if there are such threads in several NUMA nodes.
     free = usable_cpus(topology, free, options)
     if count > len(free):
         return _lacking(count, free, options)
@@ -177,6 +179,7 @@ def _distribute(
     left = {node: len(topology.numa_nodes[node] & free) for node in order}
     for number in range(1, len(order) + 1):
         chosen = sorted(order, key=lambda node: -left[node])[:number]
+        # Equal parts in whole groups; what remains is distributed below, one group at a time.
         share = count // number // group * group
         if left[chosen[-1]] < share or sum(left[node] for node in chosen) < count:
             continue
@@ -202,6 +205,7 @@ class _Chosen:
         self.free = free
         self.cpus: Cpus = frozenset()
         levels = topology.numa_nodes, topology.sockets
+        # The level with fewer places is above: a socket may contain NUMA nodes, or a node sockets.
         self.upper, self.lower = sorted(levels, key=len)
 
     def take(self, cpus: Cpus) -> None:
@@ -227,6 +231,8 @@ class _Chosen:
         else:
             self.take_whole(self.topology.cores, order())
             cores = [self.topology.cores[core] & self.free for core in order()]
+            # The order of the cores is a new one: whole cores are taken, and the fullest come first
+            # again.
             threads = [cpu for core in cores for cpu in sorted(core)]
             self.take(frozenset(threads[: self.missing]))
 

@@ -239,6 +239,7 @@ class PodAssignment(NamedTuple):
         """Yield the containers that run with CPUs which they can keep, whatever others need."""
         for each in self._claiming:
             now = held.get(each.scope, _NONE)
+            # An init container uses the CPUs of those that start later, and keeps none of its own.
             is_lasting = each.kind is not ContainerKind.INIT
             if is_lasting and len(now) == self.claim.containers[each.name] and now <= free:
                 free -= now
@@ -291,6 +292,7 @@ def pool_cpus(
     Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, Allocate, RemoveContainer.
     """
     pools = _Pools(manager, held)
+    # First all keep what they have: an assignment must not take the CPUs of another pod.
     for pod in in_force:
         pools.keep(pod)
     for pod in sorted(in_force, key=_priority):
@@ -452,6 +454,7 @@ class _Pools:
         found = assignment.assign(self._free)
         if isinstance(found, CpuRefusal):
             return found
+        # Without a CPU the list of the tiers would be empty, which allows all.
         if found.pod >= self.shared:
             message = f"requested CPUs: {len(found.pod)}; none would remain for other pods"
             return CpuRefusal(reason=NOT_ENOUGH, message=message)
@@ -481,6 +484,7 @@ def cpu_manager(node: Node, config: Config) -> CpuManager | None:
     reserved = config.reserved_cpus & topology.all
     if not reserved:
         amount = total((config.kube_reserved, reserved_for_system(config))).get(CPU, 0)
+        # Rounded up to whole CPUs, as the kubelet does.
         count = min(int(-(-amount // 1000)), len(topology.all))
         found = assign_cpus(topology, count, free=topology.all, options=CpuOptions())
         reserved = found if isinstance(found, frozenset) else topology.all

@@ -132,6 +132,7 @@ def _token(user: Mapping[str, Any], base: Path, where: str) -> str:
         try:
             text = read_file(base / file, limit_bytes=TEXT_BYTES_MAX).decode().strip(" \t\r\n")
         except UnicodeDecodeError:
+            # Refused below, as every other character that is not printable.
             text = "\0"
         if not text:
             raise invalid("there is no token in it", where=printable(str(base / file)))

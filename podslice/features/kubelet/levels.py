@@ -78,6 +78,7 @@ class PodLevels:
         """Return whether a change of a unit may concern a pod of the kubelet."""
         if not name.endswith(f".{UnitKind.SLICE}"):
             return False
+        # Before the first read the root is not known: every slice may be below it.
         prefix = "" if self.kubelet is None else _root(self.kubelet).removesuffix(".slice")
         return name.startswith(prefix)
 
@@ -92,6 +93,7 @@ class PodLevels:
         try:
             self.kubelet = await self._read_kubelet()
             self._status.recover("kubelet")
+            # Each topic recovers by itself: a kubelet that replies says nothing about systemd.
             is_settled = await self._converge(self.kubelet)
             self._status.recover("reconcile")
         except (HostError, InputError) as error:
@@ -322,6 +324,8 @@ class LevelSlices:
             ValueError: the change is not one of a pod's level; nothing changed.
         """
         values = change.values
+        # Authors of pods state the values: whatever was planned, no other unit or property is
+        # changed.
         if not _OF_POD.fullmatch(change.unit) or not values.keys() <= set(LEVEL_PROPERTIES):
             raise ValueError(f"{change.unit}: {', '.join(values)} may not be changed")
         await self._client.set_properties(change.unit, values)

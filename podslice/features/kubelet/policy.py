@@ -98,6 +98,7 @@ def config_of(settings: KubeletSettings) -> Config:
         cpu_weight_mapping=WeightMapping.KUBELET,
         memory_protection=MemoryProtection.NONE,
         memory_hugetlb_accounting=False,
+        # the kubelet has admitted its pods already
         admission=False,
     )
 
@@ -146,6 +147,7 @@ def exclusive_containers(decided: KubeletDecision, settings: KubeletSettings) ->
     gate = settings.feature_gates.get(
         "DisableCPUQuotaWithExclusiveCPUs", settings.version >= _NO_QUOTA_SINCE
     )
+    # A request below the limit excludes the class, so that the limit alone shows whole CPUs.
     is_possible = settings.has_static_cpus and decision.qos is Qos.GUARANTEED
     if not gate or not is_possible or decision.pod.resources:
         return frozenset()
@@ -210,6 +212,7 @@ def plan_levels(
     for pod in pods:
         if not pod.is_terminal:
             planner.plan(pod, removes=removes)
+    # Slices without a listed pod: a kubelet that has just started does not list all pods yet.
     lasting = slices.keys() - planner.units
     return LevelPlan(
         changes=tuple(planner.changes),
@@ -324,6 +327,7 @@ class _Planner:
             unset = PropertyValue(name=name, value=PROPERTIES[name].unset or 0, why=_NOT_SET)
             kubelets_own = kubelets.get(name, unset)
             target = wanted.get(name, kubelets_own)
+            # Nothing to set, and nothing of podslice's to set back.
             if target.value == kubelets_own.value and name not in before:
                 continue
             found = state.unit.properties.get(name, unset.value)

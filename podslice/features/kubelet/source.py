@@ -163,9 +163,11 @@ def read_kubelet_settings(
         version = read_version(source.kubelet_version)
     else:
         version = _ask_version(api) if assumes_version else read_version(api.version())
+    # The read-only port does not serve /configz.
     if source.kubelet_config is not None or not api.is_secure:
         return _read_config(source.kubelet_config or CONFIG_FILE, version)
     data, name = api.get(_CONFIGZ), f"{url}{_CONFIGZ}"
+    # The document has no time of its own: that of the usual file stands in for it.
     return read_settings(data, name, changed_sec=_changed(CONFIG_FILE), version=version)
 
 

@@ -526,5 +526,6 @@ def _is_quota(value: Value | None, kernel: str) -> bool:
     if value in (None, INFINITY) or not (quota.isdigit() and period.isdigit()):
         return quota == "max" and value in (None, INFINITY)
     # systemd keeps the quota for one second, in steps of 1 % of a CPU
+    # µs per period × periods per second, rounded up as the property is.
     per_sec = -(-int(quota) * _SECOND_USEC // int(period))
     return -(-per_sec // _QUOTA_STEP_USEC) * _QUOTA_STEP_USEC == value

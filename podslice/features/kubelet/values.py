@@ -88,6 +88,7 @@ def expect_node(
     """
     pods = tuple(pods)
     config = config_of(settings)
+    # A pod that has ended has no slice, and its requests do not count in the tiers.
     active = [decide_pod(each, node, settings) for each in pods if not each.is_terminal]
     desired = desire([each.decision for each in active], node, config)
     tree = Tree(cgroup_root=config.cgroup_root)
@@ -163,6 +164,7 @@ class ExpectedValues:
         stated = {each.name: each for each in properties}
         # those that are stated first
         for name in dict.fromkeys((*stated, *MANAGED[kind])):
+            # A period that is not stated is not compared: without a quota it has no effect.
             is_compared = name != CPU_QUOTA_PERIOD and name not in self.guards
             if name in stated or (is_compared and name not in without):
                 yield _value(name, stated.get(name))

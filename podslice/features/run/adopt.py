@@ -99,6 +99,7 @@ def _split(targets: Sequence[str]) -> tuple[list[int], list[str]]:
     if problems := [
         Problem(where=each, message="not a process id", hint=f"1 to {_PID_MAX}")
         for each in numbers
+        # More digits are no process id either, and Python refuses to convert thousands of them.
         if not 1 <= int(each[:_DIGITS_MAX]) <= _PID_MAX
     ]:
         raise InputError(problems)
@@ -121,6 +122,8 @@ def _adopt_services(
             interrupts.begin("drop-ins may have been written; see: podslice status")
             placed = await adopt_services(world, key, container, units)
             _log(log, placed)
+        # Without the lock: a service that starts in a pod pulls in podslice-apply.service, which
+        # takes it.
         return await _restarted(world, placed, may_restart=may_restart)
 
     code = _emit(in_world(planning, work), output, with_text=True)

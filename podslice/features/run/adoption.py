@@ -161,6 +161,7 @@ class _Gate:
         except OSError as error:
             return self._unopened(pid, error)
         handles.callback(handle.close)
+        # After the handle: what is read is about this process, as long as it has not ended.
         process = read_process(pid, self._root)
         if process is None:
             return Adoption(pid, "?", AdoptionOutcome.ENDED, "")
@@ -221,6 +222,7 @@ class _Gate:
 async def _move(client: Client, place: Place, wanted: Sequence[_Candidate]) -> dict[int, str]:
     """Move all running processes; return the errors of systemd by process id."""
     for _ in range(MOVE_TRIES):
+        # One process that has exited makes systemd reject the call for all.
         wanted = [each for each in wanted if not each.handle.has_ended]
         try:
             await _move_at_once(client, place, wanted)
@@ -252,6 +254,7 @@ async def _move_at_once(client: Client, place: Place, wanted: Sequence[_Candidat
         await client.start(scope_of(place, processes))
         wanted = wanted[len(first) :]
     if wanted:
+        # This call takes ids only, without descriptors that would identify the processes.
         await client.attach(name, [each.process.pid for each in wanted])
 
 

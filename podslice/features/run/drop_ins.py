@@ -352,6 +352,7 @@ class ServiceChanges(Extension):
         flag, running = self._world.manager.flag, []
         for each in leaving:
             found = await self._live.client.read_definition(each.unit)
+            # One that was not restarted since its adoption still runs elsewhere, and may go on.
             if found.is_running and each.slice in found.control_group.split("/"):
                 running.append(each)
         if not running:

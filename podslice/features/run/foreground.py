@@ -64,6 +64,7 @@ class Child:
     def watch(self) -> int:
         """Wait for the child to exit; return its status as from `os.waitpid`."""
         while True:
+            # The signals are blocked, so that no handler runs and none is missed between two calls.
             received = signal.sigwaitinfo(_BLOCKED)
             if received.si_signo != signal.SIGCHLD:
                 if is_for_us_alone(received, self.pid):
@@ -109,8 +110,11 @@ def fork(work: Callable[[], NoReturn]) -> Child:
             # if the parent is killed, so is the command, as if they were one process
             prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
             os.close(starter)
+            # Nothing is read if the parent has died or abandons the child: it held the only other
+            # end.
             if os.read(started, 1):
                 for number in (signal.SIGINT, signal.SIGTERM):
+                    # Python's own handler; an ignored signal stays ignored, as with nohup.
                     if callable(signal.getsignal(number)):
                         signal.signal(number, signal.SIG_DFL)
                 signal.signal(signal.SIGCHLD, on_end)

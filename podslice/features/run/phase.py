@@ -208,6 +208,7 @@ async def finish_container(world: LiveWorld, key: str, container: str) -> Report
         return Report()
     after = desire.finish(phase.pod.pod, phase.progress, container)
     world.store.save_progress(phase.pod.pod.uid, after)
+    # Values change only with the last init container, and not if the phase was ended by hand.
     if not after.over or phase.progress.over:
         return Report()
     return await settle(world, key)

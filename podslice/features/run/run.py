@@ -99,6 +99,7 @@ def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     file = find_command(command[0], variables.get("PATH", os.environ.get("PATH")))
     key = applied_pod(planning, pod, namespace)
     if detach:
+        # systemd gives services a PATH of its own; the command was found with this one.
         kept = {"PATH": os.environ["PATH"]} if "PATH" in os.environ else {}
         wanted = Invocation(
             file=str(Path(file).absolute()),
@@ -269,6 +270,7 @@ def _record_command(planning: Planning, place: Place) -> tuple[str, ...]:
     what = f"--description=End of {place.full_name}"
     # an installed podslice knows where its libraries are
     is_installed = Path(sys.argv[0]).name == "podslice" and Path(sys.argv[0]).is_absolute()
+    # With either, a module in the working directory cannot take the place of podslice's.
     isolated = "-I" if sys.flags.isolated else "-P"
     program = [sys.argv[0]] if is_installed else [sys.executable, isolated, "-m", "podslice"]
     return (

@@ -143,6 +143,7 @@ async def _check(
     candidates = []
     for each in definitions:
         name = container or container_of(each.name)
+        # Two services of this call cannot be the same container either.
         other = taken.setdefault(name, each.name)
         running = _find_running(assessment, pod, name)
         if other != each.name:
@@ -277,6 +278,7 @@ def _find_overruling(service: AdoptedService, now: UnitDefinition) -> Problem | 
     paths = list(now.drop_ins)
     ours = next((n for n, each in enumerate(paths) if each.endswith(f"/{DROP_IN}")), -1)
     later = []
+    # systemd reads drop-ins in this order, and the last Slice= counts.
     for each in paths[ours + 1 :]:
         with suppress(OSError):
             content = read_present(Path(each), limit_bytes=_BYTES_MAX) or b""

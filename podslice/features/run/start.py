@@ -68,6 +68,8 @@ async def start_scope(
             await world.client.start(scope_of(place, {**pids, **more}))
         except UnitExists as error:
             raise _taken(place, place.container.scope) from error
+    # ExecStopPost= has recorded the end of this start. Source: systemd.service(5): it also runs
+    # after a service that failed to start.
     save_start(world, place, started_usec)
     await _limit_hugepages(world, place)
     return Started(place=place, end=end)
@@ -138,11 +140,14 @@ def _recording(world: LiveWorld, place: Place, end: Path) -> Iterator[Command]:
     if sed is None:
         world.on_note(f"sed not found: the end of {place.full_name} will not be recorded")
         return
+    # Variables are separated by NUL, as -z expects; memory.events has none, and so is one record,
+    # which begins with the line `low`.
     script = f"/^(({'|'.join(VARIABLES)})=|low )/w{end}"
     files = ["/proc/self/environ"]
     if world.cgroups.events(place.slice_group):  # the service will have them, too
         files.append(world.cgroups.events_path(f"{place.slice_group}/{place.service}"))
     command = _command(sed, ("sed", "-n", "-z", "-E", script, *files))
+    # A failure to record is not one of the container.
     yield (*command[:2], True)
 
 

@@ -75,6 +75,7 @@ def find_slice(assessment: Assessment, key: str) -> PodDecision:
     """
     pod = find_pod(assessment, key)
     slice_ = assessment.observed.units.get(pod.slice)
+    # A slice that exists only because of a unit in it has none of the pod's values.
     if slice_ is None or slice_.active_state != "active" or not slice_.transient:
         raise HostError(
             f"{pod.slice}, the slice of pod {key}, does not exist; to create it: podslice apply"
@@ -134,6 +135,7 @@ def container_properties(place: Place) -> dict[str, Value]:
         "Description": describe_container(place.pod.pod, place.container.name),
         "Slice": place.pod.slice,
         "Delegate": True,
+        # a failed unit would stay loaded, and the next start would find its name taken
         "CollectMode": "inactive-or-failed",
         # systemd's default for delegated units is to continue
         "OOMPolicy": "kill" if place.container.oom_group else "continue",

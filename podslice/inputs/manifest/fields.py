@@ -478,6 +478,7 @@ def _read_row(word: str, use: Use, position: int) -> Field:
     assert row is not None, word  # noqa: S101 (a mistake in the table)
     name, bracket, of, required, policy = row.groups("")
     scalar = _SCALARS.get(of)
+    # A field without a type is one that nothing reads.
     use = use if of or use is Use.IGNORED else Use.REFUSED
     if scalar is not None:
         is_checked = bool(policy) or scalar.grammar is not None

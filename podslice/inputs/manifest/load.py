@@ -348,6 +348,7 @@ class _Collector:
         if isinstance(kind, str) and self.validate is not None:
             _check_object(value, kind, of_object, path)
         if isinstance(kind, str) and kind in WORKLOADS:
+            # The problems of the text come first: these have been charged already.
             of_object.found[:0] = problems.found
             self._add_workload(value, WORKLOADS[kind], of_object, path, len(problems.found))
             return
@@ -428,6 +429,7 @@ class _Collector:
         self.budget.charge(BudgetItem.CONTAINERS, number * len(pod.containers))
         self.budget.charge(BudgetItem.VOLUMES, number * len(pod.volumes))
         names = _name_pods(metadata, count, problems, at)
+        # The names of replicas begin alike: the first one decides.
         if self.validate is not None and any(
             is_reserved(f"{namespace}/{each}") for each in names[:1]
         ):
@@ -485,6 +487,7 @@ class _Collector:
         spec, metadata = (holder.get("spec"), holder.get("metadata")) if is_stated else (None, None)
         at_metadata, at = extend_path(at, "metadata"), extend_path(at, "spec")
         found, pod = Reading(unstated("PodSpec")), Pod(name="", uid="", spec_where=at)
+        # Before the spec is read, which parses each of them.
         if has_too_many_amounts(spec):
             message = f"the containers have more than {POD_AMOUNTS_MAX:,} requests and limits"
             problems.error(at, message)

@@ -477,6 +477,7 @@ class _Builder:
                 raise InputError(_problem(event, "a key must be a string", "write 'key: value'"))
             self._open(event, value or "")
         else:
+            # The first of duplicate keys counts; the others are reported.
             self._items.setdefault(key, value)
             self._key = _NEXT
 
@@ -521,6 +522,7 @@ class _Builder:
         if not anchor.nodes:
             message = f"the alias {quote('*' + name)} refers to a value that contains it"
             raise InputError(_problem(event, message))
+        # The value is not copied, but readers visit all of it again for each alias.
         self._grow(anchor.nodes)
         self._add(event, anchor.value)
 

@@ -211,6 +211,7 @@ class _Walk:
         except InputError as error:
             kind = _Kind.POLICY if row.is_for_policy else _Kind.TEXT if rule else _Kind.FURTHER
             self._add(kind, place, error.problems[0].message, error.problems[0].hint)
+            # An invalid amount differs from null, of which readers warn.
             return Amount(None, value) if scalar.read is read_stated_amount else None
         if rule is not None and (found not in ("", 0) or row.is_required or is_entry):
             rule = PORT_NAME if rule is PORT and isinstance(found, str) else rule

@@ -68,6 +68,7 @@ def check_fields(fields: object, type_: str, path: str, problems: Problems) -> N
             hint = _find_hint(name, each) if shown else ""
             problems.unknown(extend_path(each.path, name), f"unknown field {quote(name)}", hint)
             left -= 1
+        # Reversed, since the last one is taken first: problems are in the order of the document.
         waiting += reversed(list(_objects_in(each)))
 
 

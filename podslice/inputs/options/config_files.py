@@ -117,6 +117,7 @@ def make_config(
     """
     found, unknown = _read_options(flags, "--")
     further, more = _read_options(settings or {}, "--set ")
+    # The later has precedence: files, then flags, then --set.
     stated, problems = {**files.values, **found, **further}, [*files.problems, *unknown, *more]
     config, failed = _build(stated, problems)
     for problem in validate_config(config, failed, is_user=is_user):
@@ -196,6 +197,7 @@ def _find_files(root: Path, texts: Mapping[Path, bytes | None]) -> list[Path]:
     )
     main = next(files, None)
     drop_ins: dict[str, Path] = {}
+    # /etc last, so that its files replace those of the same names.
     for directory in (each / f"{CONFIG_NAME}.d" for each in reversed(_directories(root))):
         added = (path for path in texts if path.parent == directory)
         for path in (*directory.glob("*.toml"), *added):

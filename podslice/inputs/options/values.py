@@ -566,6 +566,7 @@ def _read_slice(value: object, below: str, whose: str) -> str:
     if not path.startswith("/"):
         raise invalid(f"{quote(path)} is not an absolute path", f"write {quote('/' + path)}")
     stem = _stem(path)
+    # Checked with the longest uid, so that no pod is refused for its name later.
     longest = f"{stem}{below}" if stem else below.lstrip("-")
     more = len(longest) + len(_SLICE) - UNIT_NAME_MAX
     if more > 0:

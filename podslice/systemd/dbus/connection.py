@@ -188,6 +188,8 @@ class Connection(asyncio.Protocol):
             unix_fds=list(descriptors),
         )
         limit_sec = self._peer.timeout_sec if timeout_sec is None else timeout_sec
+        # The limit begins with a free slot, so that it does not depend on other calls; it includes
+        # an absence of the service while that executes itself again.
         async with self._slots, in_time(limit_sec, about):
             await self._present.wait()
             return await self._exchange(message, about)

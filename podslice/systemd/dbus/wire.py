@@ -158,6 +158,7 @@ class WireReader:
         found = {}
         # some 280 iterations per message: only values that are kept or long cost a call
         while self.position < end:
+            # An entry begins at the next multiple of 8, with the length of the key in four bytes.
             at = (self.position + 7 & -8) + 4
             key_end = at + unpack_length(data, at - 4)[0]
             # after the key: a zero byte, one byte of length, the signature, a zero byte
@@ -201,6 +202,7 @@ class WireReader:
     def _array_end(self, element: str) -> int:
         """Advance to an array's first element; return the position after its last."""
         length: int = self._fixed("u")
+        # The length does not include the padding before the first element.
         self.align(_ALIGN.get(element, 4))
         if self.position + length > len(self._data):
             raise ValueError("an array exceeds the end of the message")

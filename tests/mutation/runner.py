@@ -81,6 +81,7 @@ class Session:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Record what each test enters, then test the mutants on all workers."""
+        gc.unfreeze()  # what tests/conftest.py has frozen is not listed
         for path in self.paths:
             importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
         self._functions = _functions_of({str(path.resolve()) for path in self.paths})

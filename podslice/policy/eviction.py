@@ -303,7 +303,7 @@ def judge(
     Source: Kubernetes, pkg/kubelet/eviction/eviction_manager.go, synchronize.
     """
     met = thresholds_met(thresholds, observations, before=before.met)
-    # A threshold that is not met for one observation begins its grace period anew.
+    # A threshold that is not met for one observation restarts its grace period.
     since_usec = {each: before.met_since_usec.get(each, now_usec) for each in met}
     over = past_grace(met, since_usec, now_usec)
     seen_now = {SIGNALS[each.signal].condition: now_usec for each in met}

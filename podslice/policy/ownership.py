@@ -103,7 +103,7 @@ def check_claims(tree: Tree, node: Node, config: Config, neighbour: Neighbour) -
     top, cpu = beside_kubelet(tree), allocation.enforced.get(CPU, 0)
     # By the kubelet's formula, since the top slice competes with kubepods.slice.
     wanted = weight_from_shares(shares_from_milli(cpu), WeightMapping.KUBELET)
-    # A weight that somebody has set is intended.
+    # A weight other than the default was set on purpose.
     if cpu and neighbour.own_weight == DEFAULT_WEIGHT != wanted:
         theirs = f" and kubepods.slice {neighbour.cpu_weight}" if neighbour.cpu_weight else ""
         yield warning(

@@ -190,7 +190,7 @@ def describe_processes(groups: Mapping[str, tuple[int, ...]]) -> str:
 def _unit_of(path: PurePosixPath) -> tuple[str, bool]:
     """Return the unit of a control group below a slice, and whether a stop of the slice ends it."""
     # Slices are not delegated: only systemd creates what is directly in them, so that the first
-    # name of another kind is a unit's. Names below a unit may be anybody's.
+    # name of another kind is a unit's. Any process of a unit may choose the names below it.
     for part in path.parts:
         if part.endswith(_STOPPED_WITH_SLICE):
             return part, True

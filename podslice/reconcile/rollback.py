@@ -106,7 +106,7 @@ async def arm(
         raise HostError("systemctl, which restores the old values, was not found in PATH")
     before, record = await pending(store, client), recorded(store)
     joins = before is not None and before.state is not TrialState.RETURNED
-    # The clock of OnActiveSec=, which all processes of a boot share and nobody can set.
+    # The clock of OnActiveSec=, which all processes of a boot share and which cannot be set.
     until_usec = time.monotonic_ns() // 1000 + seconds * 10**6
     tried = try_steps(record, steps, until_usec, joins=joins)
     values = tried.unconfirmed
@@ -118,7 +118,7 @@ async def arm(
     # Another name than that of an armed timer, which is stopped only after this one is started.
     stem = next(name for name in names if name not in taken)
     # Before the timer: a crash in between leaves a record that reads as stopped, whereas a timer
-    # without a record would restore values that nobody could confirm.
+    # without a record would restore values that could not be confirmed.
     store.save_reserved(tried)
     try:
         await client.start_timer(

@@ -323,7 +323,7 @@ def try_lock(root: Path) -> int | None:
         # held by another process, or removed by one that held it
         with writing(root), contextlib.suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A lock on a file that was removed or replaced before excludes nobody.
+            # A lock on a file that was removed or replaced before excludes no other process.
             if os.path.samestat(os.fstat(handle), path.stat()):
                 return handle
     except BaseException:

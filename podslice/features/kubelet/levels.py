@@ -93,7 +93,7 @@ class PodLevels:
         try:
             self.kubelet = await self._read_kubelet()
             self._status.recover("kubelet")
-            # Each topic recovers by itself: a kubelet that replies says nothing about systemd.
+            # Each topic recovers by itself: a reply of the kubelet does not mean that systemd replies, too.
             is_settled = await self._converge(self.kubelet)
             self._status.recover("reconcile")
         except (HostError, InputError) as error:

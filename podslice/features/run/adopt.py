@@ -99,7 +99,7 @@ def _split(targets: Sequence[str]) -> tuple[list[int], list[str]]:
     if problems := [
         Problem(where=each, message="not a process id", hint=f"1 to {_PID_MAX}")
         for each in numbers
-        # More digits are no process id either, and Python refuses to convert thousands of them.
+        # A number with more digits is not a process id, and Python refuses to convert thousands of them.
         if not 1 <= int(each[:_DIGITS_MAX]) <= _PID_MAX
     ]:
         raise InputError(problems)

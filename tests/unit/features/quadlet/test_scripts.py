@@ -73,7 +73,9 @@ def write_later(directory, *names, ip=IP):
     for name, text in (("ip", ip), ("nsenter", NSENTER), ("uname", "#!/bin/sh\necho Host-A\n")):
         (directory / name).write_text(text)
         (directory / name).chmod(0o755)
-    with subprocess.Popen(["/usr/bin/sh", "-c", "sleep 1000 & echo; wait"], stdout=-1) as monitor:
+    # the child has the name of the shell until it executes its program
+    start = "sleep 1000 & until read -r name </proc/$!/comm && [ $name = sleep ]; do :; done; echo; wait"
+    with subprocess.Popen(["/usr/bin/sh", "-c", start], stdout=-1) as monitor:
         monitor.stdout.readline()
         environment = {
             "MAINPID": str(monitor.pid),

@@ -264,7 +264,7 @@ class ContainerEnds(AgentPart):
                 if container.name in running.get(uid, ()) or not (ran or noticed):
                     continue
                 if ran:
-                    # The count of the container is gone with its control group; that of the pod
+                    # The container's count of OOM kills is gone with its control group; the pod's count
                     # includes it.
                     is_oom = context.oom_kills(pod.slice) > kills[uid]
                     self._record(uid, container.name, is_oom=is_oom)
@@ -409,7 +409,7 @@ class PodmanExits(AgentPart):
 
     def notice(self, name: str) -> None:
         """Read a file that conmon has written, before podman removes it."""
-        # The name becomes a part of paths: only that of a container is used.
+        # The name becomes a part of paths: a name that no container can have is ignored.
         if len(name) != _ID_CHARS or not _ID.issuperset(name):
             return
         manager = self._context.world.manager

@@ -239,7 +239,7 @@ class PodAssignment(NamedTuple):
         """Yield the containers that run with CPUs which they can keep, whatever others need."""
         for each in self._claiming:
             now = held.get(each.scope, _NONE)
-            # An init container uses the CPUs of those that start later, and keeps none of its own.
+            # An init container uses the CPUs of containers that start later, and keeps no CPUs.
             is_lasting = each.kind is not ContainerKind.INIT
             if is_lasting and len(now) == self.claim.containers[each.name] and now <= free:
                 free -= now

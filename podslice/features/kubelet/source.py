@@ -167,7 +167,7 @@ def read_kubelet_settings(
     if source.kubelet_config is not None or not api.is_secure:
         return _read_config(source.kubelet_config or CONFIG_FILE, version)
     data, name = api.get(_CONFIGZ), f"{url}{_CONFIGZ}"
-    # The document has no time of its own: that of the usual file stands in for it.
+    # The document states no time: the time of the usual file is used instead.
     return read_settings(data, name, changed_sec=_changed(CONFIG_FILE), version=version)
 
 

@@ -124,7 +124,7 @@ def _wanted_quadlets(
 def _read_files(
     planning: Planning, sources: Iterable[str], log: ContainerLog
 ) -> Iterator[tuple[str, _Pods]]:
-    """Yield those of the agent's manifest directories that have no error.
+    """Yield the files of the agent's manifest directories that have no error.
 
     Services of all files in the directories count.
     """

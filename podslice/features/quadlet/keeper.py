@@ -154,7 +154,7 @@ def _state_of(assessment: Assessment) -> Hashable:
 
 
 def _stamps(assessment: Assessment) -> Iterator[tuple[str, int, int, int]]:
-    """Yield the manifests beside those of applied pods, too: pods have more than their digests."""
+    """Yield all manifests in the directories of applied pods: digests of pods leave out containers."""
     directories = {os.path.dirname(each) for each in assessment.sources.values()}  # noqa: PTH120
     for path in chain.from_iterable(map(list_paths, directories)):
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 
 from podslice.cli import wanted
@@ -147,10 +148,13 @@ def _read_files(
     stated = (each for loaded in files.values() for each in loaded.data)
     networks, lost = connect(stated, [m for found, _ in members.values() for m in found], None)
     of_files = (each for loaded in files.values() for each in loaded.problems)
-    log.has_broken_file |= any(each.severity is Severity.ERROR for each in (*lost, *of_files))
+    of_services = chain.from_iterable(lost.values())
+    errors = (each.severity is Severity.ERROR for each in chain(of_services, of_files))
+    log.has_broken_file |= any(errors)
     for path in sorted(own & files.keys()):
         found, problems = members[path]
-        of_file = (each for each in lost if each.where.startswith(printable(path)))
+        documents = dict.fromkeys(each.where for each in files[path].data)
+        of_file = chain.from_iterable(lost.get(each, ()) for each in documents)
         workloads = LoadedWorkloads(with_networks(found, networks), (*problems, *of_file))
         try:
             yield path, _decide_file(planning, files[path], workloads)

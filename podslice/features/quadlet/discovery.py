@@ -1,7 +1,7 @@
 """Services → the networks of namespaces, with the names of pods and the ports of the host. Pure.
 
 The pods of a namespace with a Service share a network, whose DNS knows the names of the Services. A
-name leads to the addresses of the pods themselves: there is no proxy, so that their own ports count.
+name resolves to the addresses of the pods: there is no proxy, so that clients use the pods' ports.
 
 Source: Kubernetes, "Service" and "DNS for Services and Pods"; podman-network-create(1).
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from podslice.errors import Problem, quote
@@ -23,7 +24,7 @@ from podslice.model.pod import ContainerKind, Pod
 
 SERVICES_MAX = 1_000
 SELECTIONS_MAX = 20_000
-"""Pods of all Services together, each as often as it is selected: each has four names by it."""
+"""How many pods all Services together may select; a pod gets four names from each Service."""
 _TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 _DOMAINS = ("", ".svc", ".svc.cluster.local")
 
@@ -39,12 +40,12 @@ class Member(NamedTuple):
 
     @property
     def is_named(self) -> bool:
-        """Return whether it has an address of its own, to which a name can lead."""
+        """Return whether the pod has an address to which a name can resolve."""
         return not self.workload.fields["hostNetwork"]
 
     @property
     def hostname(self) -> str:
-        """Return its host name, which podman's DNS knows, too."""
+        """Return the host name of the pod, which podman's DNS knows, too."""
         return self.workload.fields["hostname"] or self.pod.name
 
     @property
@@ -54,7 +55,7 @@ class Member(NamedTuple):
 
     @property
     def ports(self) -> dict[tuple[str, Protocol], int]:
-        """Return its named ports. Source: Kubernetes, pkg/api/v1/pod/util.go, FindPort."""
+        """Return the named ports of the pod. Source: Kubernetes, pkg/api/v1/pod/util.go, FindPort."""
         containers = (each for each in self.workload.containers if each.kind != ContainerKind.INIT)
         listed = (port for each in containers for port in each.ports if port.name)
         return {(port.name, port.protocol): port.container_port for port in listed}
@@ -92,8 +93,10 @@ def _listed(pods: Sequence[Member]) -> str:
 
 def connect(
     stated: Iterable[StatedData], members: Sequence[Member], namespace: str | None
-) -> tuple[Mapping[str, PodNetwork], Sequence[Problem]]:
-    """Return the networks of pods, by pod; others keep podman's own. And what Services lose here.
+) -> tuple[Mapping[str, PodNetwork], Mapping[str, Sequence[Problem]]]:
+    """Return the networks of pods, by pod, and what Services lose here, by document.
+
+    A pod without a network here keeps podman's default network.
 
     Args:
         stated: the Services of the files; other objects are left out.
@@ -101,11 +104,11 @@ def connect(
         namespace: of Services that state none.
     """
     services: dict[str, _Service] = {}
-    found: list[Problems] = []
+    found: dict[str, list[Problems]] = {}
     for each in stated:
         if each.kind == SERVICE:
             service = _read_service(each, namespace)
-            found.append(service.problems)
+            found.setdefault(each.where, []).append(service.problems)
             first = services.setdefault(service.key, service)
             if first is not service:
                 message = f"the Service {quote(service.name)} is already in {first.problems.where}"
@@ -126,7 +129,8 @@ def connect(
         if each.pod.key in making.aliases
         or (each.knows_services and each.pod.namespace in making.namespaces)
     }
-    return networks, [problem for each in found for problem in each.found]
+    lost = {where: [*chain.from_iterable(each.found for each in of)] for where, of in found.items()}
+    return networks, lost
 
 
 def _read_service(stated: StatedData, namespace: str | None) -> _Service:

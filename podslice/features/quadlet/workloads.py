@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from podslice.errors import Problem, quote
@@ -61,7 +62,8 @@ def read_workloads(
     members, problems = read_members(loaded, namespace=namespace, ignored=ignored)
     networks, lost = connect(loaded.data, members, namespace)
     return LoadedWorkloads(
-        with_networks(members, networks), tuple(dict.fromkeys((*problems, *lost)))
+        with_networks(members, networks),
+        tuple(dict.fromkeys((*problems, *chain.from_iterable(lost.values())))),
     )
 
 

@@ -176,3 +176,10 @@ def test_an_error_of_a_service_is_one_of_its_file(machine):  # noqa: F811
     assert (code, lines) == (0, [])
     assert "web.yaml[1]: spec.ports[0].port: its containers are not updated: 0 is not a port" in err
     assert not os.path.lexists(machine.directory)
+
+
+def test_an_error_of_a_service_is_none_of_a_file_whose_name_begins_its_name(machine):  # noqa: F811
+    machine.put("web", WEB)
+    machine.put("web.yaml", service("a").replace("port: 80", "port: 0"))
+    machine.run()
+    assert (machine.directory / "web.pod").exists()

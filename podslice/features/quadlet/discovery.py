@@ -91,6 +91,20 @@ def _listed(pods: Sequence[Member]) -> str:
     return f"pod {pods[0].pod.name}{more}"
 
 
+class _Group(NamedTuple):
+    """Pods with the same named ports, as all replicas are."""
+
+    ports: Mapping[tuple[str, Protocol], int]
+    pods: Sequence[Member]
+
+
+def _group_by_ports(pods: Iterable[Member]) -> list[_Group]:
+    found: dict[frozenset[tuple[tuple[str, Protocol], int]], list[Member]] = {}
+    for each in pods:
+        found.setdefault(frozenset(each.ports.items()), []).append(each)
+    return [_Group(dict(ports), members) for ports, members in found.items()]
+
+
 def connect(
     stated: Iterable[StatedData], members: Sequence[Member], namespace: str | None
 ) -> tuple[Mapping[str, PodNetwork], Mapping[str, Sequence[Problem]]]:
@@ -206,15 +220,16 @@ class _Making:
             is_sticky = fields["sessionAffinity"] == "ClientIP"
             message = f"the name resolves to the addresses of all {len(pods)} pods"
             problems.warn(f"{path}.{'sessionAffinity' if is_sticky else 'selector'}", message)
+        groups = _group_by_ports(pods)
         for entry, at in entries_of(fields["ports"], f"{path}.ports"):
-            if pods and entry["port"]:
-                self._add_port(service, entry, at, pods, kind)
+            if groups and entry["port"]:
+                self._add_port(service, entry, at, groups, kind)
         if fields["externalIPs"]:
             hint = "use the type LoadBalancer, which publishes the port at all addresses"
             problems.warn(f"{path}.externalIPs", "is not kept", hint)
 
     def _add_port(
-        self, service: _Service, entry: Fields, path: str, pods: Sequence[Member], kind: str
+        self, service: _Service, entry: Fields, path: str, groups: Sequence[_Group], kind: str
     ) -> None:
         """Publish a port of the first pod, and report where clients cannot use the Service's own."""
         problems, port = service.problems, entry["port"]
@@ -223,21 +238,22 @@ class _Making:
             problems.error(f"{path}.protocol", f"unknown value {quote(stated)}", hint)
             return
         protocol, named = Protocol(stated), entry["targetPort"] or port
-        targets = {
-            each.pod.key: each.ports.get((named, protocol)) if isinstance(named, str) else named
-            for each in pods
-        }
-        if lacking := [each for each in pods if targets[each.pod.key] is None]:
+        targets = [
+            each.ports.get((named, protocol)) if isinstance(named, str) else named
+            for each in groups
+        ]
+        lack = (each.pods for each, target in zip(groups, targets, strict=True) if target is None)
+        if lacking := [*chain.from_iterable(lack)]:
             message = f"no container of {_listed(lacking)} has a port {quote(named)}"
             problems.warn(f"{path}.targetPort", message, "name it in the container's ports")
-        others = sorted({each for each in targets.values() if each not in (None, port)})
+        others = sorted({each for each in targets if each not in (None, port)})
         if others and not service.is_headless:
             listed = " or ".join(map(str, others))
             message = (
                 f"the name resolves to the pod itself: clients must use port {listed}, not {port}"
             )
             problems.warn(f"{path}.targetPort", message)
-        first, target = pods[0], targets[pods[0].pod.key]
+        first, target = groups[0].pods[0], targets[0]
         for number in self._published(service, entry, path, kind):
             holder = self.holders.setdefault((number, protocol), service.key)
             if holder != service.key:
@@ -246,7 +262,7 @@ class _Making:
             elif target is not None:
                 made = Port(container_port=target, host_port=number, protocol=protocol)
                 self.published.setdefault(first.pod.key, []).append(made)
-                if len(pods) > 1:
+                if len(groups) > 1 or len(groups[0].pods) > 1:
                     message = f"port {number} of the host is published by pod {first.pod.name} only"
                     problems.warn(path, message)
 

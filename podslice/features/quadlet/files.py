@@ -30,7 +30,13 @@ from podslice.features.quadlet.result import (
     Quadlets,
     is_data,
 )
-from podslice.features.quadlet.transition import PresentPod, is_unit
+from podslice.features.quadlet.transition import (
+    OWN_SUFFIXES,
+    SERVICE_SUFFIXES,
+    PresentPod,
+    is_unit,
+    targets_of,
+)
 from podslice.kernel.files import NotRegularError, describe_kind, read_present, read_with_status
 from podslice.model.naming import DATA, SCOPE_PREFIX, data_directory, pod_of_data
 from podslice.model.unit import GENERATED, Manager
@@ -214,10 +220,8 @@ def _read(name: str, directory: int) -> tuple[bytes, os.stat_result]:
 
 _UNIT_BYTES_MAX = 2**20
 _OWNER = re.compile(rb"^Description=.*\b[Pp]od (\S+)$", re.MULTILINE)
-_OWN_SUFFIXES = (".service", ".timer")
-_SUFFIXES = frozenset({".pod", ".container", ".volume", ".network", *_OWN_SUFFIXES})
+_SUFFIXES = frozenset({*SERVICE_SUFFIXES, *OWN_SUFFIXES})
 _OWN_UNITS = f"{SCOPE_PREFIX}-*"
-_WANTED_BY = re.compile(rb"^WantedBy=(.+)$", re.MULTILINE)
 
 
 class Directories(NamedTuple):
@@ -316,7 +320,7 @@ def place(name: str, directories: Directories) -> Path:
     """Return the path of a file from its path in `File`: systemd's own are services and timers."""
     if is_data(name) and directories.own is not None:
         return directories.own / name
-    is_own = name.endswith(_OWN_SUFFIXES)
+    is_own = name.endswith(OWN_SUFFIXES)
     return (directories.units if is_own else directories.generator) / name
 
 
@@ -409,8 +413,8 @@ def write_file(file: File, directories: Directories) -> None:
         return
     path = place(file.path, directories)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.name.endswith(_OWN_SUFFIXES):
-        _enable(path, file.content, directories)
+    if path.name.endswith(OWN_SUFFIXES):
+        _enable(path, targets_of(file.text), directories)
     try:
         replace_file(path, file.content, new=path.with_name(NEW), mode=file.mode)
     except OSError as error:
@@ -426,8 +430,8 @@ def remove_file(name: str, directories: Directories, kept: Collection[str] = ())
         directories.data.remove(name, kept)
         return
     path = place(name, directories)
-    if name.endswith(_OWN_SUFFIXES):
-        _enable(path, b"", directories)
+    if name.endswith(OWN_SUFFIXES):
+        _enable(path, (), directories)
     if name.endswith(".timer") and directories.own is not None:
         # the time of its last run, from which a new timer would make up a run
         for above in (directories.own.parent, directories.own.parent.parent / "share"):
@@ -435,11 +439,10 @@ def remove_file(name: str, directories: Directories, kept: Collection[str] = ())
     path.unlink(missing_ok=True)
 
 
-def _enable(path: Path, content: bytes, directories: Directories) -> None:
+def _enable(path: Path, targets: Collection[str], directories: Directories) -> None:
     """Link a unit of systemd in the targets that want it, as `systemctl enable` does, and no others."""
     if directories.own is None:
         return
-    targets = {each.decode() for each in _WANTED_BY.findall(content)}
     for link in directories.units.glob(f"*.wants/{path.name}"):
         if link.parent.name.removesuffix(".wants") not in targets:
             link.unlink(missing_ok=True)

@@ -18,11 +18,15 @@ REMOVED = "the pod is removed"
 CHANGED = "its files change"
 LEFT_OUT = "the pod no longer has it"
 
-_SUFFIXES = {".pod": "-pod", ".container": "", ".volume": "-volume", ".network": "-network"}
-"""Source: podman-systemd.unit(5), "ServiceName="."""
+SERVICE_SUFFIXES = {".pod": "-pod", ".container": "", ".volume": "-volume", ".network": "-network"}
+"""Suffix of a file that podman's generator reads → that of its service.
+
+Source: podman-systemd.unit(5), "ServiceName=".
+"""
 _REQUIRED = (".network", ".volume")
 """Files whose services start with those that require them, and do not restart."""
-_OWN_SUFFIXES = (".service", ".timer")
+OWN_SUFFIXES = (".service", ".timer")
+"""Of units that systemd itself reads."""
 _DOWN = frozenset({"inactive", "failed"})
 _OOM_SCORE = "PodmanArgs=--oom-score-adj="
 
@@ -99,16 +103,16 @@ ABSENT = PresentPod(files={}, states={})
 
 def is_unit(path: str) -> bool:
     """Return whether a file makes a service; other files are the data of containers."""
-    return not is_data(path) and path.endswith((*_SUFFIXES, *_OWN_SUFFIXES))
+    return not is_data(path) and path.endswith((*SERVICE_SUFFIXES, *OWN_SUFFIXES))
 
 
 def service_of(path: str, text: str) -> UnitName:
     """Return the service that systemd has for a file."""
     stem, dot, suffix = path.rpartition(".")
-    if dot + suffix in _OWN_SUFFIXES:
+    if dot + suffix in OWN_SUFFIXES:
         return UnitName(path)
     stated = _value(text, "ServiceName")
-    return UnitName(f"{stated or stem + _SUFFIXES[dot + suffix]}.service")
+    return UnitName(f"{stated or stem + SERVICE_SUFFIXES[dot + suffix]}.service")
 
 
 def steps_to_keep(pod: Quadlets, present: PresentPod) -> tuple[QuadletStep, ...]:
@@ -249,7 +253,7 @@ class _Keeping:
         if self.pod.mark:
             # the job starts the pod; what has ended does not run again
             is_due = path.endswith(".timer") or self.pod.mark not in self.present.files
-            is_started = is_due and _value(text, "WantedBy") != ""
+            is_started = is_due and bool(targets_of(text))
             return is_started and (path in touched or not self.present.is_up(service))
         if path.endswith(".service"):
             return path in touched and self.present.is_up(service)
@@ -270,6 +274,11 @@ def _value(text: str, key: str) -> str:
     """Return the first value of a key in a unit; empty if there is none."""
     found = re.search(rf"^{key}=(.*)$", text, re.MULTILINE)
     return found[1] if found else ""
+
+
+def targets_of(text: str) -> list[str]:
+    """Return the targets that want a unit."""
+    return re.findall(r"^WantedBy=(.+)$", text, re.MULTILINE)
 
 
 def _lasting(text: str) -> list[str]:

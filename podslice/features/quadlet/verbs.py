@@ -43,6 +43,7 @@ from podslice.features.quadlet.result import (
     with_archive,
 )
 from podslice.features.quadlet.services import PodsToStart
+from podslice.features.quadlet.transition import OWN_SUFFIXES, SERVICE_SUFFIXES, targets_of
 from podslice.features.quadlet.workloads import LoadedWorkloads, read_workloads
 from podslice.inputs.manifest.load import Extent, LoadedPods, load_pods
 from podslice.kernel.programs import NoAnswerError, run_program
@@ -347,7 +348,7 @@ def _write(
     if directory is not None:
         _note_places(done.written, manager)
         units = [each for pod in made for each in pod.files if each.is_unit]
-        if enabled := [each.path for each in units if "\nWantedBy=" in each.text]:
+        if enabled := [each.path for each in units if targets_of(each.text)]:
             note(
                 f"on the host, start them: systemctl{manager.flag} enable --now {' '.join(enabled)}"
             )
@@ -359,10 +360,10 @@ def _note_places(paths: Iterable[str], manager: Manager) -> None:
     """Say where files belong on the host for which they are."""
     suffixes = {Path(each).suffix for each in paths}
     host = installed(manager)
-    if suffixes & {".pod", ".container", ".volume", ".network"}:
+    if suffixes.intersection(SERVICE_SUFFIXES):
         kinds = ".pod, .container, .volume and .network"
         note(f"on the host, {kinds} files belong in {host.generator}")
-    if suffixes & {".service", ".timer"}:
+    if suffixes.intersection(OWN_SUFFIXES):
         note(f"on the host, .service and .timer files belong in {host.units}")
     if ".tar" in suffixes:
         note(

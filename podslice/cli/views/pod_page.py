@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 from podslice.cli.views import layout, status_view
 from podslice.cli.views.layout import Align, Column, Shorten
-from podslice.cli.views.status_view import OTHER, UnitRow, state
+from podslice.cli.views.status_view import OTHER, UnitRow, format_time, state
 from podslice.cli.views.style import MARKS, Cell, Display, Role, Styled, marks_of, use_bar, warned
 from podslice.cli.views.usage_table import UsageRow
 from podslice.errors import printable
@@ -152,7 +151,7 @@ def _head(detail: PodDetail, display: Display) -> Iterator[str]:
     started = "-"
     if stats and stats.started_usec:
         age = status_view.duration(max(detail.time_usec - stats.started_usec, 0))
-        started = f"{_time(stats.started_usec)} ({age} ago)"
+        started = f"{format_time(stats.started_usec)} ({age} ago)"
     pairs: list[tuple[str, Cell]] = [
         ("manifest", detail.source or "none found in a manifest directory"),
         ("slice", decision.slice),
@@ -298,7 +297,7 @@ def _details(detail: PodDetail, row: UnitRow, display: Display) -> Iterator[tupl
     if more.sample is not None and (io := _io(more.sample)):
         yield "I/O", io
     for index, each in enumerate(more.log):
-        yield "" if index else "log", f"{_time(each.time_usec)} {each.message}"
+        yield "" if index else "log", f"{format_time(each.time_usec)} {each.message}"
 
 
 def _io(sample: Sample) -> str:
@@ -338,7 +337,7 @@ def _events(detail: PodDetail, display: Display) -> Iterator[str]:
     if detail.events_problem:
         yield from layout.fold(detail.events_problem, display, indent=_INDENT, hanging=_INDENT)
         return
-    rows = [(_time(each.time_usec), each.kind, each.message) for each in detail.events]
+    rows = [(format_time(each.time_usec), each.kind, each.message) for each in detail.events]
     if not rows:
         yield f"{_INDENT}none"
         return
@@ -347,7 +346,3 @@ def _events(detail: PodDetail, display: Display) -> Iterator[str]:
 
 def _cpus(milli: int) -> str:
     return f"{milli / 1000:.2f}"
-
-
-def _time(usec: int) -> str:
-    return f"{datetime.fromtimestamp(usec / 1e6).astimezone():%Y-%m-%d %H:%M:%S}"

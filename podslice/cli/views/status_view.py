@@ -309,15 +309,16 @@ def jobs(found: Sequence[JobState], display: Display) -> Iterator[str]:
             (
                 each.pod,
                 each.state,
-                _date(each.started_usec or each.ended_usec),
-                _date(each.next_usec),
+                format_time(each.started_usec or each.ended_usec),
+                format_time(each.next_usec),
             )
             for each in found
         )
         yield from table(_JOBS, cells, display)
 
 
-def _date(usec: int | None) -> str:
+def format_time(usec: int | None) -> str:
+    """Return a time of the host's zone; a dash if there is none."""
     return f"{datetime.fromtimestamp(usec / 1e6).astimezone():%Y-%m-%d %H:%M:%S}" if usec else "-"
 
 
@@ -482,8 +483,7 @@ def exit_sentence(last: ContainerExit, restarts: int) -> str:
     """Return the last exit with its time, the duration of the run and the restarts."""
     parts = [_how(last)]
     if last.ended_usec is not None:
-        at = datetime.fromtimestamp(last.ended_usec / 1e6).astimezone()
-        parts[0] += f" at {at:%Y-%m-%d %H:%M:%S}"
+        parts[0] += f" at {format_time(last.ended_usec)}"
     if last.duration_usec is not None:
         parts[0] += f" after {duration(last.duration_usec)}"
     if last.result == UNKNOWN:

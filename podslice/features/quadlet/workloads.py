@@ -111,7 +111,7 @@ def _member(pod: Pod, stated: StatedWorkload, workload: PodWorkload) -> Member:
     """
     labels = stated.metadata.get("labels")
     labels = labels if isinstance(labels, dict) else {}
-    owner = stated.owner.fields if stated.owner else {}
+    owner = stated.owner_fields
     if "serviceName" in owner:
         labels = labels | {
             "statefulset.kubernetes.io/pod-name": pod.name,
@@ -155,7 +155,7 @@ def _read_pod(
         *reader.read(spec["containers"], f"{path}.containers", init=False),
     )
     group = _fs_group(spec, volumes, refusals, path)
-    owner = stated.owner.fields if stated.owner else {}
+    owner = stated.owner_fields
     is_job = "backoffLimit" in owner or "jobTemplate" in owner
     job = read_job(owner, stated.owner_path, spec, path, refusals) if is_job else None
     groups = [*(security["supplementalGroups"] or ()), *([] if group is None else [group])]

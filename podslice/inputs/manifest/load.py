@@ -85,6 +85,11 @@ class StatedWorkload(NamedTuple):
     metadata: Mapping[str, Any]
     """The mapping with the labels and annotations of the pods, as it is stated."""
 
+    @property
+    def owner_fields(self) -> Fields:
+        """Return the fields of the owner; none where there is no owner."""
+        return self.owner.fields if self.owner else {}
+
 
 class StatedData(NamedTuple):
     """A ConfigMap, a Secret or a Service."""

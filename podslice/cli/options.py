@@ -70,7 +70,7 @@ class Planning:
         given = [f"--set={key}={value}" for key, value in {**self.flags, **self.settings}.items()]
         if self.config_file is not None:
             given.append(f"--config={self.config_file.absolute()}")
-        return [*given, "--user"] if self.manager.is_user else given
+        return [*given, *self.manager.options]
 
 
 CONFIG_PANEL = "Configuration options, keys of podslice.toml(5)"

@@ -82,7 +82,12 @@ class Manager:
     @property
     def flag(self) -> str:
         """Return the option that selects it on a command line, after a space: ` --user`."""
-        return " --user" if self.is_user else ""
+        return "".join(f" {each}" for each in self.options)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Return the arguments that select it in a command: `--user`."""
+        return ("--user",) if self.is_user else ()
 
     def path_of(self, control_group: str) -> str:
         """Return the path of a control group that is named below the manager's own."""

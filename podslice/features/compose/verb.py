@@ -159,14 +159,13 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     else:
         up = up_command(tool, files, written[1:], pod.slice)
         later = [*_later_starts(tool, files, written[1])]
-    user = ("--user",) if planning.manager.is_user else ()
     report = Report(
         pod=pod.pod.key,
         qos_class=pod.qos,
         slice=pod.slice,
         manifest=written[0],
         override=written[1],
-        apply=("podslice", "apply", *user, "-f", written[0]),
+        apply=("podslice", "apply", *planning.manager.options, "-f", written[0]),
         up=tuple(up),
     )
     if output is ReportFormat.JSON:

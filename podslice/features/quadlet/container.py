@@ -401,9 +401,8 @@ class ContainerUnit:
             stop = stop_line(self.container.pre_stop, name, grace_sec)
             body.add("ExecStop", *([stop] if stop else []))
         if self.options.has_init_phase and is_last_init(self.container, self.workload):
-            own = self.options.manager.flag.split(" ")[1:]
-            key = self.names.decision.pod.key
-            command = (self.options.program, "phase", *own, key, "running")
+            key, manager = self.names.decision.pod.key, self.options.manager
+            command = (self.options.program, "phase", *manager.options, key, "running")
             # a pod that podslice has not applied has no init phase
             body.add("ExecStartPost", f"-{words(command)}")
         if needs_prober(self.container, self.options):

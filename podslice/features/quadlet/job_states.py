@@ -32,9 +32,8 @@ async def find_jobs(world: LiveWorld, assessment: Assessment) -> tuple[JobState,
     if not paths:
         return ()
     try:
-        own = world.manager.flag.split(" ")[1:]
-        command = ("env", "TZ=UTC", "systemctl", *own, "show", f"--property={_SHOWN}")
-        text = await run(*command, *(each.name for each in paths))
+        command = ("env", "TZ=UTC", "systemctl", *world.manager.options, "show")
+        text = await run(*command, f"--property={_SHOWN}", *(each.name for each in paths))
     except NoAnswerError as error:
         world.on_note(f"the states of jobs are not known: systemctl: {error}")
         text = ""

@@ -39,11 +39,8 @@ def read_job(fields: Fields, path: str, spec: Fields, spec_path: str, refusals: 
     is_cron = "schedule" in fields
     of_job, at = fields, path
     if is_cron:
-        of_job, at = (
-            fields["jobTemplate"] or unstated("JobTemplateSpec"),
-            f"{path}.jobTemplate.spec",
-        )
-        of_job = of_job["spec"] or unstated("JobSpec")
+        template = fields["jobTemplate"] or unstated("JobTemplateSpec")
+        of_job, at = template["spec"] or unstated("JobSpec"), f"{path}.jobTemplate.spec"
     if spec["restartPolicy"] not in (Restart.NEVER, Restart.ON_FAILURE):
         message = f"a {'CronJob' if is_cron else 'Job'} has no containers that always restart"
         refusals.error(f"{spec_path}.restartPolicy", message, "write OnFailure or Never")
@@ -86,11 +83,8 @@ def _stated(value: object) -> object:
 def _read_schedule(fields: Fields, path: str, refusals: Refusals) -> tuple[str, ...]:
     zone = fields["timeZone"]
     if zone is not None and not _has_zone(zone):
-        message, hint = (
-            f"this host has no time zone {quote(zone)}",
-            "write Europe/Berlin, for example",
-        )
-        refusals.error(f"{path}.timeZone", message, hint)
+        message = f"this host has no time zone {quote(zone)}"
+        refusals.error(f"{path}.timeZone", message, "write Europe/Berlin, for example")
         zone = None
     try:
         return calendar_events(fields["schedule"] or "", zone or "")
@@ -120,7 +114,7 @@ def _read_policy(fields: Fields, path: str, refusals: Refusals) -> str:
 
 
 _RUN = (
-    "mark=$1 pod=$2 limit=$3 policy=$4 inits=$5; shift 5; tries=0 delay=10; "
+    f"mark=$1 pod=$2 limit=$3 policy=$4 inits=$5; shift 5; tries=0 delay={_DELAY_SEC}; "
     'end() { umask 077; mkdir -p "${mark%/*}"; { echo "$1"; date +%s; } >"$mark"; }; '
     'while :; do systemctl stop "$pod"; '
     'systemctl reset-failed "$pod" $inits "$@" 2>/dev/null; systemctl start --wait "$@"; code=$?; '
@@ -158,32 +152,31 @@ def job_files(
         options: what the units are for.
         conditions: the lines of `[Unit]` without which no process of a pod starts.
     """
-    key, service = double(names.decision.pod.key), section("Service")
-    services = [names.service(each.name) for each in workload.containers]
-    kinds = [each.kind for each in workload.containers]
-    apps = [each for each, kind in zip(services, kinds, strict=True) if kind is ContainerKind.APP]
+    services = [(each.kind, names.service(each.name)) for each in workload.containers]
+    apps, inits = (
+        [service for kind, service in services if kind is wanted]
+        for wanted in (ContainerKind.APP, ContainerKind.INIT)
+    )
     mark = f"{options.manager.own_state_directory}/{names.mark(job)}"
-    head = section("Unit")
-    head.add("Description", f"Job of pod {key}")
+    head, body, install = section("Unit"), section("Service"), section("Install")
+    head.add("Description", f"Job of pod {double(names.decision.pod.key)}")
     head.lines += conditions.lines
     # at shutdown it ends first, and takes no stop for the end of the job
-    head.add("After", names.pod_service, *services)
-    service.add("Type", "exec")
+    head.add("After", names.pod_service, *(service for _, service in services))
+    body.add("Type", "exec")
     if not options.manager.is_user:
-        service.add("Slice", KUBE_RESERVED_SLICE)
-    inits = (each for each, kind in zip(services, kinds, strict=True) if kind is ContainerKind.INIT)
+        body.add("Slice", KUBE_RESERVED_SLICE)
     stated = (str(job.backoff_limit), workload.restart, " ".join(inits))
     run = (mark, names.pod_service, *stated, *apps)
-    service.add("ExecStart", _script(_RUN, options, run))
-    service.add("ExecStopPost", _script(_END, options, (mark, names.pod_service)))
+    body.add("ExecStart", _script(_RUN, options, run))
+    body.add("ExecStopPost", _script(_END, options, (mark, names.pod_service)))
     if job.deadline_sec is not None:
-        service.add("RuntimeMaxSec", f"{job.deadline_sec}s")
-    install = section("Install")
+        body.add("RuntimeMaxSec", f"{job.deadline_sec}s")
     if job.events is None:
         head.add("ConditionPathExists", "!" + mark.replace("%", "%%"))
         if not job.is_suspended:
             install.add("WantedBy", boot_target(options))
-    yield _file(names.job, (head, service, install))
+    yield _file(names.job, (head, body, install))
     if job.events and not job.is_suspended:
         yield from _schedule_files(job, job.events, names, options)
 
@@ -217,8 +210,8 @@ def _schedule_files(
         head, service = section("Unit"), section("Service")
         head.add("Description", f"Next run of pod {key}")
         service.add("Type", "oneshot")
-        own = options.manager.flag.split(" ")[1:]
-        service.add("ExecStart", words(("/usr/bin/systemctl", *own, "restart", names.job)))
+        restart = ("/usr/bin/systemctl", *options.manager.options, "restart", names.job)
+        service.add("ExecStart", words(restart))
         yield _file(started, (head, service))
     head, timer, install = section("Unit"), section("Timer"), section("Install")
     head.add("Description", f"Schedule of pod {key}")

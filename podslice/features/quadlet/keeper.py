@@ -122,7 +122,7 @@ class ContainerKeeper(AgentPart):
         """Return the service; each run has a name of its own, since an earlier one may wait."""
         self._runs += 1
         manager = self._context.world.manager
-        arguments = (self._program, VERB, *manager.flag.split(" ")[1:])
+        arguments = (self._program, VERB, *manager.options)
         properties: dict[str, Value] = {
             "Description": "Containers of the pods of podslice-agent.service",
             "Type": "exec",

@@ -316,10 +316,9 @@ def prober_start_line(prober: UnitName, options: Options) -> str:
 
     Source: systemd, src/core/transaction.c, transaction_collect_garbage.
     """
-    own = ("--user",) if options.manager.is_user else ()
     # a stop of the container that has been requested meanwhile remains
     start = ("start", "--no-block", "--job-mode=fail", prober)
-    return f"-{words(('/usr/bin/systemctl', *own, *start))}"
+    return f"-{words(('/usr/bin/systemctl', *options.manager.options, *start))}"
 
 
 def _document(container: ContainerWorkload) -> dict[str, object]:

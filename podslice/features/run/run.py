@@ -263,7 +263,6 @@ def _record_command(planning: Planning, place: Place) -> tuple[str, ...]:
     runner = shutil.which("systemd-run")
     if runner is None:
         raise HostError("systemd-run not found; init containers need it with --detach")
-    user = ["--user"] if planning.manager.is_user else []
     search = os.environ.get("PYTHONPATH")
     path = [] if search is None else [f"--setenv=PYTHONPATH={search}"]
     passed = [f"--setenv={name}" for name in SUCCESS]
@@ -274,7 +273,17 @@ def _record_command(planning: Planning, place: Place) -> tuple[str, ...]:
     isolated = "-I" if sys.flags.isolated else "-P"
     program = [sys.argv[0]] if is_installed else [sys.executable, isolated, "-m", "podslice"]
     return (
-        *(runner, *user, "--quiet", "--collect", "--no-block", what, *passed, *path, "--"),
+        *(
+            runner,
+            *planning.manager.options,
+            "--quiet",
+            "--collect",
+            "--no-block",
+            what,
+            *passed,
+            *path,
+            "--",
+        ),
         *(
             *program,
             INIT_DONE,

@@ -5,6 +5,7 @@ import pytest
 from tests.host import podman
 from tests.lab import fixtures
 from tests.lab.machine import Machine
+from tests.lab.remote import RemoteMachine
 from tests.lab.vm import Vm
 
 ONLY = {"cgroup2": "vm", "namespace": "namespace", "unified": "new_namespace"}
@@ -67,6 +68,17 @@ def podman_vm() -> Iterator[Vm]:
     with Vm(has_source=True) as restored:
         podman.set_up(restored)
         yield restored
+
+
+@pytest.fixture(scope="session")
+def podman_namespace() -> Iterator[RemoteMachine]:
+    """The same in a namespace with cgroup v2, thirty times as fast.
+
+    On a host with cgroup v1 it has no controllers: there, tests look at the values that systemd has.
+    """
+    with fixtures.boot_remote_namespace(is_unified=True) as booted:
+        podman.set_up(booted)
+        yield booted
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Podman in a virtual machine: its packages, a root directory, an image made of it, and cleaning up."""
+"""Podman in a machine: its packages, a root directory, an image made of it, and cleaning up."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tests.lab.demo import PROGRAM
 from tests.lab.deps import run_tool
 from tests.lab.machine import Machine
 from tests.lab.recipe import DEFAULT_SUITE
-from tests.lab.vm import Vm
+from tests.lab.remote import RemoteMachine
 
 PACKAGES = ("podman", "catatonit", "aardvark-dns")
 NOT_NEEDED = (
@@ -46,6 +46,27 @@ firewall_driver = "none"
 [engine]
 infra_image = "{image}"
 """
+# The root directory of a namespace is an overlay already, and podman's storage cannot be on it. Where
+# cgroup v2 has no controllers, crun refuses limits, and podman hands it one of its own: on processes.
+FOR_NAMESPACE = """
+for directory in /var/lib/containers /home/lab/.local; do
+  mkdir -p $directory
+  mount -t tmpfs tmpfs $directory
+done
+chown lab:lab /home/lab/.local
+"""
+WITHOUT_PIDS = """#!/bin/sh
+for word; do
+  [ "$before" != --bundle ] && [ "$before" != -b ] || bundle=$word
+  before=$word
+done
+[ -z "$bundle" ] || sed -i 's/,"pids":{[^}]*}//; s/"pids":{[^}]*},*//' "$bundle/config.json"
+exec /usr/bin/crun "$@"
+"""
+CONFIGURATION_WITHOUT_PIDS = """
+[engine.runtimes]
+crun = ["/usr/local/bin/crun"]
+"""
 CLEAN = """
 services=$(systemctl list-units --all --plain --no-legend 'podslice-*.service' '*-pod.service' \\
     '*-volume.service' '*-network.service' |
@@ -65,23 +86,29 @@ systemctl daemon-reload
 """
 
 
-def set_up(machine: Vm) -> None:
+def set_up(machine: RemoteMachine) -> None:
     """Install podman and the source tree's podslice in a machine, with a root directory and an image."""
     machine.put("/usr/bin/podslice", PROGRAM, mode=0o755)
     install(machine, IMAGE)
 
 
-def install(machine: Vm, image: str) -> None:
+def install(machine: RemoteMachine, image: str) -> None:
     """Install podman in a machine, with a root directory, and an image of this name."""
     unpack(machine)
-    machine.put("/etc/containers/containers.conf", CONFIGURATION.format(image=image))
+    configuration = CONFIGURATION.format(image=image)
+    if machine.kind == "namespace":
+        machine.run("sh", "-ec", FOR_NAMESPACE)
+        if not machine.has_controllers:
+            machine.put("/usr/local/bin/crun", WITHOUT_PIDS, mode=0o755)
+            configuration += CONFIGURATION_WITHOUT_PIDS
+    machine.put("/etc/containers/containers.conf", configuration)
     # the units of users wait for it, 90 s where nothing starts it
     machine.run("systemctl", "start", "network-online.target")
     make = f"{MAKE_ROOTFS}{MAKE_IMAGE} {image}"
     machine.run("sh", "-ec", make, timeout_sec=LONG_SEC)
 
 
-def unpack(machine: Machine) -> None:
+def unpack(machine: RemoteMachine) -> None:
     """Install the files of podman in a machine, with its generator."""
     extras.unpack(machine, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
 
@@ -93,7 +120,7 @@ def extract_generator(directory: Path) -> Path:
     return directory / "usr/libexec/podman/quadlet"
 
 
-def clean(machine: Vm) -> None:
+def clean(machine: RemoteMachine) -> None:
     """Remove quadlets, containers, volumes and pods, but neither image nor root directory."""
     machine.run("sh", "-ec", CLEAN, timeout_sec=LONG_SEC)
     assert state.restore(machine) == []

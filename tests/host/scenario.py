@@ -13,6 +13,9 @@ SHARED = 32 * GI
 """The share of pods: nothing is reserved, and the eviction threshold is not subtracted."""
 
 
+PROPERTIES = {"cpu.weight": "CPUWeight", "memory.low": "MemoryLow", "memory.max": "MemoryMax"}
+
+
 def pods(count, *, cpu="10m", memory="8Mi", prefix="many"):
     """Return a manifest of ordinary Burstable pods, `prefix-0` and on."""
     return "---\n".join(
@@ -49,6 +52,15 @@ def explained(machine, *arguments):
 def kernel(machine, control_group, file):
     """Return the content of a file of cgroup v2."""
     return machine.get(f"/sys/fs/cgroup{control_group}/{file}").decode().strip()
+
+
+def enforced(machine, control_group, file):
+    """Return the content of a file of cgroup v2; without controllers, what systemd would write to it."""
+    if machine.has_controllers:
+        return kernel(machine, control_group, file)
+    name = PROPERTIES[file]
+    value = show(machine, control_group.rpartition("/")[2], name)[name]
+    return {"infinity": "max", "[not set]": "100"}.get(value, value)
 
 
 def units(machine):

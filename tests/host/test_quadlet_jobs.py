@@ -230,10 +230,10 @@ spec:
 
 
 @pytest.fixture
-def vm(podman_vm):
-    yield podman_vm
-    podman.clean(podman_vm)
-    podman_vm.run("rm", "-rf", RUNS, "/jobs.yaml")
+def with_podman(podman_namespace):
+    yield podman_namespace
+    podman.clean(podman_namespace)
+    podman_namespace.run("rm", "-rf", RUNS, "/jobs.yaml")
 
 
 def run_with_podman(box):
@@ -246,8 +246,8 @@ def run_with_podman(box):
     assert box.get(f"{RUNS}/once") == box.get(f"{RUNS}/tick") == b"run\n" * 2
 
 
-def test_jobs_with_podman(vm):
-    run_with_podman(vm)
-    vm.podslice("delete", "-f", "/jobs.yaml", timeout_sec=LONG_SEC)
-    assert vm.run("podman", "pod", "ps", "--quiet", timeout_sec=LONG_SEC).stdout == ""
-    assert vm.run("sh", "-ec", LEFT).stdout == ""
+def test_jobs_with_podman(with_podman):
+    run_with_podman(with_podman)
+    with_podman.podslice("delete", "-f", "/jobs.yaml", timeout_sec=LONG_SEC)
+    assert with_podman.run("podman", "pod", "ps", "--quiet", timeout_sec=LONG_SEC).stdout == ""
+    assert with_podman.run("sh", "-ec", LEFT).stdout == ""

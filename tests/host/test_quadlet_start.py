@@ -1,4 +1,4 @@
-"""Pods with containers, with podman in a virtual machine: `apply --start`, and the agent."""
+"""Pods with containers, with podman: `apply --start`, and the agent."""
 
 import json
 
@@ -8,7 +8,7 @@ from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
 from tests.host import agent, podman
 from tests.host.podman import IMAGE, LONG_SEC, WAIT
-from tests.host.scenario import exists, kernel, show
+from tests.host.scenario import enforced, exists, kernel, show
 
 MI = 2**20
 POD_ID = f"pod{default_uid('default', 'web').replace('-', '_')}"
@@ -146,9 +146,15 @@ spec:
 
 
 @pytest.fixture
-def box(podman_vm):
+def vm(podman_vm):
     yield podman_vm
     podman.clean(podman_vm)
+
+
+@pytest.fixture
+def box(podman_namespace):
+    yield podman_namespace
+    podman.clean(podman_namespace)
 
 
 def apply(box, text, *, check=True):
@@ -193,7 +199,8 @@ def rows(box):
     }
 
 
-def test_a_pod_starts_changes_and_is_deleted(box):
+def test_a_pod_starts_changes_and_is_deleted(vm):
+    box = vm
     box.run("sh", "-ec", MAKE_IMAGE, timeout_sec=LONG_SEC)
     done = apply(box, MANIFEST).stdout.splitlines()
     assert done[-3:-1] == [f"started {each} (default/web)" for each in (PREPARE, APP)]
@@ -326,6 +333,16 @@ def test_pods_find_each_other_by_the_names_of_services(box):
 @pytest.fixture
 def node(box):
     """The machine with an agent that keeps containers, and a manifest."""
+    yield from with_agent(box)
+
+
+@pytest.fixture
+def vm_node(vm):
+    """The same in the virtual machine, where the kernel counts the processes of a pod."""
+    yield from with_agent(vm)
+
+
+def with_agent(box):
     agent.begin(box)
     box.put(OPTIONS, KEEPS.format(ENOUGH))
     agent.put(box, "web", KEPT)
@@ -356,9 +373,9 @@ def evict_below(node, threshold):
 
 def test_the_agent_keeps_the_containers_of_a_manifest(node):
     first = until_all_run(node)
-    assert kernel(node, GROUP, "memory.max") == str(256 * MI)
-    assert kernel(node, f"{GROUP}/{APP}", "memory.max") == str(64 * MI)
-    assert kernel(node, f"{GROUP}/{SIDE}", "memory.max") == str(32 * MI)
+    assert enforced(node, GROUP, "memory.max") == str(256 * MI)
+    assert enforced(node, f"{GROUP}/{APP}", "memory.max") == str(64 * MI)
+    assert enforced(node, f"{GROUP}/{SIDE}", "memory.max") == str(32 * MI)
 
     # only the container that has changed restarts
     changed = KEPT.replace("name: app,", f"name: app, args: [sh, -c, '{WAIT}'],")
@@ -373,10 +390,19 @@ def test_the_agent_keeps_the_containers_of_a_manifest(node):
     agent.put(node, "web", changed)
     node.run("systemctl", "start", agent.UNIT)
     agent.until(lambda: f"MemoryMax={48 * MI}" in node.get(FILE).decode(), LONG_SEC)
-    assert kernel(node, f"{GROUP}/{SIDE}", "memory.max") == str(48 * MI)
+    assert enforced(node, f"{GROUP}/{SIDE}", "memory.max") == str(48 * MI)
     assert instances(node) == second
 
-    # an evicted pod is stopped, and starts again when it is readmitted
+    node.run("rm", f"{agent.MANIFESTS}/web.yaml")
+    agent.until(lambda: not exists(node, FILE), LONG_SEC)
+    assert instances(node) == {}
+    assert node.run("podman", "ps", "--all", "--quiet").stdout == ""
+    assert [each["MESSAGE"] for each in agent.events(node, "step-failed")] == []
+
+
+def test_an_evicted_pod_is_stopped_and_starts_again_when_it_is_readmitted(vm_node):
+    node = vm_node
+    first = until_all_run(node)
     evict_below(node, SHORT)
     (event,) = agent.until(lambda: agent.events(node, "pod-evicted"))
     assert event["PODSLICE_POD"] == "default/web"
@@ -384,15 +410,10 @@ def test_the_agent_keeps_the_containers_of_a_manifest(node):
     agent.until(lambda: not exists(node, FILE), LONG_SEC)
     assert instances(node) == {}
     node.podslice("readmit", "web")
-    third = until_all_run(node)
-    assert not set(third.values()) & set(second.values())
-    assert kernel(node, f"{GROUP}/{SIDE}", "memory.max") == str(48 * MI)
-
-    node.run("rm", f"{agent.MANIFESTS}/web.yaml")
-    agent.until(lambda: not exists(node, FILE), LONG_SEC)
-    assert instances(node) == {}
-    assert node.run("podman", "ps", "--all", "--quiet").stdout == ""
-    assert [each["MESSAGE"] for each in agent.events(node, "step-failed")] == []
+    second = until_all_run(node)
+    assert not set(second.values()) & set(first.values())
+    assert kernel(node, GROUP, "memory.max") == str(256 * MI)
+    assert kernel(node, f"{GROUP}/{SIDE}", "memory.max") == str(32 * MI)
 
 
 def test_the_remedy_for_a_missing_slice_starts_the_containers(box):
@@ -407,4 +428,4 @@ def test_the_remedy_for_a_missing_slice_starts_the_containers(box):
         box.run(*command.split(), timeout_sec=LONG_SEC)
     box.run("systemctl", "start", APP, SIDE, timeout_sec=LONG_SEC)  # waits for their jobs
     assert rows(box) == {POD: "podman", "app": "active", "side": "active"}
-    assert kernel(box, GROUP, "memory.max") == str(256 * MI)
+    assert enforced(box, GROUP, "memory.max") == str(256 * MI)

@@ -32,11 +32,14 @@ def need_lab() -> None:
 
 
 def boot_namespace(suite: str = DEFAULT_SUITE) -> Machine:
-    """Yield a namespace with the source tree at /src, or the machine in which the tests run."""
-    if IS_LOCAL:
-        return Local()
+    """Return a namespace with the source tree at /src, or the machine in which the tests run."""
+    return Local() if IS_LOCAL else boot_remote_namespace(suite)
+
+
+def boot_remote_namespace(suite: str = DEFAULT_SUITE, *, is_unified: bool = False) -> Namespace:
+    """Return a namespace with the source tree at /src."""
     need_lab()
-    return Namespace(suite, bind={"/src": source_dir()})
+    return Namespace(suite, bind={"/src": source_dir()}, is_unified=is_unified)
 
 
 _cleaned: WeakKeyDictionary[Machine, object] = WeakKeyDictionary()

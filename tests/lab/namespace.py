@@ -30,17 +30,23 @@ class Namespace(RemoteMachine):
     kind: Kind = "namespace"
 
     def __init__(
-        self, suite: str = DEFAULT_SUITE, *, bind: Mapping[str, Path] | None = None
+        self,
+        suite: str = DEFAULT_SUITE,
+        *,
+        bind: Mapping[str, Path] | None = None,
+        is_unified: bool = False,
     ) -> None:
         """Boot.
 
         Args:
             suite: the image.
-            bind: directories of this host by their path inside, where they are read-only."""
+            bind: directories of this host by their path inside, where they are read-only.
+            is_unified: use cgroup v2 as if the suite's systemd refused v1.
+        """
         image = ensure_image(suite)
         super().__init__("ns")
         try:
-            self._start(image, bind or {})
+            self._start(image, bind or {}, is_unified or suite in UNIFIED_SUITES)
             socket_path = Path(f"/proc/{self._held.pid}/root/{AGENT_SOCKET}")
             self._connect(socket_path, BOOT_TIMEOUT_SEC)
             self._wait_booted(BOOT_TIMEOUT_SEC)
@@ -50,9 +56,9 @@ class Namespace(RemoteMachine):
         self.root = Path(f"/proc/{self.pid}/root")
         self.bus_address = f"unix:path={self.root / BUS_SOCKET}"
 
-    def _start(self, image: Image, bind: Mapping[str, Path]) -> None:
+    def _start(self, image: Image, bind: Mapping[str, Path], is_unified: bool) -> None:
         layout = host_layout()
-        is_unified = layout.version == 2 or image.suite in UNIFIED_SUITES
+        is_unified = is_unified or layout.version == 2
         hierarchies = unified_only(layout) if is_unified else layout.hierarchies
         name = self._held.name
         scratch = self._held.dir / "scratch"

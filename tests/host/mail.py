@@ -6,7 +6,7 @@ from pathlib import Path
 from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
 from tests.host.podman import LONG_SEC
-from tests.host.scenario import kernel
+from tests.host.scenario import enforced, kernel
 
 MANIFEST = Path(__file__).parents[2] / "examples/shop/mail.yaml"
 IMAGE = "docker.io/library/busybox:1.37"
@@ -68,7 +68,7 @@ class MailPod:
     def check(self):
         """Check its values in the kernel, its processes, and what its init container has written."""
         found = {
-            name: tuple(kernel(self._machine, f"{self._group}{name}", file) for file in FILES)
+            name: tuple(enforced(self._machine, f"{self._group}{name}", file) for file in FILES)
             for name in VALUES
         }
         assert found == VALUES

@@ -46,14 +46,18 @@ firewall_driver = "none"
 [engine]
 infra_image = "{image}"
 """
-# The root directory of a namespace is an overlay already, and podman's storage cannot be on it. Where
-# cgroup v2 has no controllers, crun refuses limits, and podman hands it one of its own: on processes.
+# The root directory of a namespace is an overlay already, and podman's storage cannot be on it. A user
+# may mount proc only where another mount of it hides nothing. Where cgroup v2 has no controllers, crun
+# refuses limits, and podman hands it one of its own: on processes.
 FOR_NAMESPACE = """
 for directory in /var/lib/containers /home/lab/.local; do
   mkdir -p $directory
   mount -t tmpfs tmpfs $directory
 done
 chown lab:lab /home/lab/.local
+mkdir -p /run/whole/proc /run/whole/sys
+mount -t proc proc /run/whole/proc
+mount -t sysfs -o ro sysfs /run/whole/sys
 """
 WITHOUT_PIDS = """#!/bin/sh
 for word; do

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from tests.host import users
+
 ROOT = Path(__file__).resolve().parents[2]
 SEED = "/src/examples/seeds/pods.yaml"
 GI = 2**30
@@ -13,7 +15,15 @@ SHARED = 32 * GI
 """The share of pods: nothing is reserved, and the eviction threshold is not subtracted."""
 
 
-PROPERTIES = {"cpu.weight": "CPUWeight", "memory.low": "MemoryLow", "memory.max": "MemoryMax"}
+PROPERTIES = {
+    "cpu.max": "CPUQuotaPerSecUSec",
+    "cpu.weight": "CPUWeight",
+    "memory.high": "MemoryHigh",
+    "memory.low": "MemoryLow",
+    "memory.max": "MemoryMax",
+    "memory.min": "MemoryMin",
+    "memory.swap.max": "MemorySwapMax",
+}
 
 
 def pods(count, *, cpu="10m", memory="8Mi", prefix="many"):
@@ -58,9 +68,15 @@ def enforced(machine, control_group, file):
     """Return the content of a file of cgroup v2; without controllers, what systemd would write to it."""
     if machine.has_controllers:
         return kernel(machine, control_group, file)
-    name = PROPERTIES[file]
-    value = show(machine, control_group.rpartition("/")[2], name)[name]
-    return {"infinity": "max", "[not set]": "100"}.get(value, value)
+    of_user = users.MANAGER in control_group
+    systemctl = (*users.AS_USER, "systemctl", "--user") if of_user else ("systemctl",)
+    name, unit = PROPERTIES[file], control_group.rpartition("/")[2]
+    value = machine.run(*systemctl, "show", unit, f"--property={name}", "--value").stdout
+    value = {"infinity": "max", "[not set]": "100"}.get(value.strip(), value.strip())
+    if file != "cpu.max":
+        return value
+    scale = 100_000 if not value.endswith("ms") else 100
+    return f"{value if value == 'max' else int(value.rstrip('ms')) * scale} 100000"
 
 
 def units(machine):

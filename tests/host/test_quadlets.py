@@ -72,7 +72,9 @@ MAIL = (
     # the user has no ids but its own
     .replace("runAsUser: 1000", "runAsUser: 0")
 )
-IN_HOME = ("env", f"--chdir=/home/{users.NAME}", f"HOME=/home/{users.NAME}", f"USER={users.NAME}")
+HOME = f"/home/{users.NAME}"
+IN_HOME = ("env", f"--chdir={HOME}", f"HOME={HOME}", f"USER={users.NAME}")
+MANAGER_GROUP = f"/user.slice/user-{users.UID}.slice/{users.MANAGER}"
 
 
 @pytest.fixture(scope="module")
@@ -277,12 +279,41 @@ def test_the_same_pod_with_kube_play(box):
     assert shown.stdout == "null\n"
 
 
-def test_pods_of_a_user(box):
+def check_that_no_file_is_left(box):
+    """Check that a user has neither quadlets nor data."""
+    left = users.command(box, "find", f"{HOME}/.config", "-type", "f").stdout
+    data = f"{HOME}/.local/state/podslice/volumes"
+    assert left + users.command(box, "find", data, "-mindepth", "1").stdout == ""
+
+
+def test_the_kernel_has_the_values_of_a_pod_of_a_user(box):
+    box.put("/small.yaml", SMALL)
+    with users.user_manager(box) as podslice:
+        users.command(box, "sh", "-ec", MAKE_IMAGE_OF_USER, timeout_sec=LONG_SEC)
+        podslice("apply", "-f", "/small.yaml", "--start", timeout_sec=LONG_SEC)
+        group = f"{MANAGER_GROUP}{SMALL_GROUP}"
+        assert values(box, group, f"{group}/{SMALL_APP}") == SMALL_VALUES
+        assert kernel(box, f"{group}/{SMALL_APP}", "cgroup.events").startswith("populated 1")
+        podslice("delete", "-f", "/small.yaml", timeout_sec=LONG_SEC)
+        with pytest.raises(FileNotFoundError):
+            kernel(box, group, "cgroup.events")
+        check_that_no_file_is_left(box)
+
+
+@pytest.fixture
+def fast_box(podman_namespace):
+    """The same in a namespace."""
+    yield podman_namespace
+    podman.clean(podman_namespace)
+
+
+def test_pods_of_a_user(fast_box):
+    box = fast_box
     box.put("/small.yaml", SMALL)
     box.put("/mail.yaml", MAIL)
     files = ("-f", "/small.yaml", "-f", "/mail.yaml")
     with users.user_manager(box) as podslice:
-        users.command(box, "sh", "-ec", MAKE_IMAGE_OF_USER, timeout_sec=LONG_SEC)
+        users.command(box, "sh", "-ec", MAKE_IMAGE_OF_USER)
 
         # systemd would make the slice, without limits
         podslice("render", "-f", "/small.yaml", "--format", "quadlet", "--install")
@@ -291,29 +322,16 @@ def test_pods_of_a_user(box):
         refused = users.command(box, *start, check=False).stderr
         assert "Assertion failed" in refused
 
-        podslice("apply", *files, "--start", timeout_sec=LONG_SEC)
-        manager = f"/user.slice/user-{users.UID}.slice/{users.MANAGER}"
-        group = f"{manager}{SMALL_GROUP}"
-        assert values(box, group, f"{group}/{SMALL_APP}") == SMALL_VALUES
-        assert kernel(box, f"{group}/{SMALL_APP}", "cgroup.events").startswith("populated 1")
-        home = f"/home/{users.NAME}"
-        pod = MailPod(
-            box,
-            manager=manager,
-            storage=f"{home}/.local/share/containers/storage",
-            files=f"{home}/.config/containers/systemd",
-        )
+        podslice("apply", *files, "--start")
+        storage = f"{HOME}/.local/share/containers/storage"
+        files_of_podman = f"{HOME}/.config/containers/systemd"
+        pod = MailPod(box, manager=MANAGER_GROUP, storage=storage, files=files_of_podman)
         pod.check()
 
         # its prober has joined the namespaces of the user
         dead = ("podman", "exec", "shop__mail-0_mail", "touch", "/tmp/dead")
-        users.command(box, *IN_HOME, *dead, timeout_sec=LONG_SEC)
+        users.command(box, *IN_HOME, *dead)
         pod.wait_for_log(mail.RESTARTED)
 
-        podslice("delete", *files, timeout_sec=LONG_SEC)
-        with pytest.raises(FileNotFoundError):
-            kernel(box, group, "cgroup.events")
-        left = users.command(box, "find", f"{home}/.config", "-type", "f").stdout
-        data = f"{home}/.local/state/podslice/volumes"
-        left += users.command(box, "find", data, "-mindepth", "1").stdout
-        assert left == ""
+        podslice("delete", *files)
+        check_that_no_file_is_left(box)

@@ -5,7 +5,6 @@ from pathlib import Path
 from tests.lab import extras, state
 from tests.lab.demo import PROGRAM
 from tests.lab.deps import run_tool
-from tests.lab.machine import Machine
 from tests.lab.recipe import DEFAULT_SUITE
 from tests.lab.remote import RemoteMachine
 
@@ -48,7 +47,7 @@ infra_image = "{image}"
 """
 # The root directory of a namespace is an overlay already, and podman's storage cannot be on it. A user
 # may mount proc only where another mount of it hides nothing. Where cgroup v2 has no controllers, crun
-# refuses limits, and podman hands it one of its own: on processes.
+# refuses limits, and podman hands it one in any case: on processes.
 FOR_NAMESPACE = """
 for directory in /var/lib/containers /home/lab/.local; do
   mkdir -p $directory
@@ -59,15 +58,18 @@ mkdir -p /run/whole/proc /run/whole/sys
 mount -t proc proc /run/whole/proc
 mount -t sysfs -o ro sysfs /run/whole/sys
 """
-WITHOUT_PIDS = """#!/bin/sh
+ASKED = ".asked"
+"""Suffix of the configuration that podman wrote for crun."""
+WITHOUT_LIMITS = f"""#!/bin/sh
 for word; do
   [ "$before" != --bundle ] && [ "$before" != -b ] || bundle=$word
   before=$word
 done
-[ -z "$bundle" ] || sed -i 's/,"pids":{[^}]*}//; s/"pids":{[^}]*},*//' "$bundle/config.json"
+limit='"\\(cpu\\|memory\\|pids\\)":{{[^{{}}]*}}'
+[ -z "$bundle" ] || sed -i{ASKED} "s/$limit,//g; s/,\\?$limit//g" "$bundle/config.json"
 exec /usr/bin/crun "$@"
 """
-CONFIGURATION_WITHOUT_PIDS = """
+CONFIGURATION_WITHOUT_LIMITS = """
 [engine.runtimes]
 crun = ["/usr/local/bin/crun"]
 """
@@ -99,17 +101,21 @@ def set_up(machine: RemoteMachine) -> None:
 def install(machine: RemoteMachine, image: str) -> None:
     """Install podman in a machine, with a root directory, and an image of this name."""
     unpack(machine)
-    configuration = CONFIGURATION.format(image=image)
-    if machine.kind == "namespace":
-        machine.run("sh", "-ec", FOR_NAMESPACE)
-        if not machine.has_controllers:
-            machine.put("/usr/local/bin/crun", WITHOUT_PIDS, mode=0o755)
-            configuration += CONFIGURATION_WITHOUT_PIDS
-    machine.put("/etc/containers/containers.conf", configuration)
+    configure(machine, CONFIGURATION.format(image=image))
     # the units of users wait for it, 90 s where nothing starts it
     machine.run("systemctl", "start", "network-online.target")
     make = f"{MAKE_ROOTFS}{MAKE_IMAGE} {image}"
     machine.run("sh", "-ec", make, timeout_sec=LONG_SEC)
+
+
+def configure(machine: RemoteMachine, configuration: str = "") -> None:
+    """Write podman's configuration, with what it needs in a namespace."""
+    if machine.kind == "namespace":
+        machine.run("sh", "-ec", FOR_NAMESPACE)
+        if not machine.has_controllers:
+            machine.put("/usr/local/bin/crun", WITHOUT_LIMITS, mode=0o755)
+            configuration += CONFIGURATION_WITHOUT_LIMITS
+    machine.put("/etc/containers/containers.conf", configuration)
 
 
 def unpack(machine: RemoteMachine) -> None:

@@ -1,8 +1,11 @@
-"""Projects of podman-compose and docker in their pods: one budget for all services, in the kernel.
+"""Projects of podman-compose and docker in their pods: one budget for all services.
+
+Those of podman-compose run in a namespace; with docker, the values in the kernel are read as well.
 
 The command that starts the project is the one that `podslice compose` prints.
 """
 
+import json
 import shlex
 
 import pytest
@@ -10,8 +13,8 @@ import pytest
 from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
 from tests.host import users
-from tests.host.podman import LONG_SEC, MAKE_ROOTFS, NOT_NEEDED, WAIT
-from tests.host.scenario import kernel
+from tests.host.podman import ASKED, LONG_SEC, MAKE_ROOTFS, NOT_NEEDED, WAIT, configure
+from tests.host.scenario import enforced, kernel
 from tests.host.test_podman import group_of, status_of
 from tests.lab import extras, fixtures
 from tests.lab.recipe import DEFAULT_SUITE
@@ -73,17 +76,31 @@ CONTAINERS = ("shop_db_1", "shop_cache_1", "shop_web_1")
 
 
 @pytest.fixture(scope="module")
-def box():
-    """A virtual machine of this module's own, with podman-compose and two projects."""
+def vm():
+    """A virtual machine of this module's own, with docker and a project."""
     fixtures.need_lab()
     with Vm(has_source=True) as booted:
-        extras.unpack(booted, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
-        booted.run("sh", "-c", MAKE_ROOTFS)
-        booted.put("/shop/compose.yaml", PROJECT)
-        booted.put("/shop/.env", "DB_MEMORY=128m\n")
-        booted.put("/home/lab/shop/compose.yaml", PROJECT_OF_USER)
-        booted.run("chown", "-R", "lab:lab", "/home/lab/shop")
+        extras.unpack(booted, DEFAULT_SUITE, DOCKER, left_out=NOT_NEEDED_OF_DOCKER)
+        put_projects(booted)
         yield booted
+
+
+@pytest.fixture(scope="module")
+def box():
+    """A namespace of this module's own, with podman-compose and two projects."""
+    with fixtures.boot_remote_namespace(is_unified=True) as booted:
+        extras.unpack(booted, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
+        configure(booted)
+        put_projects(booted)
+        yield booted
+
+
+def put_projects(machine):
+    machine.run("sh", "-c", MAKE_ROOTFS)
+    machine.put("/shop/compose.yaml", PROJECT)
+    machine.put("/shop/.env", "DB_MEMORY=128m\n")
+    machine.put("/home/lab/shop/compose.yaml", PROJECT_OF_USER)
+    machine.run("chown", "-R", "lab:lab", "/home/lab/shop")
 
 
 def commands(printed):
@@ -94,20 +111,25 @@ def commands(printed):
     return apply[1:], up
 
 
+def asked(box, name):
+    """Return the limits that podman requested from crun."""
+    path = box.run("podman", "inspect", "--format={{.OCIConfigPath}}", name).stdout.strip()
+    return json.loads(box.get(f"{path}{ASKED}"))["linux"]["resources"]
+
+
 def test_all_services_share_the_budget(box):
     apply, up = commands(box.podslice("compose", *PODMAN, "-f", "/shop/compose.yaml").stdout)
     box.podslice(*apply)
     box.run(*up)
-    assert kernel(box, GROUP, "memory.max") == str(192 * MI)
-    assert kernel(box, GROUP, "cpu.max") == "100000 100000"
+    assert enforced(box, GROUP, "memory.max") == str(192 * MI)
+    assert enforced(box, GROUP, "cpu.max") == "100000 100000"
     pids = box.run(*INSPECT, *CONTAINERS).stdout.split()
     groups = {name: group_of(box, pid) for name, pid in zip(CONTAINERS, pids, strict=True)}
     assert all(group.startswith(f"{GROUP}/libpod-") for group in groups.values()), groups
-    scopes = {name: group.removesuffix("/container") for name, group in groups.items()}
-    assert kernel(box, scopes["shop_db_1"], "memory.max") == str(128 * MI)
-    assert kernel(box, scopes["shop_web_1"], "cpu.max") == "25000 100000"
-    weights = {name: int(kernel(box, scope, "cpu.weight")) for name, scope in scopes.items()}
-    assert weights["shop_db_1"] > weights["shop_cache_1"] == weights["shop_web_1"]
+    db, cache, web = (asked(box, name) for name in CONTAINERS)
+    assert db["memory"]["limit"] == cache["memory"]["limit"] == 128 * MI
+    assert web["cpu"]["quota"] / web["cpu"]["period"] == 0.25
+    assert db["cpu"]["shares"] > cache["cpu"]["shares"] == web["cpu"]["shares"]
     assert status_of(box).exit_code == 0
 
     box.podslice("delete", "shop", "--grace-period", "3", timeout_sec=LONG_SEC)
@@ -126,39 +148,34 @@ def test_a_project_of_a_user_is_in_a_pod_of_the_user(box):
         pid = users.command(box, *podman, *INSPECT, "shop_db_1").stdout.strip()
         manager = f"/user.slice/user-{users.UID}.slice/{users.MANAGER}"
         assert group_of(box, pid).startswith(f"{manager}{GROUP}/libpod-")
-        assert kernel(box, f"{manager}{GROUP}", "memory.max") == str(64 * MI)
+        assert enforced(box, f"{manager}{GROUP}", "memory.max") == str(64 * MI)
 
 
-def test_all_services_of_docker_share_the_budget(box):
-    extras.unpack(box, DEFAULT_SUITE, DOCKER, left_out=NOT_NEEDED_OF_DOCKER)
-    box.run(*START_DOCKER)
-    box.run("python3", "-c", IMPORT_IMAGE)
+def test_all_services_of_docker_share_the_budget(vm):
+    vm.run(*START_DOCKER)
+    vm.run("python3", "-c", IMPORT_IMAGE)
     words = ("-f", "/shop/compose.yaml", "-p", "store", "--output-dir", "/store", "--reserve")
-    apply, up = commands(box.podslice("compose", *words).stdout)
+    apply, up = commands(vm.podslice("compose", *words).stdout)
     assert up[0] == "docker-compose"
-    box.podslice(*apply)
-    box.run(*up)
+    vm.podslice(*apply)
+    vm.run(*up)
     slice_ = f"kubepods-pod{default_uid('default', 'store').replace('-', '_')}.slice"
     group = control_group_of(slice_)
-    assert kernel(box, group, "memory.max") == str(192 * MI)
-    assert kernel(box, group, "cpu.max") == "100000 100000"
-    found = box.run("sh", "-c", f"cd /sys/fs/cgroup{group} && ls -d docker-*.scope").stdout.split()
+    assert kernel(vm, group, "memory.max") == str(192 * MI)
+    assert kernel(vm, group, "cpu.max") == "100000 100000"
+    found = vm.run("sh", "-c", f"cd /sys/fs/cgroup{group} && ls -d docker-*.scope").stdout.split()
     scopes = [f"{group}/{name}" for name in found]
     limits = sorted(
-        tuple(kernel(box, each, f) for f in ("memory.max", "cpu.max")) for each in scopes
+        tuple(kernel(vm, each, f) for f in ("memory.max", "cpu.max")) for each in scopes
     )
     limit = str(128 * MI)
     none = "max 100000"
     assert limits == [(limit, none), (limit, none), ("max", "25000 100000")]
-    *others, db = sorted(int(kernel(box, each, "cpu.weight")) for each in scopes)
+    *others, db = sorted(int(kernel(vm, each, "cpu.weight")) for each in scopes)
     assert others == [others[0]] * 2
     assert db > others[0]
     for each in scopes:
-        pid = kernel(box, each, "cgroup.procs").split()[0]
-        assert box.get(f"/proc/{pid}/oom_score_adj").decode().strip() == "-997"
-    status = box.podslice("status", "-o", "json", check=False)
-    # podman is not part of this test, and may be slower here than status waits for it
-    others = [
-        line for line in status.stderr.splitlines() if not line.startswith("podman: no answer")
-    ]
-    assert (status.exit_code, others) == (0, [])
+        pid = kernel(vm, each, "cgroup.procs").split()[0]
+        assert vm.get(f"/proc/{pid}/oom_score_adj").decode().strip() == "-997"
+    status = vm.podslice("status", "-o", "json", check=False)
+    assert (status.exit_code, status.stderr) == (0, "")

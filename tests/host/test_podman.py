@@ -1,6 +1,7 @@
 """Real containers of podman and crun, started with the options that `cgroup-parent` prints."""
 
 import json
+import re
 import shlex
 
 import pytest
@@ -85,7 +86,9 @@ def start(box, name, *options):
 
 
 def group_of(box, pid):
-    return box.get(f"/proc/{pid}/cgroup").decode().strip().removeprefix("0::")
+    """Return its control group of cgroup v2."""
+    (found,) = re.findall(r"^0::(.*)$", box.get(f"/proc/{pid}/cgroup").decode(), re.MULTILINE)
+    return found
 
 
 def status_of(box):

@@ -4,8 +4,7 @@ import pytest
 
 from tests.host import agent
 from tests.host.scenario import apply, kernel, show
-from tests.lab import fixtures, recipe
-from tests.lab.paths import source_dir
+from tests.lab import fixtures
 from tests.lab.qemu import Hardware
 from tests.lab.vm import Vm
 
@@ -50,12 +49,11 @@ done
 def numa_vm():
     """A machine with the CPUs 0-3 on NUMA node 0, and 4-7 on node 1, and with the newest systemd.
 
-    Each core has two threads. The source tree is pushed: a snapshot with it would cost as much time,
-    and disk besides.
+    Each core has two threads. No other test needs a template with the source tree in it.
     """
     fixtures.need_lab()
     with Vm("forky", hardware=Hardware(cpu_count=8, numa_count=2, threads_per_core=2)) as machine:
-        machine.push(source_dir(), recipe.SOURCE_DIR)
+        machine.unpack_source()
         yield machine
 
 

@@ -200,31 +200,30 @@ def rows(box):
 
 
 def test_a_pod_starts_changes_and_is_deleted(vm):
-    box = vm
-    box.run("sh", "-ec", MAKE_IMAGE, timeout_sec=LONG_SEC)
-    done = apply(box, MANIFEST).stdout.splitlines()
+    vm.run("sh", "-ec", MAKE_IMAGE, timeout_sec=LONG_SEC)
+    done = apply(vm, MANIFEST).stdout.splitlines()
     assert done[-3:-1] == [f"started {each} (default/web)" for each in (PREPARE, APP)]
-    assert kernel(box, GROUP, "memory.max") == str(256 * MI)
-    assert kernel(box, f"{GROUP}/{APP}", "memory.max") == str(64 * MI)
-    assert box.get(f"{DATA}/arguments").decode() == (
+    assert kernel(vm, GROUP, "memory.max") == str(256 * MI)
+    assert kernel(vm, f"{GROUP}/{APP}", "memory.max") == str(64 * MI)
+    assert vm.get(f"{DATA}/arguments").decode() == (
         '<>\n<;>\n<a b>\n<%n>\n<$HOME>\n<$>\n<fast>\n<quo"te>\n<back\\slash>\n<two\nlines>\n'
     )
-    assert b'PASSWORD=s3"cr $et%\n' in box.get(f"{DATA}/variables")
-    check_group(box)
-    check_fields_of_the_pod(box)
+    assert b'PASSWORD=s3"cr $et%\n' in vm.get(f"{DATA}/variables")
+    check_group(vm)
+    check_fields_of_the_pod(vm)
     # a part of the volume is open to all users, too
-    assert box.get(f"{DATA}/a/part/copy") == box.get(f"{DATA}/arguments")
-    plan = box.podslice("plan", "-f", "/web.yaml", "--start", check=False)
+    assert vm.get(f"{DATA}/a/part/copy") == vm.get(f"{DATA}/arguments")
+    plan = vm.podslice("plan", "-f", "/web.yaml", "--start", check=False)
     note = "pod default/web: podslice apply mounts fast in memory before the pod starts\n"
     assert (plan.exit_code, plan.stderr) == (0, note), plan.stdout
-    assert rows(box) == {POD: "podman", "prepare": "exited", "app": "active"}
-    started = show(box, APP, "InvocationID"), show(box, POD, "InvocationID")
+    assert rows(vm) == {POD: "podman", "prepare": "exited", "app": "active"}
+    started = show(vm, APP, "InvocationID"), show(vm, POD, "InvocationID")
 
     # new limits restart nothing, and a container that fails prevents no other
     text = MANIFEST.replace("64Mi", "80Mi").replace(
         "  volumes:\n  - {name: d", f"{BROKEN_CONTAINER}  volumes:\n  - {{name: d"
     )
-    failed = apply(box, text, check=False)
+    failed = apply(vm, text, check=False)
     assert failed.exit_code == 1
     lines = [each for each in failed.stdout.splitlines() if each.startswith("failed to start")]
     missing, of_root = sorted(lines)
@@ -232,33 +231,33 @@ def test_a_pod_starts_changes_and_is_deleted(vm):
     assert missing.endswith("localhost/none:1: image not known")
     assert of_root.startswith(f"failed to start {OF_ROOT} (default/web): ")
     assert "runAsNonRoot does not allow the image, whose user is root" in of_root
-    assert kernel(box, f"{GROUP}/{APP}", "memory.max") == str(80 * MI)
+    assert kernel(vm, f"{GROUP}/{APP}", "memory.max") == str(80 * MI)
     assert started == (
-        show(box, APP, "InvocationID"),
-        show(box, POD, "InvocationID"),
+        show(vm, APP, "InvocationID"),
+        show(vm, POD, "InvocationID"),
     )
 
     # what changed restarts, what was removed from the manifest is stopped
     done = apply(
-        box, MANIFEST.replace("cat /data/arguments; trap", "test -e /data; trap")
+        vm, MANIFEST.replace("cat /data/arguments; trap", "test -e /data; trap")
     ).stdout.splitlines()
     assert f"stopped {BROKEN} (default/web): the pod no longer has it" in done
     assert f"stopped {APP} (default/web): its files change" in done
-    assert started[0] != show(box, APP, "InvocationID")
-    assert started[1] == show(box, POD, "InvocationID")
+    assert started[0] != show(vm, APP, "InvocationID")
+    assert started[1] == show(vm, POD, "InvocationID")
 
     # podman takes longer than that to remove the pod
-    box.podslice("delete", "web", "--grace-period", "1", timeout_sec=LONG_SEC)
-    assert box.run("podman", "ps", "--all", "--quiet").stdout == ""
-    assert box.run("podman", "pod", "ps", "--quiet").stdout == ""
-    assert box.run("pgrep", "conmon|catatonit", check=False).stdout == ""
-    assert box.run("podman", "volume", "ls", "--quiet").stdout == "web-kept\n"
-    listed = box.run(
+    vm.podslice("delete", "web", "--grace-period", "1", timeout_sec=LONG_SEC)
+    assert vm.run("podman", "ps", "--all", "--quiet").stdout == ""
+    assert vm.run("podman", "pod", "ps", "--quiet").stdout == ""
+    assert vm.run("pgrep", "conmon|catatonit", check=False).stdout == ""
+    assert vm.run("podman", "volume", "ls", "--quiet").stdout == "web-kept\n"
+    listed = vm.run(
         "systemctl", "list-units", "--all", "--plain", "--no-legend", "web*", "podslice-*"
     )
     assert listed.stdout == ""
-    assert box.podslice("status").stdout == "no pods\n"
-    assert "podslice-values-web" not in box.run("ls", "/run").stdout
+    assert vm.podslice("status").stdout == "no pods\n"
+    assert "podslice-values-web" not in vm.run("ls", "/run").stdout
 
 
 def processes_of(box, unit):

@@ -147,7 +147,10 @@ class Channel:
         return call.pid
 
     def ask(
-        self, request: Mapping[str, Any], data: bytes = b"", timeout_sec: float = 120.0
+        self,
+        request: Mapping[str, Any],
+        data: bytes = b"",
+        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
     ) -> Call:
         """Send a request that is not a command, and wait for its end; as `wait`."""
         call = self.start((request.get("path", request["do"]),), request, data)

@@ -10,7 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypedDict, Unpack
 
-DEFAULT_TIMEOUT_SEC = 120.0
+DEFAULT_TIMEOUT_SEC = 600.0
+"""For a command that hangs. On a busy host a start of Python takes a minute in an emulated machine."""
 NOT_PUSHED = frozenset(
     {
         *(".git", ".venv", "dist", "build", "node_modules"),

@@ -15,7 +15,7 @@ from tests.lab.remote import RemoteMachine
 
 AGENT_SOCKET = "run/podlab.sock"
 BUS_SOCKET = "run/dbus/system_bus_socket"
-BOOT_TIMEOUT_SEC = 60.0
+BOOT_TIMEOUT_SEC = 300.0
 SYSTEMD = ("/lib/systemd/systemd", "--system", "--log-level=notice", "--log-target=journal")
 
 
@@ -46,7 +46,7 @@ class Namespace(RemoteMachine):
         image = ensure_image(suite)
         super().__init__("ns")
         try:
-            self._start(image, bind or {}, is_unified or suite in UNIFIED_SUITES)
+            self._start(image, bind or {}, is_unified=is_unified or suite in UNIFIED_SUITES)
             socket_path = Path(f"/proc/{self._held.pid}/root/{AGENT_SOCKET}")
             self._connect(socket_path, BOOT_TIMEOUT_SEC)
             self._wait_booted(BOOT_TIMEOUT_SEC)
@@ -56,7 +56,7 @@ class Namespace(RemoteMachine):
         self.root = Path(f"/proc/{self.pid}/root")
         self.bus_address = f"unix:path={self.root / BUS_SOCKET}"
 
-    def _start(self, image: Image, bind: Mapping[str, Path], is_unified: bool) -> None:
+    def _start(self, image: Image, bind: Mapping[str, Path], *, is_unified: bool) -> None:
         layout = host_layout()
         is_unified = is_unified or layout.version == 2
         hierarchies = unified_only(layout) if is_unified else layout.hierarchies

@@ -75,7 +75,7 @@ class Held:
     def is_alive(self) -> bool:
         return self._pidfd is not None and not select.select([self._pidfd], [], [], 0)[0]
 
-    def connect(self, path: Path, timeout_sec: float = 30.0) -> socket.socket:
+    def connect(self, path: Path, timeout_sec: float = 120.0) -> socket.socket:
         """Connect to a socket on which the machine will listen."""
         deadline = time.monotonic() + timeout_sec
         while True:
@@ -211,7 +211,7 @@ class RemoteMachine(Machine):
         self._disconnect()
         self._held.close()
 
-    def _connect(self, path: Path, timeout_sec: float = 30.0) -> None:
+    def _connect(self, path: Path, timeout_sec: float = 120.0) -> None:
         """Connect to the agent."""
         connection = self._held.connect(path, timeout_sec)
         self._channel = Channel(connection, self._held.last_words)

@@ -44,6 +44,8 @@ spec: {selector: {app: mail}}
 WEB_ID = default_uid("default", "web").replace("-", "_")
 with_podman = pytest.mark.parametrize("host", ["trixie"], indirect=True)
 """Debian 12 has podman 4.3, whose generator cannot keep pods in their slices."""
+with_services = pytest.mark.parametrize("host", ["bookworm"], indirect=True)
+"""In the machine without podman, and with the oldest systemd: each command takes half a minute."""
 
 
 @pytest.fixture(scope="module", params=SUITES)
@@ -156,6 +158,7 @@ spec: {{containers: [{{name: main, resources: {resources}}}]}}
     host.machine.put(f"{MANIFESTS}/{name}.yaml", text)
 
 
+@with_services
 def test_services_are_adopted(host):
     """One of them has a pod of another class after the reboot."""
     for name in ("early", "moved"):
@@ -194,6 +197,7 @@ def test_after_a_reboot_the_pods_exist_before_multi_user_target(host):
     host.seen["pod"] = pod
 
 
+@with_services
 def test_after_a_reboot_adopted_services_start_within_their_limits(host):
     times = ("ActiveEnterTimestampMonotonic", "InactiveExitTimestampMonotonic")
     applied = int(show(host.machine, "podslice-apply.service", times[0])[times[0]])

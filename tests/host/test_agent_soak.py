@@ -15,7 +15,9 @@ import pytest
 from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
 from tests.host import agent, podman
+from tests.host.scenario import show
 from tests.lab import fixtures
+from tests.lab.vm import Vm
 
 ORDINARY_SEC = int(os.environ.get("PODSLICE_ORDINARY_SEC", "0"))
 ROUNDS = int(os.environ.get("PODSLICE_ROUNDS", "1400"))
@@ -175,48 +177,6 @@ def test_no_resource_grows_in_thousands_of_rounds(node):
     assert last == warm
 
 
-# What operators, systemd and podman do to containers on any day.
-ORDINARY = r"""
-import json, shlex, subprocess, sys, time
-
-seconds, web, db, slice_, rootfs, wait = sys.argv[1:]
-counts = {}
-
-def run(*argv):
-    counts[argv[0]] = counts.get(argv[0], 0) + 1
-    return subprocess.run(argv, check=True, capture_output=True, text=True, cwd="/").stdout
-
-def cycle():
-    for pod in ("web", "db"):
-        run("podslice", "run", pod, "--detach", "--", "sleep", "1000")
-    run("systemctl", "restart", web)
-    run("systemd-run", "--quiet", f"--slice={slice_}", "--unit=beside", "sleep", "1000")
-    run("systemctl", "daemon-reload")
-    process = subprocess.Popen(["sleep", "1000"])
-    run("podslice", "adopt", "batch", str(process.pid))
-    options = shlex.split(run("podslice", "cgroup-parent", "web", "-o", "podman"))
-    command = ("--name=one", "--network=none", *options, "--rootfs", rootfs, "/bin/sh", "-c", wait)
-    run("podman", "run", "--detach", *command)
-    # a process that moves
-    group = run("systemctl", "show", "-P", "ControlGroup", "beside.service").strip()
-    with open(f"/sys/fs/cgroup{group}/cgroup.procs", "w") as file:
-        file.write(str(process.pid))
-    run("systemctl", "kill", "--signal=KILL", db)
-    run("podman", "restart", "--time=0", "one")
-    run("systemctl", "stop", "beside.service")
-    process.wait()
-    run("podman", "rm", "--force", "--time=0", "one")
-    run("systemctl", "stop", web)
-
-end = time.monotonic() + float(seconds)
-cycles = 0
-while not cycles or time.monotonic() < end:
-    cycle()
-    cycles += 1
-print(json.dumps({"cycles": cycles, **counts}))
-"""
-
-
 def slice_of(pod):
     uid = default_uid("default", pod).replace("-", "_")
     return f"kubepods-burstable-pod{uid}.slice"
@@ -226,58 +186,116 @@ def service_of(pod):
     return f"podslice-pod{default_uid('default', pod).replace('-', '_')}-main.service"
 
 
-@pytest.fixture
-def busy(podman_vm):
-    """A machine with podman, three pods and an agent."""
-    agent.begin(podman_vm)
+def start_with_pods(machine):
+    """Start an agent with three pods."""
+    agent.begin(machine)
     for pod in ("web", "db", "batch"):
-        agent.put(podman_vm, pod, agent.manifest(pod))
-    agent.start(podman_vm)
-    agent.until(lambda: len(agent.events(podman_vm, "pod-applied")) == 3)
-    agent.until_quiet(podman_vm)
-    yield podman_vm
-    agent.remove(podman_vm)
-    podman.clean(podman_vm)
+        agent.put(machine, pod, agent.manifest(pod))
+    agent.start(machine)
+    agent.until(lambda: len(agent.events(machine, "pod-applied")) == 3)
+    agent.until_quiet(machine)
 
 
-def test_a_container_of_podman_that_fails_is_reported(busy):
-    options = busy.podslice("cgroup-parent", "web", "-o", "podman").stdout.split()
-    run = ("podman", "run", "--detach", "--network=none", *options)
+@pytest.fixture
+def crashing(podman_namespace):
+    """A namespace with podman, three pods and an agent."""
+    start_with_pods(podman_namespace)
+    yield podman_namespace
+    agent.remove(podman_namespace)
+    podman.clean(podman_namespace)
 
-    def events(count):
-        found = agent.until(
-            lambda: agent.events(busy, "container-failed", "container-oom-killed")[count - 1 :]
-        )
-        assert len(found) == 1
-        kind, text = found[0]["PODSLICE_EVENT"], found[0]["MESSAGE"]
-        assert found[0]["PODSLICE_POD"] == "default/web"
-        return kind, text.removeprefix("container ")
 
-    busy.run(*run, "--name=one", "--rootfs", "/rootfs", "/bin/sh", "-c", "exit 7")
-    assert events(1) == ("container-failed", "one of pod default/web has failed: exit code 7")
-    eat = "x=x; while :; do x=$x$x; done"
-    busy.run(*run, "--name=two", "--rm", "--rootfs", "/rootfs", "/bin/sh", "-c", eat)
-    text = "two of pod default/web was killed for lack of memory: an OOM kill"
-    assert events(2) == ("container-oom-killed", text)
+@pytest.fixture(scope="module")
+def vm_with_pods():
+    """The same in a virtual machine of this module's own."""
+    fixtures.need_lab()
+    with Vm(has_source=True) as booted:
+        podman.unpack(booted)
+        podman.configure(booted)
+        booted.run("sh", "-ec", podman.MAKE_ROOTFS)
+        start_with_pods(booted)
+        yield booted
+
+
+@pytest.fixture
+def busy(vm_with_pods):
+    """The same, where events count from here on."""
+    agent.begin(vm_with_pods)
+    return vm_with_pods
+
+
+def run_podman(machine, *arguments):
+    """Run a container in the pod `web`."""
+    options = machine.podslice("cgroup-parent", "web", "-o", "podman").stdout.split()
+    command = ("podman", "run", "--detach", "--network=none", *options, *arguments[:-1])
+    machine.run(*command, "--rootfs", "/rootfs", "/bin/sh", "-c", arguments[-1], timeout_sec=300)
+
+
+def next_end(machine, count):
+    """Return the kind and the text of the last of so many events of containers."""
+    kinds = ("container-failed", "container-oom-killed")
+    found = agent.until(lambda: agent.events(machine, *kinds)[count - 1 :])
+    assert len(found) == 1
+    kind, text = found[0]["PODSLICE_EVENT"], found[0]["MESSAGE"]
+    assert found[0]["PODSLICE_POD"] == "default/web"
+    return kind, text.removeprefix("container ")
+
+
+def test_a_container_of_podman_that_fails_is_reported(crashing):
+    failed = ("container-failed", "one of pod default/web has failed: exit code 7")
+    run_podman(crashing, "--name=one", "exit 7")
+    assert next_end(crashing, 1) == failed
     # a stop is not a failure, and a container outside of pods is ignored
-    busy.run(*run, "--name=three", "--rootfs", "/rootfs", "/bin/sh", "-c", podman.WAIT)
-    busy.run("podman", "stop", "--time=0", "three")
-    busy.run(*run[:4], "--rootfs", "/rootfs", "/bin/sh", "-c", "exit 8")
-    busy.run("podman", "start", "one")
-    assert events(3) == ("container-failed", "one of pod default/web has failed: exit code 7")
+    run_podman(crashing, "--name=three", podman.WAIT)
+    crashing.run("podman", "stop", "--time=0", "three")
+    outside = ("--network=none", "--rootfs", "/rootfs", "/bin/sh", "-c", "exit 8")
+    crashing.run("podman", "run", "--detach", *outside)
+    crashing.run("podman", "start", "one")
+    assert next_end(crashing, 2) == failed
+
+
+def test_a_container_of_podman_that_lacks_memory_is_reported(busy):
+    run_podman(busy, "--name=two", "--rm", "x=x; while :; do x=$x$x; done")
+    text = "two of pod default/web was killed for lack of memory: an OOM kill"
+    assert next_end(busy, 1) == ("container-oom-killed", text)
+
+
+def do_ordinary_things(machine):
+    """Do to containers what operators, systemd and podman do on any day."""
+    web, db = map(service_of, ("web", "db"))
+    for pod in ("web", "db"):
+        machine.podslice("run", pod, "--detach", "--", "sleep", "1000")
+    machine.run("systemctl", "restart", web)
+    beside = ("systemd-run", "--quiet", f"--slice={slice_of('web')}", "--unit=beside")
+    machine.run(*beside, "sleep", "1000")
+    machine.run("systemctl", "daemon-reload")
+    process = machine.spawn("sleep", "1000")
+    machine.podslice("adopt", "batch", str(process.pid))
+    run_podman(machine, "--name=one", podman.WAIT)
+    # a process that moves
+    group = show(machine, "beside.service", "ControlGroup")["ControlGroup"]
+    machine.run("sh", "-c", f"echo {process.pid} >/sys/fs/cgroup{group}/cgroup.procs")
+    machine.run("systemctl", "kill", "--signal=KILL", db)
+    machine.run("podman", "restart", "--time=0", "one")
+    machine.run("systemctl", "stop", "beside.service")
+    process.wait()
+    machine.run("podman", "rm", "--force", "--time=0", "one")
+    machine.run("systemctl", "stop", web)
 
 
 def test_only_external_changes_are_drift(busy):
     """Not what podslice, systemd and runtimes do when containers start, end and move."""
     web, db, batch = map(slice_of, ("web", "db", "batch"))
-    orders = [str(ORDINARY_SEC), *map(service_of, ("web", "db")), web, "/rootfs", podman.WAIT]
-    out = busy.run("python3", "-c", ORDINARY, *orders, timeout_sec=ORDINARY_SEC + 600).stdout
+    cycles, end = 0, time.monotonic() + ORDINARY_SEC
+    while not cycles or time.monotonic() < end:
+        do_ordinary_things(busy)
+        cycles += 1
     agent.until_quiet(busy)
     events = agent.events(busy)
-    sys.stdout.write(f"\n{out}{len(events)} events\n")
+    sys.stdout.write(f"\n{cycles} cycles, {len(events)} events\n")
     assert agent.events(busy, "drift-repaired", "drift-contested", "step-failed") == []
     killed = agent.events(busy, "container-failed")
-    assert [each["PODSLICE_POD"] for each in killed] == ["default/db"] * json.loads(out)["cycles"]
+    assert [each["PODSLICE_POD"] for each in killed] == ["default/db"] * cycles
     journal = ("journalctl", "--boot", "--quiet", "--output=cat", "_PID=1")
     assert busy.run(*journal, "--grep=Failed to set", check=False).stdout == ""
 

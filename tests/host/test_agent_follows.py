@@ -84,7 +84,8 @@ def test_a_limit_written_to_the_control_group_is_repaired(node):
     agent.until(lambda: kernel(node, group, "cpu.weight") == "1")
 
 
-def test_a_manifest_directory_is_followed_through_permissions_moves_and_mounts(node):
+@pytest.mark.namespace
+def test_a_manifest_directory_is_followed_through_permissions_and_moves(node):
     def messages():
         return [event["MESSAGE"] for event in agent.events(node)]
 
@@ -99,6 +100,10 @@ def test_a_manifest_directory_is_followed_through_permissions_moves_and_mounts(n
     node.run("mv", "/etc/podslice/old", agent.MANIFESTS)
     has_web(node)
 
+
+def test_a_manifest_directory_is_followed_through_mounts(node):
+    agent.put(node, "web", agent.manifest("web"))
+    has_web(node)
     # in a container systemd leaves mounts private, so that none reaches its services
     reach = () if node.kind == "vm" else ("nsenter", f"--target={agent.pid(node)}", "--mount")
     node.run(*reach, "mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", agent.MANIFESTS)

@@ -116,7 +116,7 @@ def put(machine, name, text):
     machine.run("mv", f"{path}.new", path)
 
 
-def until(check, timeout_sec=120.0, *, what="it", explain=str):
+def until(check, timeout_sec=300.0, *, what="it", explain=str):
     """Wait until a check holds, and return its result; the timeout is for a busy machine.
 
     A check that takes long, as all do in an emulated machine, is repeated less often: it delays the
@@ -167,7 +167,7 @@ def last_log_sec(machine):
     return int(last["__MONOTONIC_TIMESTAMP"]) / 1e6
 
 
-def until_quiet(machine, timeout_sec=60.0):
+def until_quiet(machine, timeout_sec=300.0):
     """Wait until the agent has logged nothing for a while; frequent queries slow it down."""
     deadline = time.monotonic() + timeout_sec
     pause_sec = 2.5 if machine.kind == "vm" else 0.5

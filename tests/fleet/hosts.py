@@ -30,7 +30,7 @@ ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
 """
 INSTALL = f"dpkg --install --force-unsafe-io {DEB} >/dev/null && rm {DEB}"
 # What dpkg has installed, with the code that it has compiled, for other hosts of the same release: half
-# the time in a namespace, and a minute less in an emulated machine.
+# the time.
 INSTALLED = "/root/installed.tar"
 PACK = f"""
 cd / && {{ dpkg --listfiles podslice; find /usr/lib/python3/dist-packages/podslice -name '*.pyc'; }} |

@@ -23,6 +23,22 @@ GREEDY = {
         "containers": [{"name": "main", "resources": {"requests": {"memory": "64Gi"}}}],
     },
 }
+# 100 of CPUWeight for each requested CPU
+VALUES = {
+    "web": {"CPUWeight": "100", "MemoryLow": str(2 << 30), "MemoryMax": str(4 << 30)},
+    "postgres": {"CPUWeight": "200", "CPUQuotaPerSecUSec": "2s", "MemoryLow": str(8 << 30)},
+}
+# the limit of memory and the quota, with cgroup v1 or v2
+OF_KERNEL = """
+group=$(systemctl show -P ControlGroup {unit})
+cd /sys/fs/cgroup
+if [ -e memory ]; then
+  cat memory$group/memory.limit_in_bytes
+  echo $(cat cpu$group/cpu.cfs_quota_us cpu$group/cpu.cfs_period_us)
+else
+  cat .$group/memory.max .$group/cpu.max
+fi
+"""
 SMALL = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -129,6 +145,17 @@ def test_the_first_run_applies_configuration_and_pods(first, fleet):
         assert is_running == ("active" if agent == "agent" else "inactive"), name
         at_boot = fleet[name].show("podslice-apply.service", "UnitFileState")
         assert at_boot == ("enabled" if agent == "boot" else "disabled"), name
+
+
+def test_values_are_those_of_the_manifests_and_the_kernel_has_them(first, fleet):
+    """Those of cgroup v2 are the same as for `podslice apply`, which test_apply.py reads."""
+    for host, pod in (("web1", "web"), ("db1", "postgres")):
+        unit = slice_of(fleet[host], pod)
+        found = {name: fleet[host].show(unit, name) for name in VALUES[pod]}
+        assert found == VALUES[pod], pod
+    assert fleet["web1"].show("kubepods-burstable.slice", "MemoryLow") == str(2 << 30)
+    kernel = fleet["db1"].sh(OF_KERNEL.format(unit=slice_of(fleet["db1"], "postgres")))
+    assert kernel.splitlines() == [str(8 << 30), "200000 100000"]
 
 
 def test_values_of_reserved_slices_are_confirmed_over_a_new_login(first, fleet):

@@ -193,7 +193,7 @@ def notes_on_job(workload: PodWorkload) -> Iterator[str]:
         return
     kinds = [each.kind for each in workload.containers if each.kind is not ContainerKind.SIDECAR]
     if workload.restart is Restart.ON_FAILURE and len(kinds) > 1:
-        yield "systemd counts the restarts of each container: backoffLimit is that of each one"
+        yield "systemd counts restarts per container: backoffLimit applies to each container"
     if job.events and not job.policy:
         yield "a run that is due while another one continues is left out, as with Forbid"
     if job.events and not job.is_made_up:

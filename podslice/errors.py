@@ -4,7 +4,7 @@
     ├─ InputError(problems)       invalid files or arguments, with all problems           exit 2
     ├─ HostError                  the host does not meet a requirement                    exit 1
     │  └─ ForeignRoot             the root slice belongs to a kubelet
-    ├─ ServerError                another server does not answer as it should              exit 1
+    ├─ ServerError                another server replied unexpectedly                      exit 1
     └─ SystemdError               communication with systemd                              exit 1
        ├─ BusUnavailable          no bus, or the connection was lost
        ├─ BadMessage              a message is malformed or of unexpected types
@@ -107,7 +107,7 @@ class ForeignRoot(HostError):
 
 
 class ServerError(PodsliceError):
-    """Another server, such as one of metrics, does not answer as it should."""
+    """Another server, such as one of metrics, replied unexpectedly."""
 
 
 class SystemdError(PodsliceError):

@@ -319,7 +319,7 @@ async def find_problems(
     placement: Placement,
     trial: PendingTrial | None,
 ) -> tuple[HealthProblem, ...]:
-    """Return everything that is not as it should be."""
+    """Return all problems."""
     of_node = validate_node(world.node, world.config)
     has_ended = trial is not None and trial.state is not TrialState.ARMED
     return health.problems_of(

@@ -109,7 +109,7 @@ class CpuManagerPolicy(StrEnum):
     NONE = "none"
     """All pods share all CPUs."""
     STATIC = "static"
-    """Containers and pods that request whole CPUs have them for themselves."""
+    """Containers and pods that request whole CPUs have exclusive CPUs."""
 
 
 class CpuManagerOption(StrEnum):
@@ -122,7 +122,7 @@ class CpuManagerOption(StrEnum):
 
 
 class TopologyManagerPolicy(StrEnum):
-    """The NUMA nodes on which pods and containers have CPUs for themselves."""
+    """The NUMA nodes of the exclusive CPUs of pods and containers."""
 
     NONE = "none"
     """Any."""
@@ -156,7 +156,7 @@ class CpusetPartition(StrEnum):
     MEMBER = "member"
     """No: they are only limits."""
     ISOLATED = "isolated"
-    """The CPUs that pods have for themselves are isolated, without balancing of load."""
+    """Exclusive CPUs are isolated, without balancing of load."""
 
 
 class OomPolicy(StrEnum):

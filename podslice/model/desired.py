@@ -115,9 +115,9 @@ class Desired:
     pods: tuple[PodDecision, ...] = ()
     refused: tuple[Refusal, ...] = ()
     own_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """The CPUs that pods have for themselves, by the pod's key."""
+    """The exclusive CPUs of pods, by the pod's key."""
     lacking_cpus: tuple[Refusal, ...] = ()
-    """The pods in force that cannot have the CPUs which they claim for themselves."""
+    """The pods in force that cannot have the exclusive CPUs which they claim."""
     available_cpus: frozenset[int] | None = None
     """The CPUs that a pod may claim for itself; None without a CPU manager."""
     allocation: Allocation = field(default_factory=lambda: Allocation(capacity={}))

@@ -1,4 +1,4 @@
-"""What is not as it should be: each problem with its object and its remedy. Pure."""
+"""The problems of the node, of pods and of units, each with its object and its remedy. Pure."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class HealthKind(StrEnum):
 
 
 class HealthProblem(NamedTuple):
-    """One thing that is not as it should be."""
+    """A problem, with its object and its remedy."""
 
     kind: HealthKind
     object: str
@@ -197,7 +197,7 @@ _CONDITIONS = {
 
 
 def problems_of(facts: HealthFacts) -> tuple[HealthProblem, ...]:
-    """Return everything that is not as it should be: of the node, of pods, then of units."""
+    """Return the problems of the node, then those of pods and units."""
     found = (
         *_of_node(facts),
         *_of_manifests(facts),
@@ -340,7 +340,7 @@ def _of_units(facts: HealthFacts) -> Iterator[HealthProblem]:
             yield HealthProblem(kind, unit.name, message, remedy, unit.pod, command)
     for step in facts.state.plan.steps:
         if step.name not in reported and step.pod not in leaving:
-            message = f"not as it should be; still to do: {describe_step(step)}"
+            message = f"differs from the desired state; pending: {describe_step(step)}"
             yield HealthProblem(HealthKind.DIFFERENT, step.name, message, hint, step.pod, restore)
 
 

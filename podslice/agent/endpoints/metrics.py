@@ -290,7 +290,7 @@ def _cpus(snapshot: Snapshot) -> Iterator[Family]:
     yield from number_families(
         (
             "kubelet_cpu_manager_exclusive_cpu_allocation_count",
-            "Number of CPUs that pods have for themselves",
+            "Number of exclusive CPUs of pods",
             sum(map(len, snapshot.desired.own_cpus.values())),
         ),
         (

@@ -309,7 +309,7 @@ def state_fields(state: Assessment, placement: Placement) -> dict[str, Any]:
 
 
 def health_entries(problems: Iterable[HealthProblem]) -> tuple[HealthEntry, ...]:
-    """Return what is not as it should be."""
+    """Return the problems as the document has them."""
     return tuple(
         HealthEntry(
             kind=each.kind,

@@ -323,7 +323,7 @@ def format_time(usec: int | None) -> str:
 
 
 def problems(found: Sequence[HealthProblem], display: Display) -> Iterator[str]:
-    """Return what is not as it should be, with the remedies."""
+    """Return the problems as lines, with their remedies."""
     listed = [(str(each), each.hint) for each in found]
     more = "more problems; to see all: podslice status -o json"
     return remedy_section("PROBLEMS", listed, display, more)

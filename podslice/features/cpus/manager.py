@@ -420,7 +420,7 @@ class _Pools:
         return self._manager.topology.all - self._manager.reserved if isolates else _NONE
 
     def keep(self, pod: PodDecision) -> None:
-        """Give a pod what its units have now, if it is what the pod claims and no other pod has it."""
+        """Keep the current CPUs of a pod if they match its claim and are free."""
         claim = claim_cpus(pod.pod, pod.qos)
         if not claim:
             return

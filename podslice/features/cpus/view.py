@@ -1,4 +1,4 @@
-"""The CPUs of a node and the pods that have some for themselves: as they are now, drawn, as JSON."""
+"""The CPUs of a node and the pods with exclusive CPUs: as they are now, drawn, as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLUMNS = (Column(title=""), Column(title="CPUS"), Column(title="USED BY"))
 
 
 class NodeCpus(NamedTuple):
-    """The CPUs of a node, and which pods have some for themselves."""
+    """The CPUs of a node, and the pods with exclusive CPUs."""
 
     topology: CpuTopology
     reserved: Cpus

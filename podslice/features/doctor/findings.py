@@ -355,7 +355,7 @@ def _user_limits(facts: Facts) -> Iterator[Finding]:
         "oom-score",
         f"oom_score_adj cannot be below that of the session, {facts.oom_score_adj}",
         effect="containers with a lower value get that one; the order of the others is kept",
-        fix="apply pods that others must not outlive as root",
+        fix="apply the pods that must survive longest as root",
     )
     yield _info(
         "volumes",

@@ -130,7 +130,7 @@ def _check_arguments(number: int, slice_: str | None, *, is_each: bool, name: st
     if is_each and (slice_ is not None or name is not None):
         other = "--slice" if name is None else "--name"
         raise invalid(
-            f"not together with {other}: each pod has the name of its unit", where="--each"
+            f"cannot be combined with {other}: each pod has the name of its unit", where="--each"
         )
     if not is_each and slice_ is None and name is None and number > 1:
         raise invalid(

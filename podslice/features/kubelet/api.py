@@ -138,7 +138,7 @@ def _token(user: Mapping[str, Any], base: Path, where: str) -> str:
             raise invalid("there is no token in it", where=printable(str(base / file)))
     token = text if isinstance(text, str) else ""
     if not (token.isascii() and token.isprintable()) or " " in token:
-        raise invalid("the token has characters that no token has", where=f"{where}: users")
+        raise invalid("the token contains invalid characters", where=f"{where}: users")
     return token
 
 

@@ -77,8 +77,8 @@ _MESSAGES: Mapping[FindingKind, str] = {
     " expected: the file was written directly",
     FindingKind.FILE_ONLY: "systemd has {actual} for {key}, the kernel has {kernel} as expected:"
     " the next daemon-reload may replace it",
-    FindingKind.OLDER_CONFIGURATION: "{key} is {actual}, now configured is {expected}: the pod is"
-    " older than the configuration, and keeps the value until it starts again",
+    FindingKind.OLDER_CONFIGURATION: "{key} is {actual}, the current configuration gives {expected}: the"
+    " pod is older than the configuration, and keeps the value until it starts again",
     FindingKind.RUNTIME_WEIGHT: "{key} is {actual}, and {expected} by the curve of runc 1.3: the"
     " container runtime computes it linearly",
     FindingKind.POD_LEVEL_APPLIED: "{key} is {actual} by the pod level, which podslice's agent"

@@ -261,7 +261,7 @@ class FileChange(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether the file is not as it should be."""
+        """Whether the content of the file is to change."""
         return self.before != self.wanted
 
     @property

@@ -56,7 +56,7 @@ def containers(planning: Planning) -> int:
         results: list[PodResult] = []
         with locked(world.store), log.published():
             records = world.store.load()
-            # pods have CPUs for themselves with a policy only
+            # pods have exclusive CPUs with a policy only
             has_policy = world.config.cpu_manager_policy is not CpuManagerPolicy.NONE
             desired = (await assess(world)).desired if has_policy else None
             found = _wanted_quadlets(planning, records, desired, log)

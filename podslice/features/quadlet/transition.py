@@ -83,7 +83,7 @@ class PresentPod(NamedTuple):
         return any(_value(text, KEPT) == "yes" for text in _units(self.files).values())
 
     def has(self, file: File) -> bool:
-        """Return whether a file exists as it should be."""
+        """Return whether a file exists with the desired content, mode and group."""
         mode, gid = self.access.get(file.path, (file.mode, file.gid))
         is_accessible = mode == file.mode and file.gid in (None, gid)
         return is_accessible and self.files.get(file.path) == file.content

@@ -255,7 +255,7 @@ def _service_lines(
 ) -> Iterator[str]:
     """Yield what was done to services, and what is left to do; `with_text` with the drop-ins."""
     for step, error in services:
-        text = f"{step.path} is as it should be: {step.place}"
+        text = f"{step.path} needs no change: {step.place}"
         if step.is_changed:
             text = describe_result(PodResult(step=step))
         yield from fold(text, display, hanging=_HANGING)

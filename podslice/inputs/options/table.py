@@ -137,14 +137,14 @@ OPTIONS = (
                  "Period of CPU quotas, 1ms to 1s.", own_field="cpu_cfs_quota_period_usec"),
     _choice("cpu-manager-policy", config.CpuManagerPolicy,
             "static: exclusive CPUs",
-            "Whether containers and pods that request whole CPUs have them for themselves."),
+            "Whether containers and pods that request whole CPUs have exclusive CPUs."),
     ConfigOption("cpu-manager-policy-options", "OPTION=true,…", values.read_cpu_options,
                  "Options of the policy static",
                  "Options of the policy static: full-pcpus-only, strict-cpu-reservation,"
                  " distribute-cpus-across-numa, prefer-align-cpus-by-uncorecache."),
     ConfigOption("topology-manager-policy", "POLICY", choose(config.TopologyManagerPolicy),
                  "NUMA nodes of exclusive CPUs",
-                 "The NUMA nodes on which pods have CPUs for themselves: none (any), best-effort"
+                 "The NUMA nodes of exclusive CPUs: none (any), best-effort"
                  " (as few as possible), restricted (as few as on an idle machine) or"
                  " single-numa-node."),
     _choice("topology-manager-scope", config.TopologyManagerScope,
@@ -155,11 +155,11 @@ OPTIONS = (
                  "CPUs reserved for system daemons, such as 0-1; empty for none."),
     _choice("exclusive-for", config.ExclusiveFor,
             "pods, or host",
-            "What does not run on the CPUs that pods have for themselves: other pods, or also"
+            "What does not run on exclusive CPUs: other pods, or also"
             " system.slice and user.slice."),
     _choice("cpuset-partition", config.CpusetPartition,
             "isolated: no load balancing",
-            "Whether the CPUs that pods have for themselves are isolated in the kernel's"
+            "Whether exclusive CPUs are isolated in the kernel's"
             " scheduler; it requires systemd 261."),
     _choice("cpu-weight-mapping", config.WeightMapping,
             "From CPU requests to weights",

@@ -66,7 +66,7 @@ healthy:
   returned: when V(status) is gathered
   type: bool
 problems:
-  description: What is not as it should be, with its remedies.
+  description: Problems, with their remedies.
   returned: when V(status) is gathered
   type: list
   elements: dict

@@ -1,4 +1,4 @@
-"""CPUs that pods have for themselves, on the command line."""
+"""Exclusive CPUs on the command line."""
 
 import json
 

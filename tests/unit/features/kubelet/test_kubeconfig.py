@@ -92,7 +92,7 @@ def test_a_user_that_cannot_be_used(read, user, error):
 
 def test_a_token_file_that_is_not_text(read, tmp_path):
     (tmp_path / "token").write_bytes(b"\xff")
-    with pytest.raises(InputError, match="characters that no token has"):
+    with pytest.raises(InputError, match="contains invalid characters"):
         read({"tokenFile": "token"})
 
 

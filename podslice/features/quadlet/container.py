@@ -121,7 +121,7 @@ def add_restart(
     An init container that fails starts again unless the policy is Never; those that wait for it
     continue to wait. A sidecar always starts again.
     """
-    policy = _policy(container, workload)
+    policy = _policy(container)
     body.add("Restart", policy)
     if policy == "no":
         return
@@ -172,12 +172,12 @@ def _add_direct(body: Section, options: Options) -> None:
         body.add("RestartMode", "direct")
 
 
-def _policy(container: ContainerWorkload, workload: PodWorkload) -> str:
+def _policy(container: ContainerWorkload) -> str:
     if container.kind is ContainerKind.SIDECAR:
         return "always"
-    if workload.restart is Restart.NEVER:
+    if container.restart is Restart.NEVER:
         return "no"
-    if container.kind is ContainerKind.INIT or workload.restart is Restart.ON_FAILURE:
+    if container.kind is ContainerKind.INIT or container.restart is Restart.ON_FAILURE:
         return "on-failure"
     return "always"
 
@@ -224,8 +224,8 @@ def notes_on_systemd(workload: PodWorkload, options: Options) -> Iterator[str]:
     yield (
         f"systemd {version} has no RestartMode=: the pod remains failed after five failures within 10 s"
     )
-    kinds = {each.kind for each in workload.containers}
-    if ContainerKind.INIT in kinds and workload.restart is not Restart.NEVER:
+    inits = [each for each in workload.containers if each.kind is ContainerKind.INIT]
+    if any(each.restart is not Restart.NEVER for each in inits):
         yield (
             f"systemd {version} has no RestartMode=: the start of the pod fails with an init"
             " container, although that one starts again"

@@ -280,7 +280,7 @@ class _Prober(NamedTuple):
 
     @property
     def _stop(self) -> tuple[str, ...]:
-        at_once = ("--time=0",) if _must_fail(self.container, self.workload) else ()
+        at_once = ("--time=0",) if _must_fail(self.container) else ()
         return ("/usr/bin/sh", "-c", _STOP, "sh", "--ignore", *at_once, self._podman_name)
 
     @property
@@ -298,14 +298,14 @@ class _Prober(NamedTuple):
         return f"%t/{self._directory}/socket"
 
 
-def _must_fail(container: ContainerWorkload, workload: PodWorkload) -> bool:
+def _must_fail(container: ContainerWorkload) -> bool:
     """Return whether systemd starts a container again only if its end is a failure.
 
     The kubelet starts one that is not alive again, whatever its exit code is after its signal.
 
     Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_manager.go, computePodActions.
     """
-    return workload.restart is Restart.ON_FAILURE and container.kind is ContainerKind.APP
+    return container.restart is Restart.ON_FAILURE and container.kind is ContainerKind.APP
 
 
 def prober_start_line(prober: UnitName, options: Options) -> str:

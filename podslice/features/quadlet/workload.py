@@ -32,7 +32,7 @@ class Pull(StrEnum):
 
 
 class Restart(StrEnum):
-    """When containers are started again: `restartPolicy` of the pod."""
+    """When containers are started again: `restartPolicy` of the container, or else of the pod."""
 
     ALWAYS = "Always"
     ON_FAILURE = "OnFailure"
@@ -238,6 +238,7 @@ class ContainerWorkload:
     pre_stop: Exec | Sleep | None = None
     stop_signal: str = ""
     security: Security = field(default_factory=Security)
+    restart: Restart = Restart.ALWAYS
 
 
 class Dns(NamedTuple):

@@ -29,6 +29,7 @@ from podslice.features.quadlet.workload import (
     Probe,
     Protocol,
     Pull,
+    Restart,
     Security,
     SELinux,
     Sleep,
@@ -151,6 +152,13 @@ _KNOWN = (
 )
 
 
+def kind_of(entry: Fields, *, init: bool) -> ContainerKind:
+    """Return the kind of a container; `init` is true for a container of `initContainers`."""
+    if not init:
+        return ContainerKind.APP
+    return ContainerKind.SIDECAR if entry["restartPolicy"] == "Always" else ContainerKind.INIT
+
+
 class ContainerReader(NamedTuple):
     """Reads the containers of one pod."""
 
@@ -164,6 +172,8 @@ class ContainerReader(NamedTuple):
     volumes: Mapping[str, Volume | None]
     """Volumes by name; None for one with an error."""
     spec: Fields
+    restart: Restart
+    """The policy of the pod."""
 
     def read(
         self, containers: Iterable[Fields | None] | None, path: str, *, init: bool
@@ -171,16 +181,7 @@ class ContainerReader(NamedTuple):
         """Yield the containers of one list."""
         for entry, at in entries_of(containers, path):
             if entry["name"]:
-                yield self._read_container(entry, at, self._kind(entry, at, init=init))
-
-    def _kind(self, entry: Fields, path: str, *, init: bool) -> ContainerKind:
-        policy = entry["restartPolicy"]
-        if init and policy == "Always":
-            return ContainerKind.SIDECAR
-        if policy is not None:
-            reason = "a container has the restart policy of its pod"
-            self.refusals.refuse(f"{path}.restartPolicy", reason)
-        return ContainerKind.INIT if init else ContainerKind.APP
+                yield self._read_container(entry, at, kind_of(entry, init=init))
 
     def _read_container(self, entry: Fields, path: str, kind: ContainerKind) -> ContainerWorkload:
         if not entry["image"] and not self.refusals.has_error(f"{path}.image"):
@@ -210,6 +211,16 @@ class ContainerReader(NamedTuple):
             pre_stop=self._handler(lifecycle["preStop"], f"{path}.lifecycle.preStop"),
             stop_signal=lifecycle["stopSignal"] or "",
             security=self._security(entry["securityContext"], f"{path}.securityContext"),
+            restart=self._restart(entry, path),
+        )
+
+    def _restart(self, entry: Fields, path: str) -> Restart:
+        """Return the policy of a container: its own, or that of its pod."""
+        stated = entry["restartPolicy"]
+        return (
+            self.restart
+            if stated is None
+            else self._choose(Restart, stated, f"{path}.restartPolicy")
         )
 
     def _pull(self, entry: Fields, path: str) -> Pull:

@@ -141,6 +141,7 @@ def _read_pod(
     volumes = (*(each for each in own if each.name not in claims), *claims.values())
     names = dict.fromkeys(each["name"] for each in spec["volumes"] or () if each and each["name"])
     security = spec["securityContext"] or unstated("PodSecurityContext")
+    restart = _restart(spec, refusals, path)
     reader = ContainerReader(
         refusals=refusals,
         objects=objects,
@@ -149,6 +150,7 @@ def _read_pod(
         security=security,
         volumes=names | {each.name: each for each in volumes},
         spec=spec,
+        restart=restart,
     )
     containers = (
         *reader.read(spec["initContainers"], f"{path}.initContainers", init=True),
@@ -163,7 +165,7 @@ def _read_pod(
         containers=containers,
         volumes=volumes,
         fields=spec,
-        restart=_restart(spec, refusals, path),
+        restart=restart,
         job=job,
         dns=_dns(spec, refusals, path),
         hosts={

@@ -24,7 +24,7 @@ DIFFERING = re.compile(r"\.dist-info/(WHEEL|sboms/.*)$")
 
 
 def main() -> int:
-    """Unpack all wheels; return 1 if one is not locked, or differs from another."""
+    """Unpack all wheels; return 1 if a wheel is not locked, or if a file differs between wheels."""
     wheels, requirements, target = map(Path, sys.argv[1:])
     locked = set(re.findall(r"--hash=sha256:(\w+)", requirements.read_text()))
     for wheel in sorted(wheels.glob("*.whl")):

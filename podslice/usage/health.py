@@ -197,7 +197,7 @@ _CONDITIONS = {
 
 
 def problems_of(facts: HealthFacts) -> tuple[HealthProblem, ...]:
-    """Return the problems of the node, then those of pods and units."""
+    """Return the problems of the node, then the problems of pods and units."""
     found = (
         *_of_node(facts),
         *_of_manifests(facts),

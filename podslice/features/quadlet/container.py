@@ -173,8 +173,6 @@ def _add_direct(body: Section, options: Options) -> None:
 
 
 def _policy(container: ContainerWorkload) -> str:
-    if container.kind is ContainerKind.SIDECAR:
-        return "always"
     if container.restart is Restart.NEVER:
         return "no"
     if container.kind is ContainerKind.INIT or container.restart is Restart.ON_FAILURE:

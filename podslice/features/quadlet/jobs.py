@@ -16,8 +16,8 @@ from podslice.features.quadlet.cron import calendar_events
 from podslice.features.quadlet.result import File, Names, Options, stem
 from podslice.features.quadlet.unit_text import Section, double, section, unit, words
 from podslice.features.quadlet.workload import Job, PodWorkload, Restart
-from podslice.features.quadlet.workload_containers import Refusals, kind_of
-from podslice.inputs.manifest.reading import Fields, entries_of, unstated
+from podslice.features.quadlet.workload_containers import Refusals
+from podslice.inputs.manifest.reading import Fields, unstated
 from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import GENERATED, UnitName
@@ -44,12 +44,6 @@ def read_job(fields: Fields, path: str, spec: Fields, spec_path: str, refusals: 
     if spec["restartPolicy"] not in (Restart.NEVER, Restart.ON_FAILURE):
         message = f"a {'CronJob' if is_cron else 'Job'} has no containers that always restart"
         refusals.error(f"{spec_path}.restartPolicy", message, "write OnFailure or Never")
-    for name, is_init in (("containers", False), ("initContainers", True)):
-        for entry, each in entries_of(spec[name], f"{spec_path}.{name}"):
-            is_sidecar = kind_of(entry, init=is_init) is ContainerKind.SIDECAR
-            if entry["restartPolicy"] is not None and not is_sidecar:
-                message = "the containers of a Job have the restart policy of its pod"
-                refusals.refuse(f"{each}.restartPolicy", message)
     if of_job["completionMode"] not in (None, "NonIndexed"):
         refusals.refuse(f"{at}.completionMode", f"{_ONE_POD}: it has no index")
     most = 1 if is_cron or (of_job["parallelism"] or 1) == 1 else 0

@@ -305,7 +305,7 @@ def _must_fail(container: ContainerWorkload) -> bool:
 
     Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_manager.go, computePodActions.
     """
-    return container.restart is Restart.ON_FAILURE and container.kind is ContainerKind.APP
+    return container.restart is Restart.ON_FAILURE
 
 
 def prober_start_line(prober: UnitName, options: Options) -> str:

@@ -39,6 +39,7 @@ from podslice.features.quadlet.workload import (
     VolumeMount,
 )
 from podslice.inputs.manifest.data import DataObject, DataObjects, explain_absence
+from podslice.inputs.manifest.podspec import container_kind
 from podslice.inputs.manifest.reading import Fields, Problems, Refused, entries_of, unstated
 from podslice.model.grammar import ARGUMENT, VARIABLE
 from podslice.model.pod import ContainerKind, Pod
@@ -152,13 +153,6 @@ _KNOWN = (
 )
 
 
-def kind_of(entry: Fields, *, init: bool) -> ContainerKind:
-    """Return the kind of a container; `init` is true for a container of `initContainers`."""
-    if not init:
-        return ContainerKind.APP
-    return ContainerKind.SIDECAR if entry["restartPolicy"] == "Always" else ContainerKind.INIT
-
-
 class ContainerReader(NamedTuple):
     """Reads the containers of one pod."""
 
@@ -173,7 +167,8 @@ class ContainerReader(NamedTuple):
     """Volumes by name; None for one with an error."""
     spec: Fields
     restart: Restart
-    """The policy of the pod."""
+    """The restart policy of the pod."""
+    is_job: bool
 
     def read(
         self, containers: Iterable[Fields | None] | None, path: str, *, init: bool
@@ -181,7 +176,7 @@ class ContainerReader(NamedTuple):
         """Yield the containers of one list."""
         for entry, at in entries_of(containers, path):
             if entry["name"]:
-                yield self._read_container(entry, at, kind_of(entry, init=init))
+                yield self._read_container(entry, at, container_kind(entry, is_init=init))
 
     def _read_container(self, entry: Fields, path: str, kind: ContainerKind) -> ContainerWorkload:
         if not entry["image"] and not self.refusals.has_error(f"{path}.image"):
@@ -211,17 +206,18 @@ class ContainerReader(NamedTuple):
             pre_stop=self._handler(lifecycle["preStop"], f"{path}.lifecycle.preStop"),
             stop_signal=lifecycle["stopSignal"] or "",
             security=self._security(entry["securityContext"], f"{path}.securityContext"),
-            restart=self._restart(entry, path),
+            restart=self._restart(entry, path, kind),
         )
 
-    def _restart(self, entry: Fields, path: str) -> Restart:
-        """Return the policy of a container: its own, or that of its pod."""
-        stated = entry["restartPolicy"]
-        return (
-            self.restart
-            if stated is None
-            else self._choose(Restart, stated, f"{path}.restartPolicy")
-        )
+    def _restart(self, entry: Fields, path: str, kind: ContainerKind) -> Restart:
+        """Return the restart policy of a container, which defaults to the restart policy of the pod."""
+        at, stated = f"{path}.restartPolicy", entry["restartPolicy"]
+        if stated is None:
+            return self.restart
+        if self.is_job and kind is not ContainerKind.SIDECAR:
+            self.refusals.refuse(at, "the containers of a Job have the restart policy of its pod")
+            return self.restart
+        return self._choose(Restart, stated, at)
 
     def _pull(self, entry: Fields, path: str) -> Pull:
         """Return when to pull: with the tag latest, or without one, always.

@@ -142,6 +142,8 @@ def _read_pod(
     names = dict.fromkeys(each["name"] for each in spec["volumes"] or () if each and each["name"])
     security = spec["securityContext"] or unstated("PodSecurityContext")
     restart = _restart(spec, refusals, path)
+    owner = stated.owner_fields
+    is_job = "backoffLimit" in owner or "jobTemplate" in owner
     reader = ContainerReader(
         refusals=refusals,
         objects=objects,
@@ -151,14 +153,13 @@ def _read_pod(
         volumes=names | {each.name: each for each in volumes},
         spec=spec,
         restart=restart,
+        is_job=is_job,
     )
     containers = (
         *reader.read(spec["initContainers"], f"{path}.initContainers", init=True),
         *reader.read(spec["containers"], f"{path}.containers", init=False),
     )
     group = _fs_group(spec, volumes, refusals, path)
-    owner = stated.owner_fields
-    is_job = "backoffLimit" in owner or "jobTemplate" in owner
     job = read_job(owner, stated.owner_path, spec, path, refusals) if is_job else None
     groups = [*(security["supplementalGroups"] or ()), *([] if group is None else [group])]
     return PodWorkload(

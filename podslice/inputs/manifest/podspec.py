@@ -109,13 +109,19 @@ def _read_containers(
             problems.add(f"{where}.name", check_label(name, "container"))
         elif not problems.has_error(f"{where}.name"):
             problems.error(f"{where}.name", "a container needs a name")
-        kind = ContainerKind.APP
-        if path.endswith("initContainers"):
-            # Source: Kubernetes, "Sidecar Containers": init containers with `restartPolicy: Always`.
-            is_sidecar = entry["restartPolicy"] == "Always"
-            kind = ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT
+        kind = container_kind(entry, is_init=path.endswith("initContainers"))
         resources = _read_resources(entry["resources"], problems, f"{where}.resources")
         yield Container(name=to_stored(name or ""), kind=kind, resources=resources, where=where)
+
+
+def container_kind(entry: Fields, *, is_init: bool) -> ContainerKind:
+    """Return the kind of a container, which is one of `initContainers` if `is_init` is set.
+
+    Source: Kubernetes, "Sidecar Containers": init containers with `restartPolicy: Always`.
+    """
+    if not is_init:
+        return ContainerKind.APP
+    return ContainerKind.SIDECAR if entry["restartPolicy"] == "Always" else ContainerKind.INIT
 
 
 def _check_unique(containers: tuple[Container, ...], problems: Problems) -> None:

@@ -81,6 +81,20 @@ def podman_namespace() -> Iterator[RemoteMachine]:
         yield booted
 
 
+@pytest.fixture
+def clean_podman_vm(podman_vm: Vm) -> Iterator[Vm]:
+    """The virtual machine with podman, cleaned of pods, containers and volumes after the test."""
+    yield podman_vm
+    podman.clean(podman_vm)
+
+
+@pytest.fixture
+def clean_podman_namespace(podman_namespace: RemoteMachine) -> Iterator[RemoteMachine]:
+    """The namespace with podman, cleaned of pods, containers and volumes after the test."""
+    yield podman_namespace
+    podman.clean(podman_namespace)
+
+
 @pytest.fixture(scope="session")
 def namespace() -> Iterator[Machine]:
     """A booted namespace with the source tree at /src; tests must restore its state."""

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
-from tests.host.podman import LONG_SEC
 from tests.host.scenario import enforced, kernel
 
 MANIFEST = Path(__file__).parents[2] / "examples/shop/mail.yaml"
@@ -93,4 +92,4 @@ class MailPod:
     def wait_for_log(self, wanted):
         """Wait until the log of the container is this; fail once it can no longer become it."""
         file, words = f"{self._volumes}_queue/_data/log", wanted.rstrip("\n")
-        self._machine.run("sh", "-c", _AWAIT, "sh", file, words, timeout_sec=LONG_SEC)
+        self._machine.run("sh", "-c", _AWAIT, "sh", file, words)

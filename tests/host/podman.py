@@ -47,7 +47,7 @@ infra_image = "{image}"
 """
 # The root directory of a namespace is an overlay already, and podman's storage cannot be on it. A user
 # may mount proc only where another mount of it hides nothing. Where cgroup v2 has no controllers, crun
-# refuses limits, and podman hands it one in any case: on processes.
+# refuses limits, and podman requests one for processes in any case.
 FOR_NAMESPACE = """
 for directory in /var/lib/containers /home/lab/.local; do
   mkdir -p $directory
@@ -105,7 +105,7 @@ def install(machine: RemoteMachine, image: str) -> None:
     # the units of users wait for it, 90 s where nothing starts it
     machine.run("systemctl", "start", "network-online.target")
     make = f"{MAKE_ROOTFS}{MAKE_IMAGE} {image}"
-    machine.run("sh", "-ec", make, timeout_sec=LONG_SEC)
+    machine.run("sh", "-ec", make)
 
 
 def configure(machine: RemoteMachine, configuration: str = "") -> None:
@@ -132,5 +132,5 @@ def extract_generator(directory: Path) -> Path:
 
 def clean(machine: RemoteMachine) -> None:
     """Remove quadlets, containers, volumes and pods, but neither image nor root directory."""
-    machine.run("sh", "-ec", CLEAN, timeout_sec=LONG_SEC)
+    machine.run("sh", "-ec", CLEAN)
     assert state.restore(machine) == []

@@ -68,11 +68,12 @@ def enforced(machine, control_group, file):
     """Return the content of a file of cgroup v2; without controllers, what systemd would write to it."""
     if machine.has_controllers:
         return kernel(machine, control_group, file)
-    of_user = users.MANAGER in control_group
-    systemctl = (*users.AS_USER, "systemctl", "--user") if of_user else ("systemctl",)
-    name, unit = PROPERTIES[file], control_group.rpartition("/")[2]
-    value = machine.run(*systemctl, "show", unit, f"--property={name}", "--value").stdout
-    value = {"infinity": "max", "[not set]": "100"}.get(value.strip(), value.strip())
+    words = ("show", "-P", PROPERTIES[file], control_group.rpartition("/")[2])
+    if users.MANAGER in control_group:
+        value = users.command(machine, "systemctl", "--user", *words).stdout.strip()
+    else:
+        value = machine.run("systemctl", *words).stdout.strip()
+    value = {"infinity": "max", "[not set]": "100"}.get(value, value)
     if file != "cpu.max":
         return value
     scale = 100_000 if not value.endswith("ms") else 100

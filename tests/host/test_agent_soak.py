@@ -228,7 +228,7 @@ def run_podman(machine, *arguments):
     """Run a container in the pod `web`."""
     options = machine.podslice("cgroup-parent", "web", "-o", "podman").stdout.split()
     command = ("podman", "run", "--detach", "--network=none", *options, *arguments[:-1])
-    machine.run(*command, "--rootfs", "/rootfs", "/bin/sh", "-c", arguments[-1], timeout_sec=300)
+    machine.run(*command, "--rootfs", "/rootfs", "/bin/sh", "-c", arguments[-1])
 
 
 def next_end(machine, count):

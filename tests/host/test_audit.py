@@ -309,7 +309,7 @@ def containers(follower):
     machine.run("systemctl", "start", CONTAINERD)
     machine.run("sh", "-ec", ROOTFS)
     command = ("python3", "/src/tests/host/cri.py", "/rootfs", IMAGE, SNAPSHOTTER)
-    started = machine.run(*command, json.dumps(SANDBOXES), timeout_sec=LONG_SEC)
+    started = machine.run(*command, json.dumps(SANDBOXES))
     ids = json.loads(started.stdout)
     statuses = {
         name: {"containerID": f"containerd://{id_}", "state": {"running": {}}}

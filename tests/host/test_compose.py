@@ -13,7 +13,7 @@ import pytest
 from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
 from tests.host import users
-from tests.host.podman import ASKED, LONG_SEC, MAKE_ROOTFS, NOT_NEEDED, WAIT, configure
+from tests.host.podman import ASKED, MAKE_ROOTFS, NOT_NEEDED, WAIT, configure
 from tests.host.scenario import enforced, kernel
 from tests.host.test_podman import group_of, status_of
 from tests.lab import extras, fixtures
@@ -132,7 +132,7 @@ def test_all_services_share_the_budget(box):
     assert db["cpu"]["shares"] > cache["cpu"]["shares"] == web["cpu"]["shares"]
     assert status_of(box).exit_code == 0
 
-    box.podslice("delete", "shop", "--grace-period", "3", timeout_sec=LONG_SEC)
+    box.podslice("delete", "shop", "--grace-period", "3")
     shown = box.run("podman", "ps", "--all", "--format={{.Names}} {{.State}}").stdout
     assert sorted(shown.split("\n")) == ["", *(f"{each} exited" for each in sorted(CONTAINERS))]
 

@@ -14,8 +14,6 @@ pytestmark = pytest.mark.cgroup2
 
 EATERS = ("eater-1", "eater-2", "eater-3")
 """Pods that grow one after the other."""
-LONG_SEC = 600
-"""With one processor that waits for a busy host, a verb once took more than two minutes."""
 # once there is a file to wait for, it leaves only 250 MiB, and grows by 1 MiB for a fixed amount of work:
 # by 100 MiB per second on an idle host, and less on a busy one, where the agent is as much slower;
 # records when the threshold was passed, and when SIGTERM arrived
@@ -94,12 +92,12 @@ def node(machine_with_agent):
 def scarce(machine):
     """Leave a machine one processor and little memory, once all processes of a test are started."""
     take = f"head -c {BALLAST_MIB}M /dev/zero >{BALLAST_FILE} && echo 0 >{SECOND_CPU}"
-    machine.run("sh", "-c", take, timeout_sec=LONG_SEC)
+    machine.run("sh", "-c", take)
     try:
         yield
     finally:
         give_back = f"echo 1 >{SECOND_CPU}; rm {BALLAST_FILE}"
-        machine.run("sh", "-c", give_back, timeout_sec=LONG_SEC)
+        machine.run("sh", "-c", give_back)
 
 
 def configure(machine, **options):
@@ -111,7 +109,7 @@ def configure(machine, **options):
 
 
 def run_in(machine, pod, *command):
-    machine.podslice("run", "--detach", pod, "--", *command, timeout_sec=LONG_SEC)
+    machine.podslice("run", "--detach", pod, "--", *command)
 
 
 def conditions(machine):
@@ -191,7 +189,7 @@ def reaction_to(node, eater):
     record = node.run("grep", "-rl", eater, "/run/podslice/pods").stdout.strip()
     reader = node.spawn("cat", EATEN)
     node.put(f"{MAY_EAT}-{eater}", "")
-    eaten = json.loads(reader.wait(LONG_SEC).stdout)
+    eaten = json.loads(reader.wait().stdout)
     assert eaten["passed"] is not None, "evicted before the threshold was passed"
     agent.until(lambda: not exists(node, record))
     agent.until(lambda: "MemoryPressure" not in conditions(node))

@@ -73,7 +73,7 @@ def test_limits_of_huge_pages_are_compatible_with_systemd(huge):
         *("-p", "Delegate=yes", "sleep", "1000"),
     )
     until = f"until systemctl -q is-active {SCOPE}; do sleep 0.1; done"
-    machine.run("timeout", "590", "sh", "-c", until)
+    machine.run("sh", "-c", until)
     assert f"set {FILE}=8Mi (was unset), {RESERVED}=8Mi (was unset) on {SCOPE}" in converge(machine)
     assert limits(machine) == (str(12 * MI), str(8 * MI))
 

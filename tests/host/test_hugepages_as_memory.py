@@ -61,7 +61,7 @@ def test_a_process_uses_all_huge_pages_of_its_pod(counting: Machine) -> None:
     assert kernel(machine, GROUP, "memory.max") == str(32 * MI)
     machine.podslice("run", "--detach", "huge", "--", "/usr/bin/python3", "-c", USER)
     until = f"until [ $(sed -n 's/^max //p' /sys/fs/cgroup{GROUP}/memory.events) -gt 1000 ]; do sleep 0.1; done"
-    machine.run("timeout", "590", "sh", "-c", until)
+    machine.run("sh", "-c", until)
     assert events(machine)["oom_kill"] == 0
     assert machine.run("test", "-e", USED, check=False).exit_code == 1
 
@@ -69,6 +69,6 @@ def test_a_process_uses_all_huge_pages_of_its_pod(counting: Machine) -> None:
     machine.run("rm", CONFIG)
     output = apply(machine, "-f", "/tmp/huge.yaml").stdout
     assert f"MemoryMax=96Mi (was 32Mi) on {SLICE} (default/huge)" in output
-    machine.run("timeout", "590", "sh", "-c", f"until [ -e {USED} ]; do sleep 0.1; done")
+    machine.run("sh", "-c", f"until [ -e {USED} ]; do sleep 0.1; done")
     assert kernel(machine, GROUP, "memory.max") == str(96 * MI)
     assert events(machine)["oom_kill"] == 0

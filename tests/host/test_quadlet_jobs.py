@@ -8,7 +8,6 @@ import json
 import pytest
 
 from tests.host import agent, podman
-from tests.host.podman import LONG_SEC
 from tests.host.scenario import show
 from tests.host.test_quadlet_restarts import FAKE_PODMAN, GENERATOR, WORK
 from tests.lab.demo import PROGRAM
@@ -230,24 +229,23 @@ spec:
 
 
 @pytest.fixture
-def with_podman(podman_namespace):
-    yield podman_namespace
-    podman.clean(podman_namespace)
-    podman_namespace.run("rm", "-rf", RUNS, "/jobs.yaml")
+def with_podman(clean_podman_namespace):
+    yield clean_podman_namespace
+    clean_podman_namespace.run("rm", "-rf", RUNS, "/jobs.yaml")
 
 
 def run_with_podman(box):
     """Let the job fail once and complete, and the CronJob run twice."""
     box.put("/jobs.yaml", OF_PODMAN)
-    box.podslice("apply", "-f", "/jobs.yaml", "--start", timeout_sec=LONG_SEC)
+    box.podslice("apply", "-f", "/jobs.yaml", "--start")
     for _ in range(2):
-        box.run("systemctl", "start", "--wait", CRON, timeout_sec=LONG_SEC)
+        box.run("systemctl", "start", "--wait", CRON)
     agent.until(lambda: states(box) == {"once-0": "completed", "tick": "completed"})
     assert box.get(f"{RUNS}/once") == box.get(f"{RUNS}/tick") == b"run\n" * 2
 
 
 def test_jobs_with_podman(with_podman):
     run_with_podman(with_podman)
-    with_podman.podslice("delete", "-f", "/jobs.yaml", timeout_sec=LONG_SEC)
-    assert with_podman.run("podman", "pod", "ps", "--quiet", timeout_sec=LONG_SEC).stdout == ""
+    with_podman.podslice("delete", "-f", "/jobs.yaml")
+    assert with_podman.run("podman", "pod", "ps", "--quiet").stdout == ""
     assert with_podman.run("sh", "-ec", LEFT).stdout == ""

@@ -6,7 +6,7 @@ import pytest
 
 from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
-from tests.host import agent, podman
+from tests.host import agent
 from tests.host.podman import IMAGE, LONG_SEC, WAIT
 from tests.host.scenario import enforced, exists, kernel, show
 
@@ -146,21 +146,19 @@ spec:
 
 
 @pytest.fixture
-def vm(podman_vm):
-    yield podman_vm
-    podman.clean(podman_vm)
+def vm(clean_podman_vm):
+    return clean_podman_vm
 
 
 @pytest.fixture
-def box(podman_namespace):
-    yield podman_namespace
-    podman.clean(podman_namespace)
+def box(clean_podman_namespace):
+    return clean_podman_namespace
 
 
 def apply(box, text, *, check=True):
     box.put("/web.yaml", text)
     command = ("apply", "-f", "/web.yaml", "--start")
-    return box.podslice(*command, check=check, timeout_sec=LONG_SEC)
+    return box.podslice(*command, check=check)
 
 
 def check_group(box):
@@ -200,7 +198,7 @@ def rows(box):
 
 
 def test_a_pod_starts_changes_and_is_deleted(vm):
-    vm.run("sh", "-ec", MAKE_IMAGE, timeout_sec=LONG_SEC)
+    vm.run("sh", "-ec", MAKE_IMAGE)
     done = apply(vm, MANIFEST).stdout.splitlines()
     assert done[-3:-1] == [f"started {each} (default/web)" for each in (PREPARE, APP)]
     assert kernel(vm, GROUP, "memory.max") == str(256 * MI)
@@ -247,7 +245,7 @@ def test_a_pod_starts_changes_and_is_deleted(vm):
     assert started[1] == show(vm, POD, "InvocationID")
 
     # podman takes longer than that to remove the pod
-    vm.podslice("delete", "web", "--grace-period", "1", timeout_sec=LONG_SEC)
+    vm.podslice("delete", "web", "--grace-period", "1")
     assert vm.run("podman", "ps", "--all", "--quiet").stdout == ""
     assert vm.run("podman", "pod", "ps", "--quiet").stdout == ""
     assert vm.run("pgrep", "conmon|catatonit", check=False).stdout == ""
@@ -295,12 +293,12 @@ def test_requests_are_made_in_a_sandbox(box):
     agent.until(lambda: agent.is_active(box, MIXED), LONG_SEC)
     service = f"podslice-{POD_ID}-mixed.service"
     assert show(box, service, "NRestarts") == {"NRestarts": "0"}
-    box.run("podman", "exec", "web_mixed", "busybox", "rm", "/tmp/alive", timeout_sec=LONG_SEC)
+    box.run("podman", "exec", "web_mixed", "busybox", "rm", "/tmp/alive")
     again = {"NRestarts": "1", "SubState": "running"}
     agent.until(lambda: show(box, service, *again) == again, LONG_SEC)
     agent.until(lambda: agent.is_active(box, MIXED) and agent.is_active(box, COMMANDS), LONG_SEC)
 
-    box.podslice("delete", "web", timeout_sec=LONG_SEC)
+    box.podslice("delete", "web")
     assert box.run("systemctl", "list-units", "--all", "--quiet", "podslice-*").stdout == ""
 
 
@@ -313,7 +311,7 @@ def test_pods_find_each_other_by_the_names_of_services(box):
     }
     for container, names in asked.items():
         ask = ("podman", "exec", container, "sh", "-c", script, "sh", *names)
-        answers = box.run(*ask, timeout_sec=LONG_SEC).stdout.split()
+        answers = box.run(*ask).stdout.split()
         assert answers == [name.partition(".")[0].removesuffix("-0") for name in names]
     # a resolver that a pod states is asked by that of podman
     servers = box.run("sh", "-c", "cat /run/containers/networks/aardvark-dns/*-default").stdout
@@ -321,7 +319,7 @@ def test_pods_find_each_other_by_the_names_of_services(box):
     plan = box.podslice("plan", "-f", "/web.yaml", "--start", check=False)
     assert (plan.exit_code, plan.stderr) == (0, ""), plan.stdout
 
-    box.podslice("delete", "front-0", "back-0", timeout_sec=LONG_SEC)
+    box.podslice("delete", "front-0", "back-0")
     assert box.run("podman", "network", "ls", "--format={{.Name}}").stdout == "podman\n"
     patterns = ("front*", "back*", "podslice-*")
     listed = box.run("systemctl", "list-units", "--all", "--plain", "--no-legend", *patterns)
@@ -424,7 +422,7 @@ def test_the_remedy_for_a_missing_slice_starts_the_containers(box):
     commands = [part.rpartition(": ")[2] for part in problem["hint"].split("; ")]
     assert commands == ["podslice apply", f"systemctl start {POD}"]
     for command in commands:
-        box.run(*command.split(), timeout_sec=LONG_SEC)
-    box.run("systemctl", "start", APP, SIDE, timeout_sec=LONG_SEC)  # waits for their jobs
+        box.run(*command.split())
+    box.run("systemctl", "start", APP, SIDE)  # waits for their jobs
     assert rows(box) == {POD: "podman", "app": "active", "side": "active"}
     assert enforced(box, GROUP, "memory.max") == str(256 * MI)

@@ -18,7 +18,7 @@ from tests.cases import quadlets
 from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
 from tests.host import mail, podman, users
 from tests.host.mail import MailPod
-from tests.host.podman import LONG_SEC, MAKE_IMAGE_OF_USER
+from tests.host.podman import MAKE_IMAGE_OF_USER
 from tests.host.scenario import kernel
 from tests.host.test_podman import group_of
 from tests.lab import fixtures
@@ -252,22 +252,16 @@ def test_a_part_of_a_volume_does_not_lead_out_of_it(tmp_path, sub_path):
     assert list(outside.iterdir()) == []
 
 
-@pytest.fixture
-def box(podman_vm):
-    """The machine with podman, without pods."""
-    yield podman_vm
-    podman.clean(podman_vm)
-
-
 def values(box, *groups):
     """Return the values of control groups."""
     return tuple(tuple(kernel(box, each, file) for file in FILES) for each in groups)
 
 
-def test_the_same_pod_with_kube_play(box):
+def test_the_same_pod_with_kube_play(clean_podman_vm):
     """What podslice-quadlet(7) states as measured."""
+    box = clean_podman_vm
     box.put("/small.yaml", SMALL)
-    box.run("podman", "kube", "play", "/small.yaml", timeout_sec=LONG_SEC)
+    box.run("podman", "kube", "play", "/small.yaml")
     pid = box.run("podman", "inspect", "--format={{.State.Pid}}", "small-app").stdout.strip()
     scope = group_of(box, pid).removesuffix("/container")
     pod = scope.rpartition("/")[0]
@@ -286,29 +280,23 @@ def check_that_no_file_is_left(box):
     assert left + users.command(box, "find", data, "-mindepth", "1", check=False).stdout == ""
 
 
-def test_the_kernel_has_the_values_of_a_pod_of_a_user(box):
+def test_the_kernel_has_the_values_of_a_pod_of_a_user(clean_podman_vm):
+    box = clean_podman_vm
     box.put("/small.yaml", SMALL)
     with users.user_manager(box) as podslice:
-        users.command(box, "sh", "-ec", MAKE_IMAGE_OF_USER, timeout_sec=LONG_SEC)
-        podslice("apply", "-f", "/small.yaml", "--start", timeout_sec=LONG_SEC)
+        users.command(box, "sh", "-ec", MAKE_IMAGE_OF_USER)
+        podslice("apply", "-f", "/small.yaml", "--start")
         group = f"{MANAGER_GROUP}{SMALL_GROUP}"
         assert values(box, group, f"{group}/{SMALL_APP}") == SMALL_VALUES
         assert kernel(box, f"{group}/{SMALL_APP}", "cgroup.events").startswith("populated 1")
-        podslice("delete", "-f", "/small.yaml", timeout_sec=LONG_SEC)
+        podslice("delete", "-f", "/small.yaml")
         with pytest.raises(FileNotFoundError):
             kernel(box, group, "cgroup.events")
         check_that_no_file_is_left(box)
 
 
-@pytest.fixture
-def fast_box(podman_namespace):
-    """The same in a namespace."""
-    yield podman_namespace
-    podman.clean(podman_namespace)
-
-
-def test_pods_of_a_user(fast_box):
-    box = fast_box
+def test_pods_of_a_user(clean_podman_namespace):
+    box = clean_podman_namespace
     box.put("/small.yaml", SMALL)
     box.put("/mail.yaml", MAIL)
     files = ("-f", "/small.yaml", "-f", "/mail.yaml")

@@ -23,7 +23,8 @@ def runtime(clean_machine):
         *("python3", "-c", hold),
     )
     machine.run(
-        *("timeout", "590", "sh", "-c"),
+        "sh",
+        "-c",
         f"until [ $(systemctl show {SLICE} -P MemoryCurrent) -gt {48 * MI} ] 2>/dev/null; do sleep 0.2; done",
     )
     return machine

@@ -71,7 +71,7 @@ done 2>&-
 
 
 def wait_until_up(machine):
-    machine.run("timeout", "590", "sh", "-c", UNTIL_UP)
+    machine.run("sh", "-c", UNTIL_UP)
 
 
 def run(machine, unit, script, grace_sec=GRACE_SEC):

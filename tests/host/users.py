@@ -6,7 +6,6 @@ NAME, UID = "lab", 1000
 RUNTIME_DIR = f"/run/user/{UID}"
 MANAGER = f"user@{UID}.service"
 SESSION = {"XDG_RUNTIME_DIR": RUNTIME_DIR}
-AS_USER = ("runuser", "-u", NAME, "--", "env", f"XDG_RUNTIME_DIR={RUNTIME_DIR}")
 
 
 def podslice(machine, *arguments, check=True, env=None, **more):
@@ -32,4 +31,5 @@ def user_manager(machine):
 
 def command(machine, *argv, **more):
     """Run any command as the user, with a session."""
-    return machine.run(*AS_USER, *argv, **more)
+    variables = (f"{key}={value}" for key, value in SESSION.items())
+    return machine.run("runuser", "-u", NAME, "--", "env", *variables, *argv, **more)

@@ -30,9 +30,6 @@ SOURCE_ENVIRONMENT = {"PYTHONPATH": recipe.SOURCE_DIR}
 POLL_SEC = 0.003
 LOG_TAIL_BYTES = 4000
 UNPACK = ("tar", "-C", "/", "--keep-directory-symlink", "-xf")
-UNPACK_TIMEOUT_SEC = 600.0
-PRELOAD_TIMEOUT_SEC = 600.0
-"""The imports of all libraries take seconds, but once took two minutes on a busy host."""
 
 
 class Held:
@@ -205,7 +202,7 @@ class RemoteMachine(Machine):
 
     def unpack(self, archive: Path) -> None:
         """Extract a tar archive of this host in the root directory; what exists there remains."""
-        self.run(*UNPACK, "-", input=archive.read_bytes(), timeout_sec=UNPACK_TIMEOUT_SEC)
+        self.run(*UNPACK, "-", input=archive.read_bytes())
 
     def close(self) -> None:
         self._disconnect()
@@ -223,7 +220,7 @@ class RemoteMachine(Machine):
 
     def _import(self, names: tuple[str, ...], directory: str) -> None:
         request = {"do": "preload", "names": names, "directory": directory}
-        self._agent().ask(request, timeout_sec=PRELOAD_TIMEOUT_SEC)
+        self._agent().ask(request)
 
     def _agent(self) -> Channel:
         if self._channel is None:

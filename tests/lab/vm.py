@@ -13,7 +13,7 @@ from tests.lab.machine import CommandTimeout, Kind, LabError, MachineGone, pack_
 from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir
 from tests.lab.qemu import Hardware
-from tests.lab.remote import UNPACK, UNPACK_TIMEOUT_SEC, RemoteMachine
+from tests.lab.remote import UNPACK, RemoteMachine
 
 BOOT_TIMEOUT_SEC = {"host": 600.0, "instructions": 1200.0}
 """By the clock: one that counts instructions is slow. On a busy host a boot takes minutes."""
@@ -104,10 +104,7 @@ class Vm(RemoteMachine):
     def unpack(self, archive: Path) -> None:
         """Extract the archive from a disk that the machine has for this time."""
         with self._control() as control, control.disk(ARCHIVE_DISK, archive):
-            self.run(
-                *("sh", "-c", UNPACK_DISK, "unpack", ARCHIVE_DISK, *UNPACK),
-                timeout_sec=UNPACK_TIMEOUT_SEC,
-            )
+            self.run("sh", "-c", UNPACK_DISK, "unpack", ARCHIVE_DISK, *UNPACK)
 
     def unpack_source(self) -> None:
         """Extract the source tree, with its bytecode, as a source template has it."""

@@ -60,7 +60,7 @@ def install(machine, built):
     path = f"/root/deb/{built.package.name}"
     machine.put(path, built.package.read_bytes())
     env = {"DEBIAN_FRONTEND": "noninteractive"}  # otherwise debconf tries terminals
-    machine.run("apt-get", "install", "--yes", "-q", path, timeout_sec=600, env=env)
+    machine.run("apt-get", "install", "--yes", "-q", path, env=env)
 
 
 def install_copy(machine, suite, built):

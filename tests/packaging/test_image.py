@@ -60,7 +60,7 @@ def node(packages):
         machine.put("/etc/containers/containers.conf", LIMITS)
         machine.put(f"{CONTEXT}/{package.name}", package.read_bytes())
         machine.run("sh", "-ec", MAKE_BASE, env=ENV)
-        machine.run(*BUILD, env=ENV, timeout_sec=podman.LONG_SEC)
+        machine.run(*BUILD, env=ENV)
         kubelet_node.start(machine, MANIFESTS, version="v1.33.0")
         yield machine
 

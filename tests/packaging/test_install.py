@@ -14,7 +14,6 @@ from podslice import __version__
 from podslice.model.event import Kind
 from podslice.model.pod import default_uid
 from tests.host import mail, podman
-from tests.host.podman import LONG_SEC
 from tests.host.scenario import kernel, show, units
 from tests.lab.vm import Vm
 from tests.packaging.installed import AGENT, MANIFESTS, wait_until
@@ -104,7 +103,7 @@ def test_a_pod_of_the_shop_is_started(host):
     host.machine.put(f"{MANIFESTS}/letters.yaml", LETTERS)
     host.run("systemctl", "--quiet", "enable", "--now", "podslice-apply.service")
     apply = ("podslice", "apply", "-f", MANIFESTS, "--start")
-    started = host.run(*apply, timeout_sec=LONG_SEC)
+    started = host.run(*apply)
     # nothing is missing for a start at boot
     assert "waiting for the services of shop/mail-0" in started.stderr.splitlines()
     assert "do not start" not in started.stderr
@@ -129,12 +128,10 @@ def test_a_pod_of_the_shop_is_started(host):
 
 @with_podman
 def test_a_container_that_is_not_alive_is_killed_and_starts_again(host):
-    host.run("podman", "exec", "shop__mail-0_mail", "touch", "/tmp/dead", timeout_sec=LONG_SEC)
+    host.run("podman", "exec", "shop__mail-0_mail", "touch", "/tmp/dead")
     mail.MailPod(host.machine).wait_for_log(mail.RESTARTED)
     assert show(host.machine, mail.MAIL, "NRestarts") == {"NRestarts": "1"}
-    host.run(
-        "systemctl", "start", mail.MAIL, timeout_sec=LONG_SEC
-    )  # until podman has started it whole
+    host.run("systemctl", "start", mail.MAIL)  # until podman has started it whole
 
 
 def problems(host):
@@ -235,9 +232,9 @@ def test_after_a_reboot_containers_start_within_their_limits(host):
     # the names of Services are known again, and nothing of them is left
     url = "http://letters.shop.svc.cluster.local:8025/ready"
     ask = ("busybox", "wget", "-q", "-O", "-", url)
-    host.run("podman", "exec", "shop__mail-0_mail", *ask, timeout_sec=LONG_SEC)
+    host.run("podman", "exec", "shop__mail-0_mail", *ask)
     host.run("rm", f"{MANIFESTS}/mail.yaml", f"{MANIFESTS}/letters.yaml")
-    host.run("podslice", "delete", "mail-0", "-n", "shop", timeout_sec=LONG_SEC)
+    host.run("podslice", "delete", "mail-0", "-n", "shop")
     assert host.run("podman", "network", "ls", "--format={{.Name}}").stdout == "podman\n"
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import io
 import re
 import statistics
@@ -66,10 +67,11 @@ class Source(NamedTuple):
         return self.text.count("\n")
 
 
-def read_sources() -> list[Source]:
-    """Read the package."""
+@functools.cache
+def read_sources() -> tuple[Source, ...]:
+    """Read the package, once in a process."""
     texts = {path: path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
-    return [Source(path=path, text=text, tree=ast.parse(text)) for path, text in texts.items()]
+    return tuple(Source(path=path, text=text, tree=ast.parse(text)) for path, text in texts.items())
 
 
 def package_of(module: str) -> str:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 from tests import house
@@ -72,17 +73,25 @@ def feature_of(name):
     return found[1] if found else ""
 
 
+@cache
+def trees():
+    """The syntax trees of the modules by their paths."""
+    return {source.path: source.tree for source in house.read_sources()}
+
+
+@cache
 def imports_of(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    names = []
+    for node in ast.walk(trees()[path]):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield node.module or ""
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [node.module or "", *(f"{node.module}.{each.name}" for each in node.names)]
+    return names
 
 
 def modules():
-    return sorted(PACKAGE.rglob("*.py"))
+    return list(trees())
 
 
 def test_imports_go_one_way():
@@ -161,6 +170,7 @@ MORE_CORE_PACKAGES = {
 """The features that import more of them: they observe, change units, keep records and print."""
 
 
+@cache
 def arrows():
     return house.read_arrows(house.read_importers(house.read_sources()))
 
@@ -182,7 +192,7 @@ def test_a_feature_imports_few_packages_of_the_core():
 
 def strings_of(path):
     """The string constants of a module without its docstrings."""
-    tree = ast.parse(path.read_text())
+    tree = trees()[path]
     documentation = {
         id(node.value)
         for node in ast.walk(tree)
@@ -242,8 +252,7 @@ def test_every_connection_that_changes_something_is_guarded():
     """Only verbs that read have a client without the guard."""
 
     def calls(path):
-        nodes = (each for each in ast.walk(ast.parse(path.read_text())))
-        called = (each.func for each in nodes if isinstance(each, ast.Call))
+        called = (each.func for each in ast.walk(trees()[path]) if isinstance(each, ast.Call))
         return {ast.unparse(each).rpartition(".")[2] for each in called}
 
     made = {str(path.relative_to(PACKAGE)): calls(path) for path in modules()}

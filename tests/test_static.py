@@ -45,9 +45,9 @@ def test_mypy_finds_nothing():
 KERNEL_FILES = re.compile(r"(^|/)(proc|sys)/")
 
 
-def calls_of_methods(path):
+def calls_of_methods(source):
     """Yield the calls of a module that are of the form `x.name(…)`, with the name."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             yield node.func.attr, node
 
@@ -58,21 +58,21 @@ def separator_of(call):
     return stated[0].value if stated and isinstance(stated[0], ast.Constant) else stated or None
 
 
-def reads_the_kernel(path):
+def reads_the_kernel(source):
     """Return whether a module names a file in /proc or /sys, or imports the parser of their text."""
     return any(
         (isinstance(node, ast.ImportFrom) and node.module == "podslice.kernel.text")
         or (isinstance(node, ast.Constant) and KERNEL_FILES.search(str(node.value)))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(source.tree)
     )
 
 
 def test_text_is_split_only_where_lines_and_fields_end():
     """Users choose names in /proc; podslice/kernel/text.py describes the consequences."""
     wrong = [
-        f"{path.relative_to(ROOT)}:{call.lineno}: {name}"
-        for path in (ROOT / "podslice").rglob("*.py")
-        for name, call in calls_of_methods(path)
+        f"{source.path.relative_to(ROOT)}:{call.lineno}: {name}"
+        for source in house.read_sources()
+        for name, call in calls_of_methods(source)
         if name == "splitlines" or (name in {"split", "rsplit"} and separator_of(call) is None)
     ]
     assert not wrong
@@ -81,10 +81,10 @@ def test_text_is_split_only_where_lines_and_fields_end():
 def test_text_of_the_kernel_is_read_and_stripped_by_one_helper():
     """`Path.read_text` turns carriage returns into ends of lines and fails where UTF-8 does."""
     wrong = [
-        f"{path.relative_to(ROOT)}:{call.lineno}: {name}"
-        for path in (ROOT / "podslice").rglob("*.py")
-        if reads_the_kernel(path)
-        for name, call in calls_of_methods(path)
+        f"{source.path.relative_to(ROOT)}:{call.lineno}: {name}"
+        for source in house.read_sources()
+        if reads_the_kernel(source)
+        for name, call in calls_of_methods(source)
         if name == "read_text"
         or (name in {"strip", "lstrip", "rstrip"} and separator_of(call) is None)
     ]
@@ -153,19 +153,24 @@ def test_unit_tests_run_without_hypothesis():
     assert found == []
 
 
+def replacement(found):
+    """What to write in place of an idiom."""
+    return next(
+        instead
+        for pattern, instead in IDIOMS.items()
+        if re.fullmatch(pattern, found, re.IGNORECASE)
+    )
+
+
 def test_prose_has_no_idioms():
     """Documentation, comments, strings and names are in the words of systemd and Kubernetes."""
-    patterns = {
-        re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE): instead
-        for pattern, instead in IDIOMS.items()
-    }
+    idiom = re.compile(rf"\b(?:{'|'.join(IDIOMS)})\b", re.IGNORECASE)
     found = {
-        f"{name}:{line}: {match[0]!r}; write: {instead}"
+        f"{name}:{line}: {match[0]!r}; write: {replacement(match[0])}"
         for path in prose.files([ROOT / each for each in HELD])
         for name in [str(path.relative_to(ROOT))]
         for line, text in prose.read(path)
-        for pattern, instead in patterns.items()
-        for match in pattern.finditer(text)
+        for match in idiom.finditer(text)
         if not any(file == name and words in text for file, words in QUOTED)
     }
     assert not found, "\n".join(sorted(found))

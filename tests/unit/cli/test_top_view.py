@@ -84,8 +84,10 @@ def test_every_screen_fits(count, width, height, wide):
         Key.ESCAPE,
         Key.ESCAPE,
     ]
-    for number in range(len(keys) + 1):
-        frame = after(*keys[:number], of=usage(count), state=state, width=width, height=height)
+    of = usage(count)
+    for pressed in [(), *((key,) for key in keys)]:
+        frame = after(*pressed, of=of, state=state, width=width, height=height)
+        state = frame.state
         assert len(frame.lines) <= height
         assert max(map(width_of, frame.lines)) <= width
 

@@ -20,7 +20,7 @@ from tests.unit.policy.worlds import container, levels, pod
 NODE = Node(capacity={"cpu": 8000, "memory": 32 * 2**30 * 1000})
 UNSET = {row.name: row.unset for row in PROPERTIES.values() if row.managed}
 SCALE = {"cpu": 370, "memory": 2**20 * 1000}
-FEW = tuple(levels())[::7]
+FEW = tuple(levels())[::12]
 CONFIGS = [
     Config(eviction_hard={}, cpu_weight_mapping=mapping, memory_protection=protection)
     for mapping, protection in itertools.product(WeightMapping, MemoryProtection)

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from contextlib import nullcontext
+from functools import cache
 
 import pytest
 
@@ -50,6 +51,7 @@ def lines(files):
                 yield file.path, section, *line.partition("=")[::2]
 
 
+@cache  # nearly all lines of two documents are equal
 def words_of(section, key, value):
     """The words that podman or a service gets from a line."""
     if section in ("[Service]", "[Unit]") and key.startswith("Exec"):

@@ -230,7 +230,7 @@ class FakeSystemd(Client):
         for unit in (timer, service):
             self._units[unit.name] = fresh(unit.name, unit.properties)
             self._units[unit.name].transient = True
-        self._units[service.name].is_waiting = True
+        self._units[service.name].is_inactive = True
         self.on_change(timer.name)
 
     async def start_existing(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
@@ -241,7 +241,7 @@ class FakeSystemd(Client):
                 raise NoSuchUnit(f"{name}: Unit {name} not found.")
             self._units[name] = replace(self._files[name], more_tasks=1)
             self._add_parents(self._units[name].parent)
-        self._units[name].failed = self._units[name].is_waiting = False
+        self._units[name].failed = self._units[name].is_inactive = False
         self.on_change(name)
 
     async def restart(self, name: UnitName) -> None:
@@ -384,6 +384,13 @@ class FakeSystemd(Client):
     def finish(self, name: UnitName) -> None:
         """Let the command of a service end, which remains active (RemainAfterExit)."""
         self._units[name].is_finished = True
+
+    def end(self, name: UnitName, main_exit: ContainerExit) -> None:
+        """Let the processes of a service end, which stays loaded: another unit refers to it."""
+        unit = self._units[name]
+        unit.is_inactive, unit.main_exit, unit.pids, unit.more_tasks = True, main_exit, set(), 0
+        self.on_exit(name, main_exit)
+        self.on_change(name)
 
     def fail(self, name: UnitName, main_exit: ContainerExit | None = None) -> None:
         """Let a unit fail: its processes have ended, the unit stays until it is reset."""

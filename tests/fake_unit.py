@@ -59,8 +59,8 @@ class LoadedUnit:
     load_state: str = "loaded"
     built_in: bool = False
     failed: bool = False
-    is_waiting: bool = False
-    """Of its timer, which keeps it loaded."""
+    is_inactive: bool = False
+    """It is kept loaded by its timer, or by another unit that refers to it."""
     is_starting: bool = False
     is_finished: bool = False
     """A service that remains active after its command."""
@@ -93,7 +93,7 @@ class LoadedUnit:
             return "failed"
         if self.is_starting:
             return "activating"
-        return "inactive" if self.is_waiting else "active"
+        return "inactive" if self.is_inactive else "active"
 
     def listed(self, name: UnitName) -> ListedUnit:
         """Return the unit as systemd lists it."""

@@ -321,6 +321,8 @@ class Observed:
 
     caps: Caps
     units: Mapping[UnitName, ObservedUnit] = field(default_factory=dict)
+    ended: Mapping[UnitName, ObservedUnit] = field(default_factory=dict)
+    """The services that are inactive because their main process has ended."""
 
 
 class TransientUnit(NamedTuple):

@@ -50,9 +50,11 @@ async def observe(world: World, others: Iterable[UnitName] = ()) -> Observed:
     names += scope_patterns(world.tree, world.manager)
     units = await world.client.observe((*world.tree.patterns, *names))
     caps = replace(await world.client.caps(), hugetlb=_has_hugetlb(world))
-    # systemd keeps a stopped slice loaded while a unit in it is failed
+    # systemd keeps a stopped slice loaded while a unit in it is failed, and a service while its pod's
+    # service refers to it
     there = {unit.name: unit for unit in units if unit.active_state != "inactive"}
-    return Observed(caps=caps, units=there)
+    ended = {unit.name: unit for unit in units if unit.name not in there and unit.main_exit}
+    return Observed(caps=caps, units=there, ended=ended)
 
 
 def _has_hugetlb(world: World) -> bool:
@@ -106,7 +108,7 @@ def meet(
     units = {**observed.units, **dict(_left(world, desired.unwanted.keys() & names, observed))}
     for name in desired.unwanted.keys() & slices.keys() & units.keys():
         units[name] = _with_occupants(world, units[name], slices[name])
-    if any(name.endswith(_SERVICE) for name in observed.units):
+    if observed.ended or any(name.endswith(_SERVICE) for name in observed.units):
         as_they_run = tuple(_as_it_runs(unit, observed) for unit in desired.units)
         desired = replace(desired, units=as_they_run)
     for unit in desired.units if observed.caps.hugetlb else ():
@@ -149,7 +151,7 @@ def _as_it_runs(unit: DesiredUnit, observed: Observed) -> DesiredUnit:
     if unit.kind is not UnitKind.SCOPE or unit.name in observed.units:
         return unit
     service = service_name(unit.name)
-    if service not in observed.units:
+    if service not in observed.units and service not in observed.ended:
         return unit
     group = f"{unit.control_group.rpartition('/')[0]}/{service}"
     return replace(unit, name=service, kind=UnitKind.SERVICE, control_group=group)

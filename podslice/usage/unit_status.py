@@ -179,10 +179,10 @@ def _service_status(
 
 
 def _service_state(found: ObservedUnit, slice_: UnitName) -> str:
-    if found.active_state == "inactive":
-        return EXITED if found.main_exit else NOT_STARTED
     if _is_over(found):
         return EXITED
+    if found.active_state == "inactive":
+        return NOT_STARTED
     group = found.control_group
     return ELSEWHERE if group and slice_ not in group.split("/") else found.active_state
 
@@ -217,7 +217,7 @@ def _status(
     cgroups: CgroupFs,
     history: ContainerHistory | None,
 ) -> UnitStatus:
-    loaded = observed.units.get(unit.name)
+    loaded = observed.units.get(unit.name) or observed.ended.get(unit.name)
     found = None if loaded is None or loaded.active_state == "inactive" else loaded
     group = (found.control_group if found else "") or unit.control_group
     kernel = cgroups.limits(group) if found else {}
@@ -250,11 +250,14 @@ def _status(
 
 
 def _is_over(found: ObservedUnit | None) -> bool:
-    """Return whether a service remains active after its processes, as that of an init container."""
+    """Return whether the processes of a service have ended, and it has not failed.
+
+    That of an init container remains active.
+    """
     return (
         found is not None
         and found.name.endswith(f".{UnitKind.SERVICE}")
-        and found.active_state == "active"
+        and found.active_state in ("active", "inactive")
         and found.main_exit is not None
         and not found.tasks
     )

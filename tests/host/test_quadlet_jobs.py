@@ -242,6 +242,15 @@ def run_with_podman(box):
         box.run("systemctl", "start", "--wait", CRON)
     agent.until(lambda: states(box) == {"once-0": "completed", "tick": "completed"})
     assert box.get(f"{RUNS}/once") == box.get(f"{RUNS}/tick") == b"run\n" * 2
+    found = json.loads(box.podslice("status", "-o", "json").stdout)
+    exits = {each["pod"]: each for each in found["units"] if each.get("container")}
+    assert {
+        key: (each["state"], each["last_exit"]["exit_code"]) for key, each in exits.items()
+    } == {
+        "default/once-0": ("exited", 0),
+        "default/tick": ("exited", 0),
+    }
+    assert [each["restarts"] for each in exits.values()] == [1, 0]
 
 
 def test_jobs_with_podman(with_podman):

@@ -262,12 +262,15 @@ def test_the_last_exit_is_recorded_or_that_of_a_loaded_service(tmp_path, history
         (LAST, 1, "active", "active"),
         (None, 0, "active", "active"),
         (LAST, 0, "activating", "activating"),
+        (LAST, 0, "inactive", "exited"),
+        (LAST, 0, "failed", "failed"),
+        (None, 0, "inactive", "not started"),
     ],
 )
-def test_a_service_may_remain_active_when_its_processes_have_ended(
+def test_a_service_may_remain_loaded_when_its_processes_have_ended(
     tmp_path, main_exit, tasks, active_state, state
 ):
-    """As that of an init container of podman."""
+    """As those of podman, of which that of an init container remains active."""
     wanted = desired_for(burstable("web"))
     there = as_observed(wanted)
     name = UnitName("podslice-podweb-main.scope")

@@ -13,6 +13,7 @@ from podslice.features.quadlet import files as quadlet_files
 from podslice.features.quadlet import services as quadlet_services
 from podslice.features.quadlet import verbs as quadlets
 from podslice.kernel.programs import NoAnswerError
+from podslice.model.container_exit import ContainerExit
 from podslice.model.event import Kind
 from tests.cases.tables import cases
 from tests.unit.builders import manifest
@@ -69,6 +70,21 @@ def test_a_pod_is_planned_started_and_left_alone(podslice, web, memory, director
     assert podslice("apply", "-f", web, "--start") == (0, "nothing to do\n", at_boot(here, web))
     assert not memory.calls.keys() & {"reload", "stop", "start_existing"}
     assert memory.calls["reload"] == 0
+
+
+def test_a_container_that_has_ended_is_not_one_that_was_never_started(podslice, web, memory):
+    """Its service is inactive, and loaded while that of the pod refers to it."""
+    assert podslice("apply", "-f", web, "--start").code == 0
+    last = ContainerExit(result="success", exit_code=0, started_usec=5, ended_usec=8)
+    memory.end(APP, last)
+    memory._units[LOG].is_inactive = True
+    result = podslice("status", "-o", "json")
+    units = {each.get("container"): each for each in json.loads(result.out)["units"]}
+    app, log = units["app"], units["log"]
+    assert (result.code, app["name"], app["state"]) == (0, APP, "exited")
+    assert (app["last_exit"]["exit_code"], app["last_exit"]["ended_usec"]) == (0, 8)
+    assert (log["state"], log["last_exit"]) == ("not started", None)
+    assert "app not started" not in podslice("status").out
 
 
 OWN = """\

@@ -106,7 +106,7 @@ _PROPERTIES = (
 )
 _CONTAINERS = (
     Column(title="NAME", min_width=8, shorten=Shorten.MIDDLE),
-    Column(title="STATE", min_width=8),
+    status_view.STATE,
     Column(title="RESTARTS", drop=2, align=Align.RIGHT),
     Column(title="CPU", align=Align.RIGHT),
     Column(title="MEM", align=Align.RIGHT),

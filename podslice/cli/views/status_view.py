@@ -127,11 +127,13 @@ def _short(name: str) -> str:
     return _LONG_ID.sub(r"\1…", printable(name))
 
 
+STATE = Column(title="STATE", min_width=22)
+"""As wide as `killed by systemd-oomd`: of all but the reasons of pending pods, nothing is cut off."""
 _NUMBER = Column(title="", align=Align.RIGHT)
 _STATUS = (
     Column(title="NAME", min_width=28, shorten=Shorten.MIDDLE),
     Column(title="QOS", drop=2),
-    Column(title="STATE", min_width=8),
+    STATE,
     _NUMBER._replace(title="WEIGHT", drop=1),
     _NUMBER._replace(title="QUOTA", drop=6),
     _NUMBER._replace(title="MEM LOW", drop=5),

@@ -188,10 +188,16 @@ def test_columns_overrides_the_width_of_the_terminal(at_terminal, crowd, monkeyp
 
 def test_status_names_the_columns_that_do_not_fit(at_terminal, podslice, crowd):
     lines = [STYLE.sub("", line) for line in at_terminal(80, "status")]
-    text = "hidden at this width: QOS, WEIGHT, TASKS; shown with -o wide"
+    text = "hidden at this width: QOS, WEIGHT, CPU TIME, TASKS; shown with -o wide"
     assert lines.count(text) == 1
     assert not any("hidden" in line for line in at_terminal(200, "status"))
     assert "hidden" not in podslice("status").out
+
+
+def test_a_state_is_not_cut_off_beside_long_names(at_terminal, crowd):
+    for width in WIDTHS:
+        lines = at_terminal(width, "status")
+        assert sum("not started" in line for line in lines) == crowd
 
 
 def test_status_hides_no_value_that_differs(at_terminal, podslice, memory, crowd):

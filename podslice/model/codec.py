@@ -209,7 +209,7 @@ def read_device_limits(text: str, key: str) -> str:
 
 
 def format_duration(usec: int) -> str:
-    """Return a duration in its largest unit: `5m`, `100ms`."""
+    """Return a duration exactly, as it may be stated, in the largest unit: `5m`, `100ms`."""
     for unit, size in (("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)):
         if usec and usec % size == 0:
             return f"{usec // size}{unit}"

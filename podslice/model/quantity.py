@@ -150,6 +150,14 @@ def human_bytes(number: int) -> str:
     )
 
 
+def format_age(seconds: int) -> str:
+    """Return a duration for people in the largest unit of which there are two: `3 h`, `90 s`."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
 def tmpfs_size_bytes(options: str) -> int | None:
     """Return the size among the options of a tmpfs, as requested or as the kernel shows it."""
     found = _TMPFS_SIZE.search(options)

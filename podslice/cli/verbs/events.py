@@ -23,6 +23,7 @@ from podslice.cli.views.layout import Column, Shorten, blocks, table
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.errors import HostError, printable
 from podslice.kernel.proc import find_manager
+from podslice.model.quantity import format_age
 from podslice.model.unit import Manager
 from podslice.store.store import Store
 from podslice.systemd import journal
@@ -55,7 +56,6 @@ _ANY_WIDTH = 1000
 _COMPARED = 200
 """Objects of earlier events, from which the next one looks different."""
 _NUMBER = re.compile(r"\d+(\.\d+)?")
-_UNITS_OF_TIME = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 Since = Annotated[str | None, since_option("events")]
 Lines = Annotated[int | None, lines_option("events")]
@@ -253,6 +253,5 @@ def _times(entry: EventEntry) -> str:
     """Return how often an event happened: ` (5 times in 2 min)`."""
     if entry.first_time_usec is None:
         return ""
-    seconds = (entry.time_usec - entry.first_time_usec) // 1_000_000
-    unit, length = next((each for each in _UNITS_OF_TIME if seconds >= each[1]), ("s", 1))
-    return f" ({entry.count} times in {seconds // length} {unit})"
+    age = format_age((entry.time_usec - entry.first_time_usec) // 1_000_000)
+    return f" ({entry.count} times in {age})"

@@ -516,7 +516,7 @@ _PLAIN_RESULTS = (SUCCESS, SIGNAL)
 
 
 def duration(usec: int) -> str:
-    """Format a duration with two units: `450ms`, `12s`, `3min 20s`, `5h 2min`, `2d 3h`."""
+    """Format a measured duration with two units: `450ms`, `12s`, `3min 20s`, `5h 2min`, `2d 3h`."""
     if usec < 1_000_000:
         return f"{usec // 1000}ms"
     seconds = usec // 1_000_000

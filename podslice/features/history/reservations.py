@@ -19,10 +19,9 @@ from podslice.errors import HostError, Problem, invalid
 from podslice.features.history.files import recorded_files, see_agent
 from podslice.features.history.model import PodHistory
 from podslice.features.history.recommendation import SliceUsage, recommend_reservation, slice_usage
-from podslice.features.importing.policy import format_age
 from podslice.features.node.providers import Reservation, by_provider
 from podslice.model.naming import USER_SLICE, kube_reserved_slice, system_reserved_slice
-from podslice.model.quantity import format_milli, human_bytes
+from podslice.model.quantity import format_age, format_milli, human_bytes
 from podslice.model.resources import CPU, MEMORY, Amounts, human_amounts, rounded_up
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import reserved_for_system

@@ -37,11 +37,11 @@ from podslice.features.history.recommendation import (
 )
 from podslice.features.history.samples import is_expired
 from podslice.features.importing.manifest import NewContainer, NewPod, format_lines
-from podslice.features.importing.policy import StatedAmount, format_age
+from podslice.features.importing.policy import StatedAmount
 from podslice.inputs.source import read_authority
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind, Pod, Qos
-from podslice.model.quantity import parse_quantity
+from podslice.model.quantity import format_age, parse_quantity
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount, format_amounts
 from podslice.policy.aggregate import aggregate, default_pod
 from podslice.policy.decide import decide

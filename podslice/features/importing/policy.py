@@ -12,6 +12,7 @@ from podslice.model.pod import Qos
 from podslice.model.properties import MANAGED, OOM_SCORE_ADJ, PROPERTIES, format_value
 from podslice.model.quantity import (
     INT64_MAX,
+    format_age,
     format_bytes,
     format_milli,
     human_bytes,
@@ -110,14 +111,6 @@ def at_least(proposed: StatedAmount | None, request: StatedAmount | None) -> Sta
         return proposed
     source = f"the request; {proposed.source} would be {proposed.text}"
     return StatedAmount(text=request.text, source=source)
-
-
-def format_age(seconds: int) -> str:
-    """Return a duration in its largest unit: `3 h`."""
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"
 
 
 def _round_up(number: int, step: int) -> int:

@@ -17,7 +17,6 @@ from podslice.features.importing.policy import (
     PresentSettings,
     PresentUse,
     SettingKind,
-    format_age,
     score_of,
     settings_of,
 )
@@ -32,7 +31,7 @@ from podslice.kernel.proc import (
 )
 from podslice.kernel.text import read_value, split_words
 from podslice.model.naming import SCOPE_PREFIX, Tree, unescape
-from podslice.model.quantity import human_bytes
+from podslice.model.quantity import format_age, human_bytes
 from podslice.model.unit import InspectedUnit, ObservedUnit, UnitDefinition, UnitName, is_unit_name
 from podslice.reconcile.world import LiveWorld
 

@@ -15,6 +15,7 @@ from podslice.model.quantity import (
     TEXT_MAX,
     Format,
     Quantity,
+    format_age,
     format_bytes,
     format_milli,
     format_quantity,
@@ -172,6 +173,11 @@ def test_the_size_of_a_tmpfs(options, expect):
 @cases
 def test_usage_is_for_people(number, shown):
     assert human_bytes(number) == shown
+
+
+@cases
+def test_an_age_is_for_people(seconds, shown):
+    assert format_age(seconds) == shown
 
 
 def test_the_longest_text_is_explained_in_full():

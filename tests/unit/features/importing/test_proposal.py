@@ -7,7 +7,6 @@ from podslice.features.importing.policy import (
     StatedAmount,
     at_least,
     at_most,
-    format_age,
     propose_amounts,
 )
 
@@ -49,14 +48,6 @@ def test_each_amount_has_its_source():
     assert found.memory_limit.source == "1.25 times its peak, 4 MiB"
     without_peak = propose_amounts(use(memory_bytes=MI)).memory_limit
     assert without_peak.source == "1.5 times what it uses now; its peak is not known"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(1, "1 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (172_800, "2 d"), (86_400, "24 h")],
-)
-def test_ages(seconds, text):
-    assert format_age(seconds) == text
 
 
 def test_a_proposal_is_within_what_is_stated():

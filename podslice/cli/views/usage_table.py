@@ -198,11 +198,13 @@ def _sorted(rows: Iterable[UsageRow], by: Sort) -> tuple[UsageRow, ...]:
 _BAR_WIDTH = 10
 _BAR = Column(title="", drop=0)
 _CPUS = Column(title="CPUS", drop=1)
+_CPU = Column(title="CPU / LIMIT")
+_MEMORY = Column(title="MEM / LIMIT")
 _COLUMNS = (
     Column(title="NAME", min_width=20, shorten=Shorten.MIDDLE),
-    Column(title="CPU / LIMIT"),
+    _CPU,
     _BAR,
-    Column(title="MEM / LIMIT"),
+    _MEMORY,
     _BAR,
     Column(title="MEM%", drop=4, align=Align.RIGHT),
     Column(title="THROTTLED", drop=6, align=Align.RIGHT),
@@ -217,11 +219,8 @@ _WIDE_COLUMNS = (
     _CPUS,
 )
 _PRESSURE = Column(title="PRESSURE", drop=7, min_width=10)
-_STEADY = {"CPU / LIMIT": 5, "MEM / LIMIT": 8, "MEM%": 4, "TASKS": 5}
-"""The widths of most numbers, so that columns stay in their place on a page that is redrawn.
-
-For usage beside its limit, the width of the usage.
-"""
+_STEADY = {"CPU": 5, "MEM": 8, "MEM%": 4, "TASKS": 5}
+"""The widths of most numbers, so that columns stay in their place on a page that is redrawn."""
 _HIGH_PERCENT, _FULL_PERCENT = 75, 90
 """From these shares of a limit, use is a warning or an error."""
 _THROTTLED_PERCENT = 25
@@ -239,36 +238,37 @@ def rows(usage: NodeUsage, display: Display, *, plain: str = "") -> Iterator[tup
     The rows of the pod `plain` have no colors, so that they can be highlighted.
     """
     wide = display.wide
-    columns: Sequence[Column] = (*(_WIDE_COLUMNS if wide else _COLUMNS), _PRESSURE)
-    made = [("", _cells(row, "", display)) for row in (usage.node, *usage.groups)]
+    steady = {} if display.width is None else _STEADY
+    listed = [("", "", row) for row in (usage.node, *usage.groups)]
     for pod in usage.pods:
-        made.append((pod.name, _cells(pod, "", display)))
-        containers = pod.containers if wide else ()
-        made += [(pod.name, _cells(each, "  ", display)) for each in containers]
+        listed.append((pod.name, "", pod))
+        listed += [(pod.name, "  ", each) for each in (pod.containers if wide else ())]
+    used_cpus = (_cpus(row.cpu_milli) for *_, row in listed)
+    used_bytes = (_bytes(row.sample.working_set_bytes, display) for *_, row in listed)
+    cpu, *cpus = _aligned("CPU", used_cpus, steady)
+    memory, *memories = _aligned("MEM", used_bytes, steady)
+    made = [
+        (pod, _cells(row, indent, cpus[number], memories[number], display))
+        for number, (pod, indent, row) in enumerate(listed)
+    ]
+    titles = {_CPU: f"{cpu} / LIMIT", _MEMORY: f"{memory} / LIMIT"}
+    columns: Sequence[Column] = (*(_WIDE_COLUMNS if wide else _COLUMNS), _PRESSURE)
     shown = [index for index, each in enumerate(columns) if _is_shown(each, index, made, display)]
-    columns = [columns[index] for index in shown]
+    columns = [
+        each._replace(title=titles.get(each, each.title), width=steady.get(each.title, 0))
+        for each in (columns[index] for index in shown)
+    ]
     made = [(pod, [row[index] for index in shown]) for pod, row in made]
-    for index, column in enumerate(columns):
-        least = 0 if display.width is None else _STEADY.get(column.title, 0)
-        if "/ LIMIT" not in column.title:
-            columns[index] = column._replace(width=least)
-            continue
-        title, *texts = _aligned([column.title, *(text_of(row[index]) for _, row in made)], least)
-        columns[index] = column._replace(title=title)
-        for (_, row), text in zip(made, texts, strict=True):
-            cell = row[index]
-            row[index] = cell._replace(text=text) if isinstance(cell, Styled) else text
     cells = (list(map(text_of, row)) if plain and pod == plain else row for pod, row in made)
     lines = layout.table(columns, cells, display)
     return zip(("", *(pod for pod, _ in made)), lines, strict=True)
 
 
-def _aligned(texts: Sequence[str], least: int) -> Iterator[str]:
-    """Yield texts such as `64 MiB / 1 GiB` with their slashes below each other."""
-    width = max(least, *(width_of(text.partition(" / ")[0]) for text in texts))
-    for text in texts:
-        used, slash, limit = text.partition(" / ")
-        yield rjust(used, width) + slash + limit
+def _aligned(title: str, texts: Iterable[str], steady: Mapping[str, int]) -> list[str]:
+    """Return a title and the texts below it with the same width."""
+    found = [title, *texts]
+    width = max(steady.get(title, 0), *map(width_of, found))
+    return [rjust(text, width) for text in found]
 
 
 def _is_shown(
@@ -281,43 +281,39 @@ def _is_shown(
     return is_filled and (column is _CPUS or display.width is not None)
 
 
-def _cells(row: UsageRow, indent: str, display: Display) -> list[Cell]:
+def _cells(row: UsageRow, indent: str, cpu: str, memory: str, display: Display) -> list[Cell]:
+    """Return the cells of a row; `cpu` and `memory` are its usage."""
     sample, wide = row.sample, display.wide
-    format_memory = format_bytes if display.is_exact else human_bytes
-    used = sample.working_set_bytes
+    cpu_limit = "-" if row.cpu_limit_milli is None else f"{row.cpu_limit_milli / 1000:g}"
+    memory_limit = _bytes(row.limit_bytes, display)
     rates = (row.read_per_sec, row.written_per_sec) if wide else ()
     return [
         indent + row.name,
-        _beside(row.cpu_milli, _cpus, row.cpu_limit_milli, lambda milli: f"{milli / 1000:g}"),
+        f"{cpu} / {cpu_limit}",
         use_bar(row.cpu_milli or 0, row.cpu_limit_milli, row.cpu_marks, width=_BAR_WIDTH),
-        _level(_beside(used, format_memory, row.limit_bytes, format_memory), row.memory_percent),
-        use_bar(used or 0, row.limit_bytes, row.memory_marks, width=_BAR_WIDTH),
+        _level(f"{memory} / {memory_limit}", row.memory_percent),
+        use_bar(sample.working_set_bytes or 0, row.limit_bytes, row.memory_marks, width=_BAR_WIDTH),
         _level(_number(row.memory_percent, "%"), row.memory_percent),
         warned(
             _number(row.throttled_percent, "%"),
             when=(row.throttled_percent or 0) >= _THROTTLED_PERCENT,
         ),
         _number(sample.tasks),
-        *("-" if rate is None else format_memory(rate) for rate in rates),
+        *(_bytes(rate, display) for rate in rates),
         *((warned(_number(sample.oom_kills), when=bool(sample.oom_kills)),) if wide else ()),
         *((row.qos or "-", row.allowed_cpus) if wide else ()),
         warned(_pressure(sample), when=row.pressure_milli >= _PRESSURE_MILLI),
     ]
 
 
-def _beside(
-    used: int | None,
-    format_used: Callable[[int], str],
-    limit: int | None,
-    format_limit: Callable[[int], str],
-) -> str:
-    """Return the usage beside its limit: `64 MiB / 1 GiB`, without one `64 MiB / -`."""
-    shown = "-" if used is None else format_used(used)
-    return f"{shown} / {'-' if limit is None else format_limit(limit)}"
+def _cpus(milli: int | None) -> str:
+    return "-" if milli is None else f"{milli / 1000:.2f}"
 
 
-def _cpus(milli: int) -> str:
-    return f"{milli / 1000:.2f}"
+def _bytes(number: int | None, display: Display) -> str:
+    if number is None:
+        return "-"
+    return format_bytes(number) if display.is_exact else human_bytes(number)
 
 
 def _level(text: str, percent: int | None) -> Cell:
@@ -496,7 +492,7 @@ def _gauges(usage: NodeUsage, summary: NodeSummary) -> Iterator[tuple[str, int, 
     """Yield what the node uses, with its capacity, both also as text."""
     stats = usage.stats
     memory, storage = stats.memory.capacity, stats.file_system.capacity_bytes
-    cpu = "-" if usage.node.cpu_milli is None else _cpus(usage.node.cpu_milli)
+    cpu = _cpus(usage.node.cpu_milli)
     cpus_milli = summary.cpus_milli
     yield "cpu", usage.node.cpu_milli or 0, cpus_milli, f"{cpu} / {cpus_milli / 1000:g}"
     yield "processes", stats.pids, stats.pids_max, f"{stats.pids} / {stats.pids_max}"

@@ -140,7 +140,9 @@ async def containers(
     # a query would create podman's directories, and start docker's daemon by its socket
     running = _running(root)
     queries = []
-    has_podman = "conmon" in running or (with_exited and podman_storage(root).exists())
+    # a container without processes is only of interest in an applied pod
+    has_exited = with_exited and bool(pods) and podman_storage(root).exists()
+    has_podman = "conmon" in running or has_exited
     if has_podman and shutil.which("podman"):
         podman = _podman(pods, run_command, group_of, with_exited=with_exited)
         # A runtime that fails does not hide the containers of the other one.

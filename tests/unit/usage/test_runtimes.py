@@ -325,6 +325,14 @@ async def test_containers_that_have_exited_are_listed_without_a_running_one(host
     (host / home / "containers/storage").mkdir(parents=True)
     _, _, commands = await list_containers(host, {"podman ps": "[]"}, **listing)
     assert commands == ["podman ps --format=json --all"]
+    # without a pod there is none to which one could belong
+    assert await list_containers(host, {}, pods=(), **listing) == ((), [], [])
+
+
+async def test_the_podman_pod_of_a_removed_pod_is_found_without_pods(host):
+    both_run(host)
+    found, _, _ = await list_containers(host, BOTH, pods=(), with_exited=True)
+    assert [each.podman_pod for each in found if each.podman_pod] == ["team"]
 
 
 async def test_podman_pods_are_queried_only_for_containers_in_one(host):

@@ -99,7 +99,14 @@ def lines_of(**fields):
     """Return the samples of a node, without those of this process."""
     parts = expose(sample_node.snapshot(**fields), sample_node.default_stats())
     lines = b"".join(parts).decode().replace(__version__, "VERSION").splitlines()
-    return [line for line in lines if not line.startswith(("#", "process_"))]
+    return [_with_number(line) for line in lines if not line.startswith(("#", "process_"))]
+
+
+def _with_number(line):
+    """Return the sample with its value in one form: versions of prometheus-client differ."""
+    series, _, text = line.rpartition(" ")
+    value = float(text)
+    return f"{series} {int(value) if value.is_integer() else value}"
 
 
 def test_the_samples_of_nodes(update_cases):

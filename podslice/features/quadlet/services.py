@@ -236,15 +236,26 @@ class QuadletChanges(Extension):
         if action is Action.STOP:
             return await run_concurrently(map(self._stop, steps))
         if action in _IN_PODMAN:
-            return [await _remove_from_podman(each) for each in steps]
-        results: list[PodResult] = []
-        failed: set[str] = set()
+            return await run_concurrently(map(_remove_from_podman, steps))
+        pods: dict[str, list[QuadletStep]] = {}
         for step in steps:
-            if step.pod not in failed:
-                is_pod = action is Action.REMOVE and step.name.endswith(".pod")
-                error = await _remove_pod(step.pod) if is_pod else ""
-                results.append(_result(step, error or self._change_file(step)))
-                failed |= {step.pod} if results[-1].error else set()
+            pods.setdefault(step.pod, []).append(step)
+        results = await run_concurrently(map(self._change_files, pods.values()))
+        return [*chain.from_iterable(results)]
+
+    async def _change_files(self, steps: Iterable[QuadletStep]) -> list[PodResult]:
+        """Write or remove the files of a pod, up to the first that fails.
+
+        Raises:
+            HostError: a unit cannot be written or removed.
+        """
+        results: list[PodResult] = []
+        for step in steps:
+            is_pod = step.action is Action.REMOVE and step.name.endswith(".pod")
+            error = await _remove_pod(step.pod) if is_pod else ""
+            results.append(_result(step, error or self._change_file(step)))
+            if results[-1].error:
+                break
         return results
 
     def _change_file(self, step: QuadletStep) -> str:

@@ -304,6 +304,24 @@ def test_what_podman_has_left_of_a_pod_is_removed(podslice, web, memory, monkeyp
     assert removals == [("rm", "--force", "--ignore", "--time=0", "web")] * (failures + 1)
 
 
+def test_podman_removes_several_pods_at_once(podslice, files, memory, directory, monkeypatch):
+    both = asyncio.Barrier(2)
+
+    async def run(*argv):
+        if argv[1] == "pod":
+            async with asyncio.timeout(10):
+                await both.wait()
+
+    monkeypatch.setattr(quadlet_services, "PODMAN", sys.executable)
+    files({"pods.yaml": f"{WEB}---\n{WEB.replace('web, uid: u1', 'app, uid: u2')}"})
+    assert podslice("apply", "-f", "pods.yaml", "--start").code == 0
+    monkeypatch.setattr(quadlet_services, "run_patiently", run)
+    ended = podslice("delete", "web", "app")
+    assert ended.code == 0
+    removed = [line.split()[1] for line in ended.out.splitlines() if ".pod " in line]
+    assert removed == [f"{directory}/app.pod", f"{directory}/web.pod"]
+
+
 def test_a_pod_that_podman_keeps_is_reported_and_keeps_its_file(
     podslice, web, memory, directory, monkeypatch
 ):

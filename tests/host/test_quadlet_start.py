@@ -22,6 +22,12 @@ VOLUMES = "/var/lib/containers/storage/volumes"
 DATA = f"{VOLUMES}/emptyDir-web_data/_data"
 OF_USER = "localhost/user:1"
 MAKE_IMAGE = f"tar -C /rootfs -c . | podman import --change 'USER 1234' - {OF_USER}"
+MAKE_CLAIM = f"""
+podman volume create web-kept
+mkdir -m 700 {VOLUMES}/web-kept/_data/old
+touch {VOLUMES}/web-kept/_data/old/file
+chmod 600 {VOLUMES}/web-kept/_data/old/file
+"""
 MANIFEST = f"""
 apiVersion: v1
 kind: ConfigMap
@@ -86,7 +92,8 @@ spec:
   - {{name: app, image: {IMAGE}, resources: {{limits: {{memory: 64Mi}}}}}}
   - {{name: side, image: {IMAGE}, resources: {{limits: {{memory: 32Mi}}}}}}
 """
-HANGS, MIXED = (f"podslice-probe-{POD_ID}-{name}.service" for name in ("hangs", "mixed"))
+PROBER = f"podslice-probe-{POD_ID}-{{}}.service"
+HANGS = PROBER.format("hangs")
 COMMANDS = f"podslice-commands-{POD_ID}-mixed.service"
 PROBED = f"""
 apiVersion: v1
@@ -107,6 +114,15 @@ spec:
       periodSeconds: 1
       timeoutSeconds: 60
       failureThreshold: 1
+  - name: rpc
+    image: {IMAGE}
+    # with Python and the sources of the machine
+    env: [{{name: PATH, value: /bin}}]
+    command: [sh, -c, 'touch /tmp/alive; cd /src; /usr/lib/*/ld-linux*.so.2 /usr/bin/python3 -m tests.grpc_server 9090 /tmp/alive & {WAIT}']
+    startupProbe: {{grpc: {{port: 9090}}, periodSeconds: 1, timeoutSeconds: 60, failureThreshold: 600}}
+    livenessProbe: {{grpc: {{port: 9090, service: shop.Cart}}, periodSeconds: 1, timeoutSeconds: 60, failureThreshold: 1}}
+    volumeMounts: [{{name: usr, mountPath: /usr, readOnly: true}}, {{name: src, mountPath: /src, readOnly: true}}]
+  volumes: [{{name: usr, hostPath: {{path: /usr}}}}, {{name: src, hostPath: {{path: /src}}}}]
 """
 OPTIONS = "/etc/podslice/podslice.toml"
 KEEPS = """
@@ -146,11 +162,6 @@ spec:
 
 
 @pytest.fixture
-def vm(clean_podman_vm):
-    return clean_podman_vm
-
-
-@pytest.fixture
 def box(clean_podman_namespace):
     return clean_podman_namespace
 
@@ -170,6 +181,8 @@ def check_group(box):
         f"{DATA}/variables": "644 1234",
         f"{VOLUMES}/web-kept/_data": "2775 0",
         f"{VOLUMES}/web-kept/_data/password": "644 1234",
+        f"{VOLUMES}/web-kept/_data/old": "2770 0",
+        f"{VOLUMES}/web-kept/_data/old/file": "660 0",
         f"/run/podslice/pods/{default_uid('default', 'web')}/volumes/fast": "3777 0",
         file: "440 0",
     }
@@ -197,31 +210,31 @@ def rows(box):
     }
 
 
-def test_a_pod_starts_changes_and_is_deleted(vm):
-    vm.run("sh", "-ec", MAKE_IMAGE)
-    done = apply(vm, MANIFEST).stdout.splitlines()
+def test_a_pod_starts_changes_and_is_deleted(box):
+    box.run("sh", "-ec", f"{MAKE_IMAGE}; {MAKE_CLAIM}")
+    done = apply(box, MANIFEST).stdout.splitlines()
     assert done[-3:-1] == [f"started {each} (default/web)" for each in (PREPARE, APP)]
-    assert kernel(vm, GROUP, "memory.max") == str(256 * MI)
-    assert kernel(vm, f"{GROUP}/{APP}", "memory.max") == str(64 * MI)
-    assert vm.get(f"{DATA}/arguments").decode() == (
+    assert enforced(box, GROUP, "memory.max") == str(256 * MI)
+    assert enforced(box, f"{GROUP}/{APP}", "memory.max") == str(64 * MI)
+    assert box.get(f"{DATA}/arguments").decode() == (
         '<>\n<;>\n<a b>\n<%n>\n<$HOME>\n<$>\n<fast>\n<quo"te>\n<back\\slash>\n<two\nlines>\n'
     )
-    assert b'PASSWORD=s3"cr $et%\n' in vm.get(f"{DATA}/variables")
-    check_group(vm)
-    check_fields_of_the_pod(vm)
+    assert b'PASSWORD=s3"cr $et%\n' in box.get(f"{DATA}/variables")
+    check_group(box)
+    check_fields_of_the_pod(box)
     # a part of the volume is open to all users, too
-    assert vm.get(f"{DATA}/a/part/copy") == vm.get(f"{DATA}/arguments")
-    plan = vm.podslice("plan", "-f", "/web.yaml", "--start", check=False)
+    assert box.get(f"{DATA}/a/part/copy") == box.get(f"{DATA}/arguments")
+    plan = box.podslice("plan", "-f", "/web.yaml", "--start", check=False)
     note = "pod default/web: podslice apply mounts fast in memory before the pod starts\n"
     assert (plan.exit_code, plan.stderr) == (0, note), plan.stdout
-    assert rows(vm) == {POD: "podman", "prepare": "exited", "app": "active"}
-    started = show(vm, APP, "InvocationID"), show(vm, POD, "InvocationID")
+    assert rows(box) == {POD: "podman", "prepare": "exited", "app": "active"}
+    started = show(box, APP, "InvocationID"), show(box, POD, "InvocationID")
 
     # new limits restart nothing, and a container that fails prevents no other
     text = MANIFEST.replace("64Mi", "80Mi").replace(
         "  volumes:\n  - {name: d", f"{BROKEN_CONTAINER}  volumes:\n  - {{name: d"
     )
-    failed = apply(vm, text, check=False)
+    failed = apply(box, text, check=False)
     assert failed.exit_code == 1
     lines = [each for each in failed.stdout.splitlines() if each.startswith("failed to start")]
     missing, of_root = sorted(lines)
@@ -229,33 +242,33 @@ def test_a_pod_starts_changes_and_is_deleted(vm):
     assert missing.endswith("localhost/none:1: image not known")
     assert of_root.startswith(f"failed to start {OF_ROOT} (default/web): ")
     assert "runAsNonRoot does not allow the image, whose user is root" in of_root
-    assert kernel(vm, f"{GROUP}/{APP}", "memory.max") == str(80 * MI)
+    assert enforced(box, f"{GROUP}/{APP}", "memory.max") == str(80 * MI)
     assert started == (
-        show(vm, APP, "InvocationID"),
-        show(vm, POD, "InvocationID"),
+        show(box, APP, "InvocationID"),
+        show(box, POD, "InvocationID"),
     )
 
     # what changed restarts, what was removed from the manifest is stopped
     done = apply(
-        vm, MANIFEST.replace("cat /data/arguments; trap", "test -e /data; trap")
+        box, MANIFEST.replace("cat /data/arguments; trap", "test -e /data; trap")
     ).stdout.splitlines()
     assert f"stopped {BROKEN} (default/web): the pod no longer has it" in done
     assert f"stopped {APP} (default/web): its files change" in done
-    assert started[0] != show(vm, APP, "InvocationID")
-    assert started[1] == show(vm, POD, "InvocationID")
+    assert started[0] != show(box, APP, "InvocationID")
+    assert started[1] == show(box, POD, "InvocationID")
 
     # podman takes longer than that to remove the pod
-    vm.podslice("delete", "web", "--grace-period", "1")
-    assert vm.run("podman", "ps", "--all", "--quiet").stdout == ""
-    assert vm.run("podman", "pod", "ps", "--quiet").stdout == ""
-    assert vm.run("pgrep", "conmon|catatonit", check=False).stdout == ""
-    assert vm.run("podman", "volume", "ls", "--quiet").stdout == "web-kept\n"
-    listed = vm.run(
+    box.podslice("delete", "web", "--grace-period", "0")
+    assert box.run("podman", "ps", "--all", "--quiet").stdout == ""
+    assert box.run("podman", "pod", "ps", "--quiet").stdout == ""
+    assert box.run("pgrep", "conmon|catatonit", check=False).stdout == ""
+    assert box.run("podman", "volume", "ls", "--quiet").stdout == "web-kept\n"
+    listed = box.run(
         "systemctl", "list-units", "--all", "--plain", "--no-legend", "web*", "podslice-*"
     )
     assert listed.stdout == ""
-    assert vm.podslice("status").stdout == "no pods\n"
-    assert "podslice-values-web" not in vm.run("ls", "/run").stdout
+    assert box.podslice("status").stdout == "no pods\n"
+    assert "podslice-values-web" not in box.run("ls", "/run").stdout
 
 
 def processes_of(box, unit):
@@ -274,9 +287,20 @@ def network_of(box, pid):
     return box.run("readlink", f"/proc/{pid}/ns/net").stdout
 
 
+def check_restart(box, name):
+    """Let the liveness probe of a container fail once its startup probe has succeeded."""
+    agent.until(lambda: agent.is_active(box, PROBER.format(name)), LONG_SEC)
+    service = f"podslice-{POD_ID}-{name}.service"
+    assert show(box, service, "NRestarts") == {"NRestarts": "0"}
+    box.run("podman", "exec", f"web_{name}", "busybox", "rm", "/tmp/alive")
+    again = {"NRestarts": "1", "SubState": "running"}
+    agent.until(lambda: show(box, service, *again) == again, LONG_SEC)
+    agent.until(lambda: agent.is_active(box, PROBER.format(name)), LONG_SEC)
+
+
 def test_requests_are_made_in_a_sandbox(box):
     apply(box, PROBED)
-    for unit in (HANGS, MIXED):
+    for unit in (HANGS, PROBER.format("mixed")):
         box.run("systemd-analyze", "security", "--threshold=20", unit)
 
     # the service itself, and the child that waits for the answer
@@ -290,13 +314,9 @@ def test_requests_are_made_in_a_sandbox(box):
         assert network_of(box, each) == network_of(box, pid)
 
     # a command runs outside of it, and a container that is not alive starts again
-    agent.until(lambda: agent.is_active(box, MIXED), LONG_SEC)
-    service = f"podslice-{POD_ID}-mixed.service"
-    assert show(box, service, "NRestarts") == {"NRestarts": "0"}
-    box.run("podman", "exec", "web_mixed", "busybox", "rm", "/tmp/alive")
-    again = {"NRestarts": "1", "SubState": "running"}
-    agent.until(lambda: show(box, service, *again) == again, LONG_SEC)
-    agent.until(lambda: agent.is_active(box, MIXED) and agent.is_active(box, COMMANDS), LONG_SEC)
+    for name in ("mixed", "rpc"):
+        check_restart(box, name)
+    assert agent.is_active(box, COMMANDS)
 
     box.podslice("delete", "web")
     assert box.run("systemctl", "list-units", "--all", "--quiet", "podslice-*").stdout == ""
@@ -334,9 +354,9 @@ def node(box):
 
 
 @pytest.fixture
-def vm_node(vm):
+def vm_node(clean_podman_vm):
     """The same in the virtual machine, where the kernel counts the processes of a pod."""
-    yield from with_agent(vm)
+    yield from with_agent(clean_podman_vm)
 
 
 def with_agent(box):

@@ -4,53 +4,19 @@ import socket
 import threading
 
 import pytest
-from h2.config import H2Configuration
-from h2.connection import H2Connection
-from h2.events import DataReceived, RequestReceived, StreamEnded
 
 from podslice.features.quadlet import prober
 from podslice.features.quadlet.prober import ProbeKind, attempt
 from podslice.features.quadlet.workload import Grpc, Probe
+from tests.grpc_server import HEADERS, NOT_SERVING, SERVING, reply, serve
 
 pytestmark = pytest.mark.usefixtures("allow_effects")
 LOOPBACK = "127.0.0.1"
-SERVING, NOT_SERVING = b"\0\0\0\0\2\x08\1", b"\0\0\0\0\2\x08\2"
-HEADERS = (":status", "200"), ("content-type", "application/grpc")
-
-
-def reply(message, *, status="0", headers=HEADERS):
-    """Return a function that answers a stream with a message and trailers."""
-
-    def send(connection, stream):
-        connection.send_headers(stream, headers)
-        connection.send_data(stream, message)
-        connection.send_headers(stream, [("grpc-status", status)], end_stream=True)
-
-    return send
 
 
 def fail_without_message(connection, stream):
     """Answer with headers only, as for a service that the server does not know."""
     connection.send_headers(stream, (*HEADERS, ("grpc-status", "5")), end_stream=True)
-
-
-def serve(listening, send, got):
-    connection = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
-    peer, _ = listening.accept()
-    with peer:
-        connection.initiate_connection()
-        peer.sendall(connection.data_to_send())
-        while data := peer.recv(4096):
-            # the client may send more until it has the answer
-            for event in connection.receive_data(data) if not got.get("answered") else ():
-                if isinstance(event, RequestReceived):
-                    got.update(event.headers)
-                elif isinstance(event, DataReceived):
-                    got["message"] = event.data
-                elif isinstance(event, StreamEnded):
-                    send(connection, event.stream_id)
-                    got["answered"] = True
-            peer.sendall(connection.data_to_send())
 
 
 @pytest.fixture

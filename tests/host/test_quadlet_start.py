@@ -100,6 +100,7 @@ apiVersion: v1
 kind: Pod
 metadata: {{name: web}}
 spec:
+  hostIPC: true
   containers:
   - name: hangs
     image: {IMAGE}
@@ -283,8 +284,8 @@ def processes_of(box, unit):
     return found
 
 
-def network_of(box, pid):
-    return box.run("readlink", f"/proc/{pid}/ns/net").stdout
+def namespace_of(box, pid, kind="net"):
+    return box.run("readlink", f"/proc/{pid}/ns/{kind}").stdout
 
 
 def check_restart(box, name):
@@ -306,12 +307,13 @@ def test_requests_are_made_in_a_sandbox(box):
     # the service itself, and the child that waits for the answer
     found = agent.until(lambda: len(found := processes_of(box, HANGS)) == 2 and found, LONG_SEC)
     pid = box.run("podman", "inspect", "--format={{.State.Pid}}", "web_hangs").stdout.strip()
-    assert network_of(box, pid) != network_of(box, 1)
+    assert namespace_of(box, pid) != namespace_of(box, 1)
+    assert namespace_of(box, pid, "ipc") == namespace_of(box, 1, "ipc")  # hostIPC
     for each, status in found.items():
         assert {status[f"Cap{name}"].strip("0") for name in ("Prm", "Eff", "Amb")} == {""}
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
         assert "0" not in status["Uid"].split("\t") + status["Gid"].split("\t")
-        assert network_of(box, each) == network_of(box, pid)
+        assert namespace_of(box, each) == namespace_of(box, pid)
 
     # a command runs outside of it, and a container that is not alive starts again
     for name in ("mixed", "rpc"):

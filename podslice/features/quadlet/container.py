@@ -336,6 +336,8 @@ class ContainerUnit:
         body.add("PodmanArgs", f"--oom-score-adj={adjustment}")
         if container.fields["tty"]:
             body.add("PodmanArgs", "--tty")
+        if self.workload.fields["hostIPC"]:
+            body.add("PodmanArgs", "--ipc=host")
         return body
 
     def _add_command(self, body: Section) -> None:

@@ -64,7 +64,6 @@ REASONS = {
         "podman has one runtime for all pods",
         "set it in containers.conf",
     ),
-    "PodSpec.hostIPC": ("a podman pod has an IPC namespace of its own", ""),
     "PodSpec.setHostnameAsFQDN": _NO_CLUSTER,
     "PodSpec.subdomain": _NO_CLUSTER,
     "PodSpec.resourceClaims": ("there is no driver for them", ""),
@@ -106,7 +105,7 @@ class Refusals(Problems):
     """The problems of one pod's workload, as they are found."""
 
     ignored: frozenset[str] = frozenset()
-    """Fields that the caller gives up: `hostIPC`, `livenessProbe.grpc`, or a whole place."""
+    """Fields that the caller gives up: `subdomain`, `preStop.httpGet`, or a whole place."""
     known: frozenset[str] = frozenset()
     """The places of the pod's own problems."""
     used: set[str] = field(default_factory=set)

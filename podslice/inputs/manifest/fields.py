@@ -122,7 +122,7 @@ NamedMeta: name:label! namespace:label
         ownerReferences:[OwnerReference] resourceVersion selfLink uid
 PodSpec: containers:[Container]* initContainers:[Container]* resources:ResourceRequirements*
     overhead:{amount}* priority:int* priorityClassName:text* terminationGracePeriodSeconds:seconds*
-    volumes:[Volume]* restartPolicy:text hostNetwork:flag hostPID:flag hostUsers:flag
+    volumes:[Volume]* restartPolicy:text hostNetwork:flag hostPID:flag hostIPC:flag hostUsers:flag
     shareProcessNamespace:flag hostname:label dnsPolicy:text dnsConfig:PodDNSConfig
     hostAliases:[HostAlias] securityContext:PodSecurityContext serviceAccountName:subdomain
     serviceAccount:subdomain
@@ -131,7 +131,7 @@ PodSpec: containers:[Container]* initContainers:[Container]* resources:ResourceR
         schedulingGates:[PodSchedulingGate] schedulingGroup:PodSchedulingGroup tolerations:[Toleration]
         topologySpreadConstraints:[TopologySpreadConstraint]
     REFUSED subdomain:label activeDeadlineSeconds ephemeralContainers:[EphemeralContainer]
-        evictionResponders:[EvictionResponder] hostIPC hostnameOverride
+        evictionResponders:[EvictionResponder] hostnameOverride
         imagePullSecrets:[LocalObjectReference] resourceClaims:[PodResourceClaim] runtimeClassName
         setHostnameAsFQDN
 Container: name:label* resources:ResourceRequirements* image:image imagePullPolicy:text

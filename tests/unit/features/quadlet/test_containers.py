@@ -151,7 +151,10 @@ def test_pods_that_were_started_by_hand_are_left_alone(machine, files):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (WEB.replace("spec:", "spec:\n  hostIPC: true"), "spec.hostIPC: its containers are not"),
+        (
+            WEB.replace("spec:", "spec:\n  setHostnameAsFQDN: true"),
+            "spec.setHostnameAsFQDN: its containers are not",
+        ),
         (WEB.replace("image: log", "image: [log]"), "spec.containers[1].image"),
     ],
 )
@@ -263,10 +266,10 @@ def failures(machine):
 
 
 def test_a_failure_is_recorded_and_logged_once(machine, journal):
-    machine.put("web", WEB.replace("spec:", "spec:\n  hostIPC: true"))
+    machine.put("web", WEB.replace("spec:", "spec:\n  setHostnameAsFQDN: true"))
     for _ in range(2):
         ((pod, unit, text),) = failures(machine)
-        assert text.startswith("web.yaml: spec.hostIPC: its containers are not updated: ")
+        assert text.startswith("web.yaml: spec.setHostnameAsFQDN: its containers are not updated: ")
         assert (pod, unit) == (None, None)
     (event,) = journal.of(Kind.STEP_FAILED)
     assert event.pod is None

@@ -147,7 +147,7 @@ spec: {clusterIP: None, selector: {app: back}}
 """
 for name, more in (
     ("front", "dnsPolicy: None, dnsConfig: {nameservers: [192.0.2.1]}"),
-    ("back", ""),
+    ("back", "dnsConfig: {searches: [example.com], options: [{name: ndots, value: '2'}]}"),
 ):
     NAMED += f"""
 ---
@@ -335,6 +335,10 @@ def test_pods_find_each_other_by_the_names_of_services(box):
         ask = ("podman", "exec", container, "sh", "-c", script, "sh", *names)
         answers = box.run(*ask).stdout.split()
         assert answers == [name.partition(".")[0].removesuffix("-0") for name in names]
+    resolver = box.run(
+        "podman", "exec", "back-0_app", "cat", "/etc/resolv.conf"
+    ).stdout.splitlines()
+    assert {"search dns.podman example.com", "options ndots:2"} <= {*resolver}
     # a resolver that a pod states is asked by that of podman
     servers = box.run("sh", "-c", "cat /run/containers/networks/aardvark-dns/*-default").stdout
     assert servers.count("192.0.2.1") == 1

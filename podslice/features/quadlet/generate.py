@@ -46,6 +46,8 @@ _SHOWN = 64
 _USER_SERVICES = ("podslice-agent.service",)
 _SERVICES = ("podslice-apply.service", *_USER_SERVICES)
 _SHARED = "--share=ipc,net,uts,pid"
+_SEARCH_OF_NETWORK = "dns.podman"
+"""The search domain of a network with podman's DNS."""
 _STOP_SEC = 300
 """How long podman may take to remove a pod: it runs within the pod's limits, which may be small."""
 
@@ -206,6 +208,9 @@ def _add_network(body: Section, workload: PodWorkload, names: Names) -> None:
         body.add("PodmanArgs", argument(f"--hostname={hostname}"))
     dns = workload.dns
     body.add_text("DNS", "PodDNSConfig.nameservers", *dns.servers)
+    if _adds_searches(workload) and workload.network is not None:
+        # those that are stated replace it
+        body.add("DNSSearch", _SEARCH_OF_NETWORK)
     body.add_text("DNSSearch", "PodDNSConfig.searches", *dns.searches)
     for option in dns.options:
         name, colon, value = option.partition(":")
@@ -215,6 +220,11 @@ def _add_network(body: Section, workload: PodWorkload, names: Names) -> None:
     for name, ip in workload.hosts.items():
         host = plain("HostAlias.hostnames", name)
         body.add("AddHost", f"{host}:{plain('HostAlias.ip', ip)}")
+
+
+def _adds_searches(workload: PodWorkload) -> bool:
+    """Return whether a pod has search domains in addition to others."""
+    return bool(workload.dns.searches) and workload.fields["dnsPolicy"] != "None"
 
 
 def _hostname(workload: PodWorkload, names: Names) -> str:
@@ -258,6 +268,8 @@ def _notes(
     if memory:
         listed = ", ".join(memory)
         yield f"pod {pod}: podslice apply mounts {listed} in memory before the pod starts"
+    if _adds_searches(workload) and workload.network is None:
+        yield f"pod {pod}: the search domains of its dnsConfig precede those of the host"
     if workload.network is not None and not options.has_dns:
         yield f"pod {pod}: names of Services do not resolve without aardvark-dns; install aardvark-dns"
     if any(any(names.decided(each.name).hugepages.values()) for each in workload.containers):

@@ -242,7 +242,7 @@ class ContainerWorkload:
 
 
 class Dns(NamedTuple):
-    """The resolver of a pod; the host's if `servers` is empty."""
+    """The resolver of a pod, in addition to the host's if `servers` is empty."""
 
     servers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()

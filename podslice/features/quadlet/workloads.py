@@ -213,20 +213,26 @@ def _restart(spec: Fields, refusals: Refusals, path: str) -> Restart:
 
 
 def _dns(spec: Fields, refusals: Refusals, path: str) -> Dns:
-    """Read the resolver. Podman replaces the host's with what is stated, as the policy None does.
+    """Read the resolver. Podman asks stated servers in place of the host's, as with the policy None.
 
-    Source: Kubernetes, pkg/kubelet/network/dns/dns.go, GetPodDNS; podman-pod-create(1), --dns.
+    Source: Kubernetes, pkg/kubelet/network/dns/dns.go, GetPodDNS; podman 5.4,
+    libpod/container_internal_common.go, addResolvConf.
     """
     config = spec["dnsConfig"] or unstated("PodDNSConfig")
     servers, searches = config["nameservers"], config["searches"]
+    if spec["hostNetwork"] and (servers or searches or config["options"]):
+        reason = "podman leaves a pod in the host's network the host's resolver"
+        hint = "mount a ConfigMap with a resolv.conf"
+        refusals.refuse(f"{path}.dnsConfig", reason, hint)
+        return Dns()
     policy = spec["dnsPolicy"] or "ClusterFirst"
     if policy not in ("None", "Default", "ClusterFirst", "ClusterFirstWithHostNet"):
         hint = "write None or Default"
         refusals.error(f"{path}.dnsPolicy", f"unknown value {quote(policy)}", hint)
-    if policy != "None" and (servers or searches):
-        reason = "podman cannot add to the host's resolver, only replace it"
-        refusals.refuse(f"{path}.dnsConfig", reason, "set dnsPolicy: None")
-        return Dns()
+    if policy != "None" and servers:
+        reason = "podman would ask them in place of the host's servers, not in addition"
+        refusals.refuse(f"{path}.dnsConfig.nameservers", reason, "set dnsPolicy: None")
+        servers = ()
     if policy == "None" and not servers:
         refusals.error(f"{path}.dnsConfig.nameservers", "dnsPolicy None needs at least one")
     return Dns(

@@ -27,10 +27,9 @@ from podslice.features.quadlet.volume_units import (
     Mounter,
     data_directories,
     data_files,
-    is_in_memory,
     volume_file,
 )
-from podslice.features.quadlet.workload import DataFiles, PodWorkload, Protocol
+from podslice.features.quadlet.workload import DataFiles, PodWorkload, Protocol, is_in_memory
 from podslice.inputs.manifest.fields import checked
 from podslice.model.desired import PodDecision
 from podslice.model.grammar import LABEL_MAX
@@ -212,10 +211,9 @@ def _add_network(body: Section, workload: PodWorkload, names: Names) -> None:
         # those that are stated replace it
         body.add("DNSSearch", _SEARCH_OF_NETWORK)
     body.add_text("DNSSearch", "PodDNSConfig.searches", *dns.searches)
-    for option in dns.options:
-        name, colon, value = option.partition(":")
+    for name, value in dns.options:
         text = plain("PodDNSConfigOption.name", name)
-        text += f":{plain('PodDNSConfigOption.value', value)}" if colon else ""
+        text += f":{plain('PodDNSConfigOption.value', value)}" if value else ""
         body.add("DNSOption", text)
     for name, ip in workload.hosts.items():
         host = plain("HostAlias.hostnames", name)

@@ -107,9 +107,8 @@ def _read_policy(fields: Fields, path: str, refusals: Refusals) -> str:
     if policy == "Allow":
         reason = "a pod has one set of containers, which cannot run twice at a time"
         refusals.refuse(f"{path}.concurrencyPolicy", reason, "write Forbid or Replace")
-    elif policy not in ("", "Forbid", "Replace"):
-        message, hint = f"unknown value {quote(policy)}", "write Forbid or Replace"
-        refusals.error(f"{path}.concurrencyPolicy", message, hint)
+    else:
+        refusals.check(f"{path}.concurrencyPolicy", policy or None, ("Forbid", "Replace"))
     return policy
 
 

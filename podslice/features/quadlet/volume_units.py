@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeGuard
 
 from podslice.errors import invalid
 from podslice.features.quadlet.result import PODMAN, PRIVATE_MODE, Directory, File, Names, Options
@@ -27,6 +26,8 @@ from podslice.features.quadlet.workload import (
     PodWorkload,
     Volume,
     VolumeMount,
+    is_in_memory,
+    is_podmans,
 )
 from podslice.inputs.manifest.fields import checked
 from podslice.model.naming import POD_LABEL
@@ -76,7 +77,7 @@ def volume_file(
 
     Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, perm; podman-volume-create(1), --opt.
     """
-    if not _is_podmans(volume):
+    if not is_podmans(volume):
         return
     head, service = section("Unit"), section("Service")
     what = double(names.decision.pod.key)
@@ -165,7 +166,7 @@ class Mounter:
         """
         volume = self.volumes[mount.volume]
         read_only = mount.read_only or (isinstance(volume, Claim) and volume.read_only)
-        if mount.sub_path and _is_podmans(volume):
+        if mount.sub_path and is_podmans(volume):
             return "Mount", self._part(mount, read_only=read_only)
         options = ["ro"] if read_only or isinstance(volume, DataFiles) else []
         if isinstance(volume, DataFiles):
@@ -227,23 +228,13 @@ class Mounter:
 
     def _make_below(self, volume: Volume, sub_path: str) -> str:
         """Return the command that creates the part of a volume that is mounted."""
-        if _is_podmans(volume):
+        if is_podmans(volume):
             script, top = _MAKE_BELOW_VOLUME, word(self.names.volume(volume))
         elif isinstance(volume, HostPath):
             script, top = MAKE_BELOW, word(volume.path)
         else:
             script, top = MAKE_BELOW, self._memory_path(volume.name)
         return f"{words(('/usr/bin/sh', '-c', script, 'sh'))} {top} {word(sub_path)}"
-
-
-def _is_podmans(volume: Volume) -> TypeGuard[Claim | EmptyDir]:
-    """Return whether podman holds a volume."""
-    return isinstance(volume, Claim | EmptyDir) and not is_in_memory(volume)
-
-
-def is_in_memory(volume: Volume) -> bool:
-    """Return whether a volume is an empty directory in memory."""
-    return isinstance(volume, EmptyDir) and volume.in_memory
 
 
 def _prepare(volume: HostPath) -> str:

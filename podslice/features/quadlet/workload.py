@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from podslice.model.pod import ContainerKind
 
@@ -128,6 +128,16 @@ class DataFiles:
 
 
 Volume = EmptyDir | HostPath | Claim | DataFiles
+
+
+def is_in_memory(volume: Volume) -> bool:
+    """Return whether a volume is an empty directory in memory."""
+    return isinstance(volume, EmptyDir) and volume.in_memory
+
+
+def is_podmans(volume: Volume | None) -> TypeGuard[Claim | EmptyDir]:
+    """Return whether podman holds a volume."""
+    return isinstance(volume, Claim | EmptyDir) and not is_in_memory(volume)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +256,8 @@ class Dns(NamedTuple):
 
     servers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    """Names with their values, which may be empty."""
 
 
 class PodNetwork(NamedTuple):

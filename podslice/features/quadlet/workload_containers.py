@@ -19,9 +19,7 @@ from podslice.features.quadlet.unit_text import later
 from podslice.features.quadlet.workload import (
     SECCOMP_ROOT,
     Action,
-    Claim,
     ContainerWorkload,
-    EmptyDir,
     Exec,
     Grpc,
     HttpGet,
@@ -37,6 +35,7 @@ from podslice.features.quadlet.workload import (
     Variable,
     Volume,
     VolumeMount,
+    is_podmans,
 )
 from podslice.inputs.manifest.data import DataObject, DataObjects, explain_absence
 from podslice.inputs.manifest.podspec import container_kind
@@ -127,6 +126,18 @@ class Refusals(Problems):
         for each in refused:
             self.refuse(each.path, *reason_of(each.field))
 
+    def check(self, path: str, value: str | None, choices: Sequence[str]) -> bool:
+        """Return whether a value is one of the choices or not stated; add an error if it is not."""
+        if value is None or value in choices:
+            return True
+        self.error(path, f"unknown value {quote(value)}", f"write one of {', '.join(choices)}")
+        return False
+
+    def choose(self, choices: type[Choice], value: str, path: str) -> Choice:
+        """Return one of the choices; the first one with an error."""
+        known = tuple(choices)
+        return choices(value) if self.check(path, value, known) else known[0]
+
     def has_error(self, *paths: str) -> bool:
         """Return whether one of the paths has a problem, of the pod or of its workload."""
         places = {self.at(path) for path in paths}
@@ -141,6 +152,7 @@ def _short(name: str) -> str:
 
 Choice = TypeVar("Choice", bound=StrEnum)
 _PROPAGATIONS = ("None", "HostToContainer", "Bidirectional")
+_PROFILES = ("RuntimeDefault", "Unconfined", "Localhost")
 _UNCONFINED = "unconfined"
 _ONE = 1000
 """The divisor where none is stated, in thousandths."""
@@ -216,7 +228,7 @@ class ContainerReader(NamedTuple):
         if self.is_job and kind is not ContainerKind.SIDECAR:
             self.refusals.refuse(at, "the containers of a Job have the restart policy of its pod")
             return self.restart
-        return self._choose(Restart, stated, at)
+        return self.refusals.choose(Restart, stated, at)
 
     def _pull(self, entry: Fields, path: str) -> Pull:
         """Return when to pull: with the tag latest, or without one, always.
@@ -224,18 +236,10 @@ class ContainerReader(NamedTuple):
         Source: Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_Container.
         """
         if entry["imagePullPolicy"] is not None:
-            return self._choose(Pull, entry["imagePullPolicy"], f"{path}.imagePullPolicy")
+            return self.refusals.choose(Pull, entry["imagePullPolicy"], f"{path}.imagePullPolicy")
         name = (entry["image"] or "").rpartition("/")[2]
         is_latest = "@" not in name and name.partition(":")[2] in ("", "latest")
         return Pull.ALWAYS if is_latest else Pull.IF_NOT_PRESENT
-
-    def _choose(self, choices: type[Choice], value: str, path: str) -> Choice:
-        for each in choices:
-            if each.value == value:
-                return each
-        hint = f"write one of {', '.join(choices)}"
-        self.refusals.error(path, f"unknown value {quote(value)}", hint)
-        return next(iter(choices))
 
     def _ports(self, ports: Iterable[Fields | None] | None, path: str) -> Iterator[Port]:
         for entry, at in entries_of(ports, path):
@@ -243,7 +247,7 @@ class ContainerReader(NamedTuple):
             if self.spec["hostNetwork"] and host not in (None, number):
                 message = "in the host's network it must be the containerPort"
                 self.refusals.error(f"{at}.hostPort", message)
-            protocol = self._choose(Protocol, entry["protocol"] or "TCP", f"{at}.protocol")
+            protocol = self.refusals.choose(Protocol, entry["protocol"] or "TCP", f"{at}.protocol")
             yield Port(
                 container_port=number,
                 name=entry["name"] or "",
@@ -262,11 +266,8 @@ class ContainerReader(NamedTuple):
             normal = posixpath.normpath(entry["subPath"] or "")
             sub_path = "" if normal == "." else normal  # empty for the whole volume
             propagation = entry["mountPropagation"] or "None"
-            if propagation not in _PROPAGATIONS:
-                hint = f"write one of {', '.join(_PROPAGATIONS)}"
-                message = f"unknown value {quote(propagation)}"
-                self.refusals.error(f"{at}.mountPropagation", message, hint)
-            elif propagation != "None" and sub_path and _is_podmans(self.volumes[name]):
+            is_known = self.refusals.check(f"{at}.mountPropagation", propagation, _PROPAGATIONS)
+            if is_known and propagation != "None" and sub_path and is_podmans(self.volumes[name]):
                 reason = "podman has no propagation for a part of a volume"
                 self.refusals.refuse(f"{at}.mountPropagation", reason)
             yield VolumeMount(
@@ -313,9 +314,7 @@ class ContainerReader(NamedTuple):
 
     def _http_get(self, fields: Fields, ports: Sequence[Port], path: str) -> HttpGet:
         where, scheme = fields["path"] or "/", (fields["scheme"] or "HTTP").upper()
-        if scheme not in ("HTTP", "HTTPS"):
-            message = f"unknown scheme {quote(fields['scheme'])}"
-            self.refusals.error(f"{path}.scheme", message, "write HTTP or HTTPS")
+        self.refusals.check(f"{path}.scheme", scheme, ("HTTP", "HTTPS"))
         headers = entries_of(fields["httpHeaders"], path)
         return HttpGet(
             port=self._resolve(fields["port"], ports, f"{path}.port"),
@@ -357,9 +356,7 @@ class ContainerReader(NamedTuple):
         """
         fields, pod = own or unstated("SecurityContext"), self.security
         user = pod["runAsUser"] if fields["runAsUser"] is None else fields["runAsUser"]
-        if fields["procMount"] not in (None, "Default", "Unmasked"):
-            message = f"unknown value {quote(fields['procMount'])}"
-            self.refusals.error(f"{path}.procMount", message, "write Default or Unmasked")
+        self.refusals.check(f"{path}.procMount", fields["procMount"], ("Default", "Unmasked"))
         capabilities = fields["capabilities"] or unstated("Capabilities")
         labels = fields["seLinuxOptions"] or pod["seLinuxOptions"] or {}
         return Security(
@@ -409,12 +406,9 @@ class ContainerReader(NamedTuple):
         if fields["type"] == "Localhost" and fields["localhostProfile"]:
             return f"{root}{fields['localhostProfile']}"
         at = f"{path}.{name}" if own[name] else self._pod_path(name)
-        if fields["type"] == "Localhost":
+        if self.refusals.check(f"{at}.type", fields["type"], _PROFILES):
             message = "a profile of type Localhost needs a name"
             self.refusals.error(f"{at}.localhostProfile", message)
-        else:
-            hint = "write RuntimeDefault, Unconfined or Localhost"
-            self.refusals.error(f"{at}.type", f"unknown type {quote(fields['type'])}", hint)
         return None
 
     def _variables(self, container: Fields, path: str) -> Iterator[Variable]:
@@ -539,11 +533,6 @@ class ContainerReader(NamedTuple):
             return None
         divisor = reference["divisor"]
         return str(-(-amount // ((divisor.milli if divisor else None) or _ONE)))
-
-
-def _is_podmans(volume: Volume | None) -> bool:
-    """Return whether podman holds a volume."""
-    return isinstance(volume, Claim) or (isinstance(volume, EmptyDir) and not volume.in_memory)
 
 
 def _capabilities(names: Iterable[str] | None) -> tuple[str, ...]:

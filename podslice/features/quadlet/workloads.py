@@ -36,6 +36,7 @@ _HOST_PATH_TYPES = (
     *("BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate"),
     *("File", "FileOrCreate", "Socket"),
 )
+_DNS_POLICIES = ("None", "Default", "ClusterFirst", "ClusterFirstWithHostNet")
 _MODE = 0o644
 """Source: Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_SecretVolumeSource."""
 _NAME_BYTES_MAX = 255
@@ -141,7 +142,8 @@ def _read_pod(
     volumes = (*(each for each in own if each.name not in claims), *claims.values())
     names = dict.fromkeys(each["name"] for each in spec["volumes"] or () if each and each["name"])
     security = spec["securityContext"] or unstated("PodSecurityContext")
-    restart = _restart(spec, refusals, path)
+    stated_restart = spec["restartPolicy"] or Restart.ALWAYS
+    restart = refusals.choose(Restart, stated_restart, f"{path}.restartPolicy")
     owner = stated.owner_fields
     is_job = "backoffLimit" in owner or "jobTemplate" in owner
     reader = ContainerReader(
@@ -193,23 +195,13 @@ def _fs_group(spec: Fields, volumes: Iterable[Volume], refusals: Refusals, path:
         f"{path}.securityContext",
     )
     group: int | None = fields["fsGroup"]
-    if (policy := fields["fsGroupChangePolicy"]) not in (None, "Always", "OnRootMismatch"):
-        message, hint = f"unknown value {quote(policy)}", "write Always or OnRootMismatch"
-        refusals.error(f"{at}.fsGroupChangePolicy", message, hint)
+    policy = fields["fsGroupChangePolicy"]
+    refusals.check(f"{at}.fsGroupChangePolicy", policy, ("Always", "OnRootMismatch"))
     is_mapped = group is not None and spec["hostUsers"] is False
     if is_mapped and not all(isinstance(each, HostPath) for each in volumes):
         refusals.refuse(f"{at}.fsGroup", "with hostUsers: false, podman maps the groups of the pod")
         return None
     return group
-
-
-def _restart(spec: Fields, refusals: Refusals, path: str) -> Restart:
-    stated = spec["restartPolicy"] or Restart.ALWAYS
-    if stated in tuple(Restart):
-        return Restart(stated)
-    hint = f"write one of {', '.join(Restart)}"
-    refusals.error(f"{path}.restartPolicy", f"unknown value {quote(stated)}", hint)
-    return Restart.ALWAYS
 
 
 def _dns(spec: Fields, refusals: Refusals, path: str) -> Dns:
@@ -226,9 +218,7 @@ def _dns(spec: Fields, refusals: Refusals, path: str) -> Dns:
         refusals.refuse(f"{path}.dnsConfig", reason, hint)
         return Dns()
     policy = spec["dnsPolicy"] or "ClusterFirst"
-    if policy not in ("None", "Default", "ClusterFirst", "ClusterFirstWithHostNet"):
-        hint = "write None or Default"
-        refusals.error(f"{path}.dnsPolicy", f"unknown value {quote(policy)}", hint)
+    refusals.check(f"{path}.dnsPolicy", policy, _DNS_POLICIES)
     if policy != "None" and servers:
         reason = "podman would ask them in place of the host's servers, not in addition"
         refusals.refuse(f"{path}.dnsConfig.nameservers", reason, "set dnsPolicy: None")
@@ -240,7 +230,7 @@ def _dns(spec: Fields, refusals: Refusals, path: str) -> Dns:
         # without an entry, podman takes the host's; "." stands for none
         searches=tuple(searches or ("." if policy == "None" else "")),
         options=tuple(
-            f"{each['name']}:{each['value']}" if each["value"] else each["name"] or ""
+            (each["name"] or "", each["value"] or "")
             for each in config["options"] or ()
             if each is not None
         ),
@@ -296,9 +286,7 @@ class _VolumeReader(NamedTuple):
         Source: Kubernetes, pkg/apis/core/validation/validation.go, validateHostPathVolumeSource.
         """
         kind = fields["type"] or ""
-        if kind not in ("", *_HOST_PATH_TYPES):
-            hint = f"write one of {', '.join(_HOST_PATH_TYPES)}"
-            self.refusals.error(f"{path}.type", f"unknown type {quote(kind)}", hint)
+        if not self.refusals.check(f"{path}.type", kind or None, _HOST_PATH_TYPES):
             return None
         return HostPath(name=name, path=posixpath.normpath(fields["path"] or ""), type=kind)
 

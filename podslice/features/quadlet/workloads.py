@@ -36,6 +36,7 @@ _HOST_PATH_TYPES = (
     *("BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate"),
     *("File", "FileOrCreate", "Socket"),
 )
+_HOST_NAMESPACES = ("hostNetwork", "hostPID", "hostIPC")
 _DNS_POLICIES = ("None", "Default", "ClusterFirst", "ClusterFirstWithHostNet")
 _MODE = 0o644
 """Source: Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_SecretVolumeSource."""
@@ -138,6 +139,7 @@ def _read_pod(
     path, spec = pod.spec_where, stated.spec.fields
     refusals.add("", *stated.spec.further)
     refusals.refuse_all(stated.spec.refused)
+    _check_namespaces(spec, refusals, path)
     own = _VolumeReader(refusals, objects, pod.namespace).read(spec["volumes"], f"{path}.volumes")
     volumes = (*(each for each in own if each.name not in claims), *claims.values())
     names = dict.fromkeys(each["name"] for each in spec["volumes"] or () if each and each["name"])
@@ -183,6 +185,21 @@ def _read_pod(
         groups=tuple(dict.fromkeys(groups)),
         fs_group=group,
     )
+
+
+def _check_namespaces(spec: Fields, refusals: Refusals, path: str) -> None:
+    """Check which namespaces of the host a pod may have.
+
+    Source: Kubernetes, pkg/apis/core/validation/validation.go, validateHostUsers and
+    validatePodSpecSecurityContext ("ShareProcessNamespace and HostPID cannot both be enabled").
+    """
+    for name in _HOST_NAMESPACES if spec["hostUsers"] is False else ():
+        if spec[name]:
+            message = "cannot be true with hostUsers: false"
+            refusals.error(f"{path}.{name}", message, "remove one of them")
+    if spec["hostPID"] and spec["shareProcessNamespace"]:
+        message = "cannot be true with hostPID: true"
+        refusals.error(f"{path}.shareProcessNamespace", message, "remove it")
 
 
 def _fs_group(spec: Fields, volumes: Iterable[Volume], refusals: Refusals, path: str) -> int | None:

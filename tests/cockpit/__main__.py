@@ -57,13 +57,10 @@ def main(directory: Path) -> None:
     """Take all screenshots."""
     with boot(Packages()) as machine:
         prepare(machine)
-        browser = browser_in(machine)
-        try:
+        with browser_in(machine) as browser:
             log_in(browser, "root")
             for name in WIDTHS:
                 take(browser, directory, name)
-        finally:
-            browser.close()
 
 
 def prepare(machine: Machine) -> None:

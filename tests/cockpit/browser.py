@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import deque
 from pathlib import Path
+from typing import Self
 
 PROGRAM = "/usr/bin/chromium"
 OPTIONS = (
@@ -25,24 +26,27 @@ OPTIONS = (
 )
 TIMEOUT_SEC = 60.0
 KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowDown": 40, "ArrowRight": 39, " ": 32}
+FRAME = """document.querySelector("iframe[name*='/podslice']")"""
 # of the page, which Cockpit's shell shows in a frame, if it shows it
-IN_PAGE = """
-(() => {
-  const frame = document.querySelector("iframe[name*='/podslice']");
+IN_PAGE = f"""
+(() => {{
+  const frame = {FRAME};
   const window_ = frame ? frame.contentWindow : window;
   const document_ = window_.document;
-  return (async (window, document) => { %s })(window_, document_);
-})()
+  return (async (window, document) => {{ %s }})(window_, document_);
+}})()
 """
-WAIT = """
+# ends, too, when the page is no longer shown, or the shell has one now
+WAIT = f"""
 const until = performance.now() + %d;
-for (;;) {
+for (;;) {{
   let value;
-  try { value = %s; } catch (error) { value = null; }
+  try {{ value = %s; }} catch (error) {{ value = null; }}
   if (value) return value;
-  if (performance.now() > until) return "%s";
+  const isReplaced = !document.defaultView || (document === window.top.document && {FRAME});
+  if (isReplaced || performance.now() > until) return "%s";
   await new Promise(resolve => setTimeout(resolve, 30));
-}
+}}
 """
 TIMED_OUT = "-- timed out --"
 
@@ -59,8 +63,6 @@ class Browser:
             prefix="podslice-browser.", ignore_cleanup_errors=True
         )
         self.timeout_sec = timeout_sec
-        self.user = ""
-        """Who has logged in."""
         self.messages: deque[str] = deque(maxlen=200)
         """Messages of the console and the content security policy."""
         to_browser, from_us = os.pipe()
@@ -82,20 +84,17 @@ class Browser:
         self._buffer = b""
         self._number = 0
         self._session: str | None = None
-        self._context = ""
-        self.renew()
-
-    def renew(self) -> None:
-        """Open an empty tab without cookies, and close the one before."""
-        before, self._session = self._context, None
-        self._context = self.call("Target.createBrowserContext")["browserContextId"]
-        made = self.call("Target.createTarget", url="about:blank", browserContextId=self._context)
+        made = self.call("Target.createTarget", url="about:blank")
         attached = self.call("Target.attachToTarget", targetId=made["targetId"], flatten=True)
-        if before:
-            self.call("Target.disposeBrowserContext", browserContextId=before)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """End the browser."""

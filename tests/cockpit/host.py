@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.cockpit.browser import Browser
+from tests.lab.extras import fetch
 from tests.lab.machine import Machine
-from tests.packaging.builds import Packages
-from tests.packaging.extras import boot_with
+from tests.lab.namespace import Namespace
+from tests.lab.paths import source_dir
+from tests.packaging.builds import BEFORE, INSTALLED, PACK, Packages
 
 SUITE = "trixie"
 DEBS = ("cockpit-ws", "cockpit-bridge", "cockpit-system", "sudo")
 ADDRESS = "https://127.0.0.1:9090"
 MANIFESTS = "/etc/podslice/manifests"
 PASSWORD = "a page for pods"  # noqa: S105
-ADMIN, USER = "admin", "alice"
-"""The first may become root with sudo, the second not."""
+USER = "alice"
 WEB = """\
 apiVersion: v1
 kind: Pod
@@ -36,13 +37,16 @@ spec:
   - name: worker
 """
 WEB_SLICE = "kubepods-burstable-podweb.default.slice"
-SET_UP = f"""
+INSTALL = f"""
 set -e
-dpkg --install --force-unsafe-io /root/*.deb
+dpkg --install --force-unsafe-io /debs/*/*.deb
 : > /etc/cockpit/disallowed-users
-for user in {ADMIN} {USER}; do useradd --create-home --shell /bin/sh $user; done
-usermod --append --groups sudo {ADMIN}
-for user in root {ADMIN} {USER}; do echo "$user:{PASSWORD}"; done | chpasswd
+useradd --create-home --shell /bin/sh {USER}
+for user in root {USER}; do echo "$user:{PASSWORD}"; done | chpasswd
+"""
+START = """
+set -e
+systemctl daemon-reload
 ip link set lo up
 systemctl start cockpit.socket
 """
@@ -50,12 +54,29 @@ systemctl start cockpit.socket
 
 @contextlib.contextmanager
 def boot(packages: Packages) -> Iterator[Machine]:
-    """Boot a namespace, and install everything."""
-    debs = [packages.get(kind).package for kind in (SUITE, "cockpit")]
-    with boot_with(SUITE, *DEBS) as machine:
-        for deb in debs:
-            machine.put(f"/root/{deb.name}", deb.read_bytes())
-        machine.run("sh", "-c", SET_UP, env={"DEBIAN_FRONTEND": "noninteractive"}, timeout_sec=300)
+    """Boot a namespace, and install everything; what it has then can be copied with `boot_copy`."""
+    debs = {"host": fetch(SUITE, DEBS)}
+    debs |= {kind: packages.get(kind).package.parent for kind in (SUITE, "cockpit")}
+    bind = {"/src": source_dir(), **{f"/debs/{name}": path for name, path in debs.items()}}
+    with Namespace(SUITE, bind=bind) as machine:
+        machine.run("touch", BEFORE)
+        machine.run("sh", "-c", INSTALL, env={"DEBIAN_FRONTEND": "noninteractive"})
+        machine.run("sh", "-c", PACK)
+        machine.run("sh", "-c", START)
+        yield machine
+
+
+@contextlib.contextmanager
+def boot_copy(installed: Machine) -> Iterator[Machine]:
+    """Boot a namespace with cgroup v2 and what was installed in another one.
+
+    On a host with cgroup v1 it has no controllers: no limit and no use of memory, but that of the CPU,
+    which the other one lacks where the host mounts `cpu` and `cpuacct` in two places.
+    """
+    assert installed.root
+    with Namespace(SUITE, bind={"/src": source_dir()}, is_unified=True) as machine:
+        machine.unpack(installed.root / INSTALLED.lstrip("/"))
+        machine.run("sh", "-c", START)
         yield machine
 
 
@@ -66,7 +87,6 @@ def browser_in(machine: Any) -> Browser:
 
 def log_in(browser: Browser, user: str, address: str = ADDRESS) -> None:
     """Log in, and show the page in a window of usual size."""
-    browser.renew()
     browser.resize(1280, 900)
     browser.open(f"{address}/podslice")
     browser.wait("document.querySelector('#login-user-input')")
@@ -74,10 +94,13 @@ def log_in(browser: Browser, user: str, address: str = ADDRESS) -> None:
     browser.type("#login-password-input", PASSWORD)
     browser.press("Enter")
     browser.wait("document.querySelector('main')?.children.length")
-    browser.user = user
 
 
-def status(machine: Machine, *arguments: str) -> Any:
+def status(machine: Machine) -> Any:
     """Return the JSON of `podslice status`."""
-    output = machine.run("podslice", "status", "--exit-zero", "-o", "json", *arguments).stdout
-    return json.loads(output)
+    return report(machine, "status", "--exit-zero")
+
+
+def report(machine: Machine, *words: str) -> Any:
+    """Return the JSON of a command of podslice, whose source at /src is that of the package."""
+    return json.loads(machine.podslice(*words, "-o", "json").stdout)

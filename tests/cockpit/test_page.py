@@ -1,24 +1,25 @@
 """The page in a real Cockpit and a real browser, against the real podslice, systemd and kernel.
 
-The tests run in the order of this file, for root, a user and an administrator; the last one removes
-`podslice` from the machine.
+The tests run in the order of this file: those with `page` as root in one machine, then those with
+`limited` in another one as a user, who becomes an administrator; the last one removes `podslice` there.
 """
 
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
-from tests.cockpit.browser import BrowserError
+from tests.cockpit.browser import TIMEOUT_SEC, BrowserError
 from tests.cockpit.host import (
-    ADMIN,
     MANIFESTS,
     PASSWORD,
     USER,
     WEB,
     WEB_SLICE,
     log_in,
+    report,
     status,
 )
 from tests.packaging.installed import AGENT
@@ -26,31 +27,54 @@ from tests.packaging.installed import AGENT
 BAD = "<img src=x onerror=document.title='hit'>\u202egnp."
 ROWS = "[...document.querySelectorAll('.tree tbody tr')]"
 DIALOG = "document.querySelector('dialog')"
+CPU_USE = """Number(document.querySelector("[aria-label='CPU of %s']")?.ariaValueNow)"""
+BUSY_SERVICE = "podslice-podweb.default-app.service"
 SUM_OF_NAMES = """(() => {
   const rows = [...document.querySelectorAll('.tree tbody tr')];
   return rows.map(row => [Number(row.ariaLevel), row.querySelector('bdi').textContent]);
 })()"""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def nothing_is_blocked_or_thrown(browser):
-    """No content security policy was violated, and no exception was thrown."""
-    yield
-    found = [each for each in browser.messages if each.startswith(("exception", "security"))]
-    assert not [each for each in found if "podslice" in each], found
-    assert not [each for each in browser.messages if "Content Security Policy" in each]
+@pytest.fixture(scope="module")
+def root_page(browser):
+    """The page, as root, of which nothing was blocked and in which nothing was thrown."""
+    log_in(browser, "root")
+    yield browser
+    assert blocked_or_thrown(browser) == []
 
 
 @pytest.fixture
-def page(browser):
+def page(root_page):
     """The overview, for root."""
-    return overview(browser, "root")
+    return overview(root_page)
 
 
-def overview(browser, user):
-    """Show the overview to a user, who logs in unless that was done."""
-    if browser.user != user:
-        log_in(browser, user)
+@pytest.fixture(scope="module")
+def limited_page(unified_browser):
+    """The page of the other machine, as a user who cannot become root."""
+    log_in(unified_browser, USER)
+    yield unified_browser
+    assert blocked_or_thrown(unified_browser) == []
+
+
+@pytest.fixture
+def limited(limited_page):
+    """The overview, for a user."""
+    return overview(limited_page)
+
+
+def blocked_or_thrown(browser):
+    """Return violations of the content security policy, and exceptions of the page."""
+    return [
+        each
+        for each in browser.messages
+        if "Content Security Policy" in each
+        or (each.startswith(("exception", "security")) and "podslice" in each)
+    ]
+
+
+def overview(browser):
+    """Show the overview."""
     set_hash(browser, "#/")
     browser.wait("document.querySelector('.tree')")
     return browser
@@ -146,17 +170,30 @@ def test_a_changed_limit_is_in_the_kernel(page, machine):
     assert machine.run(*owner).stdout == "root:podslice-admin 664\n"
 
 
-def test_markup_in_logs_events_and_paths_is_text(page, machine):
+def test_markup_in_texts_of_users_is_text(page, machine):
     program = f"/root/{BAD.replace('/', '')}"
-    machine.put(program, f'#!/bin/sh\necho "{BAD}"\nexec sleep 1000\n', mode=0o755)
-    machine.run("podslice", "run", "web", "-c", "app", "--detach", "--", program)
-    machine.put(f"{MANIFESTS}/{BAD}.yaml", "kind: [")
+    # the shell remains, so that the name of the process is that of the program
+    machine.put(program, f'#!/bin/sh\necho "{BAD}"\nsleep 1000 & wait\n', mode=0o755)
+    machine.podslice("run", "web", "-c", "app", "--detach", "--", program)
+    web = machine.get(f"{MANIFESTS}/web.yaml").decode()
+    machine.put(f"{MANIFESTS}/web.yaml", web.replace("above this", BAD))
     set_hash(page, "#/pod/default/web")
-    page.wait("document.querySelector('figure .command')?.innerText.includes('<img src=x')")
-    page.wait("document.querySelector('[aria-label=Events]').innerText.includes('<img src=x')")
-    set_hash(page, "#/")
+    for shown in ("figure .command", "[aria-label=Events]"):
+        page.wait(f"document.querySelector('{shown}')?.innerText.includes('<img src=x')")
+    page.click(".actions button", "Change")
+    page.type("[name=' limits memory']", "192Mi")
+    page.click("dialog button:not([aria-disabled])", "Show the plan")
+    page.wait(f"{DIALOG}.querySelector('.difference')?.innerText.includes('<img src=x')")
+    page.press("Escape")
+    page.click(".actions button", "Delete")
+    page.wait(f"{DIALOG}.innerText.includes('<img src=x')")
+    page.press("Escape")
+    # podslice refuses the image, and quotes it
+    refused = WEB.replace("- name: app", f'- name: app\n    image: "{BAD}"')
+    machine.put(f"{MANIFESTS}/{BAD}.yaml", refused.replace("web", "refused"))
+    overview(page)
     refresh(page)
-    page.wait("document.querySelector('.problems').innerText.includes('<img src=x')")
+    page.wait("document.querySelector('.problems').innerText.split('<img src=x').length >= 3")
     assert page.run("return document.querySelectorAll('main img').length") == 0
     assert page.run("return document.title") == "Pods"
     machine.run("rm", f"{MANIFESTS}/{BAD}.yaml")
@@ -201,9 +238,28 @@ store.mark_evicted(Eviction(**mark, at_usec=1))
     page.wait("document.querySelector('.row-pod')?.innerText.includes('running 0/2')")
 
 
-def test_a_user_sees_and_may_not_change(browser):
-    page = overview(browser, USER)
-    assert "default/web" in page.run("return document.querySelector('.tree').innerText")
+def test_the_use_of_the_cpu_is_that_of_top(limited, unified):
+    words = ("run", "-c", "app", "--detach")
+    unified.podslice(*words, "web", "--", "sh", "-c", "while :; do :; done")
+    unified.podslice(*words, "idle", "--", "sleep", "1000")
+    limited.wait(f"{CPU_USE % 'default/web'} > 0")
+    # both measure two seconds, but not the same: they agree once the other load is steady
+    deadline = time.monotonic() + TIMEOUT_SEC
+    while True:
+        found = report(unified, "top", "--interval", "2s")["pods"]
+        measured = {each["pod"]: each["cpu_milli"] for each in found}
+        shown = {pod: limited.run(f"return {CPU_USE % pod}") for pod in measured}
+        if abs(shown["default/web"] - measured["default/web"]) <= measured["default/web"] / 4:
+            break
+        assert time.monotonic() < deadline, (shown, measured)
+    assert max(shown["default/idle"], measured["default/idle"]) <= 10 < shown["default/web"]
+    idle = limited.run(f"return {ROWS}.find(row => /idle/.test(row.innerText)).innerText")
+    assert "0.00" in idle
+    unified.run("systemctl", "kill", "--signal=KILL", BUSY_SERVICE)
+
+
+def test_a_user_sees_and_may_not_change(limited):
+    page = limited
     page.click("a", "default/web")
     page.wait("document.querySelector('[aria-label=Values]')")
     for text in ("Change", "Delete"):
@@ -215,9 +271,9 @@ def test_a_user_sees_and_may_not_change(browser):
     assert page.run(f"return !{DIALOG}")
 
 
-def test_a_user_becomes_administrator_and_deletes_a_pod(browser, machine):
-    machine.run("podslice", "run", "web", "-c", "app", "--detach", "--", "sleep", "1000")
-    page = overview(browser, ADMIN)
+def test_a_user_becomes_administrator_and_deletes_a_pod(limited, unified):
+    page = limited
+    unified.put(f"/etc/sudoers.d/{USER}", f"{USER} ALL=(ALL) ALL\n", mode=0o440)
     page.in_shell(
         "[...document.querySelectorAll('button')].find(e => /Limited access/.test(e.innerText)).click()"
     )
@@ -225,28 +281,29 @@ def test_a_user_becomes_administrator_and_deletes_a_pod(browser, machine):
     page.call("Input.insertText", text=PASSWORD)
     page.press("Enter")
     page.in_shell("if (!/Administrative access/.test(document.body.innerText)) throw 0", waits=True)
-    set_hash(page, "#/pod/default/web")
+    set_hash(page, "#/pod/default/idle")
     page.wait("document.querySelector('.actions button')?.ariaDisabled === null")
     page.click(".actions button", "Delete")
     page.wait(f"{DIALOG}.innerText.includes('sleep')")
     page.click("dialog input[type=checkbox]")
-    page.wait(f"{DIALOG}.innerText.includes('podslice delete --forget default/web')")
+    page.wait(f"{DIALOG}.innerText.includes('podslice delete --forget default/idle')")
     page.click("dialog button:not([aria-disabled])", "Run")
     page.wait(f"{DIALOG}.innerText.includes('Done')")
     page.click("dialog button:not([aria-disabled])", "Close")
-    assert status(machine)["units"] == []
-    assert machine.run("ls", MANIFESTS).stdout == ""
+    left = {each["pod"] for each in status(unified)["units"]}
+    assert "default/idle" not in left
+    assert unified.run("ls", MANIFESTS).stdout == "web.yaml\n"
 
 
-def test_what_is_missing_is_shown(browser, machine):
-    page = browser
-    machine.put(
+def test_what_is_missing_is_shown(limited_page, unified):
+    page = limited_page
+    unified.put(
         "/usr/local/bin/podslice", "#!/bin/sh\necho 'error: no bus' >&2; exit 1\n", mode=0o755
     )
     page.run("window.location.reload()")
     page.wait_text("podslice does not answer")
     page.wait_text("error: no bus")
-    machine.run("rm", "/usr/local/bin/podslice", "/usr/bin/podslice")
+    unified.run("rm", "/usr/local/bin/podslice", "/usr/bin/podslice")
     page.run("window.location.reload()")
     page.wait_text("podslice is not installed")
     with pytest.raises(BrowserError):

@@ -89,9 +89,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tab() -> Iterator[Browser]:
-    started = Browser(timeout_sec=15)
-    yield started
-    started.close()
+    with Browser(timeout_sec=15) as started:
+        yield started
 
 
 @pytest.fixture
@@ -117,40 +116,44 @@ def show(browser: Browser, stand_in: StandIn, path: str = "", until: str = TREE)
     browser.wait(until)
 
 
-@pytest.mark.parametrize("bad", ["", BAD])
-def test_the_documents_are_those_of_the_command_line(bad):
+def test_the_documents_are_those_of_the_command_line():
     fastjsonschema = pytest.importorskip("fastjsonschema")
-    documents = Documents(count=12, bad=bad)
-    pod = documents.pods[0]["key"]
-    for words in (
-        *(["status"], ["status", pod], ["node"], ["doctor"], ["top"], ["plan"]),
-        *(["explain", pod], ["recommend", pod]),
-    ):
-        schema = json.loads((SCHEMAS / f"{words[0]}.json").read_text())
-        fastjsonschema.compile(schema)(documents.answer(["podslice", *words]))
-    schema = json.loads((SCHEMAS / "problems.json").read_text())
-    fastjsonschema.compile(schema)(problems({"where": "", "message": "bad", "hint": ""}))
+    verbs = ("status", "node", "doctor", "top", "plan", "explain", "recommend", "problems")
+    valid = {
+        verb: fastjsonschema.compile(json.loads((SCHEMAS / f"{verb}.json").read_text()))
+        for verb in verbs
+    }
+    for documents in (Documents(count=12), Documents(count=12, bad=BAD)):
+        pod = documents.pods[0]["key"]
+        for verb in ("status", "node", "doctor", "top", "plan"):
+            valid[verb](documents.answer(["podslice", verb]))
+        for verb in ("status", "explain", "recommend"):
+            valid[verb](documents.answer(["podslice", verb, pod]))
+    valid["problems"](problems({"where": "", "message": "bad", "hint": ""}))
 
 
-@pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1280, 800, 360])
-def test_everything_fits_and_can_be_read(browser, stand_in, width, dark):
+def test_everything_fits_and_can_be_read(browser, stand_in, width):
     browser.resize(width, 900)
-    browser.be_dark(dark=dark)
     for path, until in (("", TREE), ("pod/default/web", POD)):
         show(browser, stand_in, path, until)
-        assert browser.run(TOO_WIDE) == []
-        assert browser.run(TOO_FAINT) == []
         assert browser.run(UNNAMED) == []
+        check_light_and_dark(browser)
     browser.click(".actions button", "Change")
     browser.type("[name=' limits memory']", "160Mi")
     assert browser.run(TOO_WIDE) == []
     browser.click("dialog button:not([aria-disabled])", "Show the plan")
     browser.wait(f"{DIALOG}.querySelector('.plan li')")
-    assert browser.run(TOO_WIDE) == []
-    assert browser.run(TOO_FAINT) == []
-    is_dark = "document.documentElement.classList.contains('pf-v6-theme-dark')"
-    assert browser.run(f"return {is_dark}") is dark
+    check_light_and_dark(browser)
+
+
+def check_light_and_dark(browser: Browser) -> None:
+    for dark in (False, True):
+        browser.be_dark(dark=dark)
+        is_dark = "document.documentElement.classList.contains('pf-v6-theme-dark')"
+        browser.wait(f"{is_dark} === {json.dumps(dark)}")
+        assert browser.run(TOO_WIDE) == []
+        assert browser.run(TOO_FAINT) == []
 
 
 def test_the_pod_page_has_what_was_recorded(browser, stand_in):

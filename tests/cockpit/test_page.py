@@ -249,10 +249,11 @@ def test_the_use_of_the_cpu_is_that_of_top(limited, unified):
         found = report(unified, "top", "--interval", "2s")["pods"]
         measured = {each["pod"]: each["cpu_milli"] for each in found}
         shown = {pod: limited.run(f"return {CPU_USE % pod}") for pod in measured}
-        if abs(shown["default/web"] - measured["default/web"]) <= measured["default/web"] / 4:
+        busy, other = shown["default/web"], measured["default/web"]
+        nothing = max(shown["default/idle"], measured["default/idle"])
+        if nothing <= 10 < busy and abs(busy - other) <= other / 2:
             break
         assert time.monotonic() < deadline, (shown, measured)
-    assert max(shown["default/idle"], measured["default/idle"]) <= 10 < shown["default/web"]
     idle = limited.run(f"return {ROWS}.find(row => /idle/.test(row.innerText)).innerText")
     assert "0.00" in idle
     unified.run("systemctl", "kill", "--signal=KILL", BUSY_SERVICE)

@@ -1,11 +1,11 @@
 // The overview: problems, what the host has, and the tree of pods with their use
 
-import { useMemo, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { Problems, podHref } from "./change.js";
 import { PRESSURE_PERCENT, PartsBar, THROTTLED_PERCENT, UseBar } from "./charts.js";
 import { percent } from "./format.js";
 import { SORTS, visibleRows, withSums } from "./tree.js";
-import { Alert, Button, Card, Check, Command, Empty, Icon, Label, h, name, pf, tags } from "./ui.js";
+import { Alert, Button, Card, Check, Command, Empty, Icon, Label, h, name, pf, tags, useInView } from "./ui.js";
 
 const { a, details, div, form, input, label, option, p, select, span, summary, table, tbody, td, th, thead, tr } = tags;
 
@@ -32,10 +32,11 @@ function Tree({ state, live }) {
   const shown = visibleRows(state.rows, use, filter);
   const count = rows => rows.filter(row => row.kind === "pod").length;
   const [some, all] = [count(shown.map(each => each.row)), count(state.rows)];
-  const toggle = id => {
-    const toggled = new Set(filter.toggled);
-    set({ toggled: toggled.delete(id) ? toggled : toggled.add(id) });
-  };
+  const toggle = id => setFilter(before => {
+    const toggled = new Set(before.toggled);
+    return { ...before, toggled: toggled.delete(id) ? toggled : toggled.add(id) };
+  });
+  const whole = { cpu: state.host.cpu.capacity, memory: state.host.memory.capacity };
   return h(Card, {
     title: "Pods", class: "tree-card",
     actions: span({ class: "why" }, `${some === all ? "" : `${some} of `}${all} ${all === 1 ? "pod" : "pods"}`,
@@ -55,20 +56,31 @@ function Tree({ state, live }) {
       ["Name", "State", "CPU", "Memory", "Throttled", "Pressure"].map(title =>
         th({ key: title, class: pf("table__th"), scope: "col" }, title)))),
     tbody({ class: pf("table__tbody") }, shown.map(each => h(TreeRow, {
-      key: each.row.id, ...each, use: use.get(each.row.use), host: state.host, toggle,
+      key: each.row.id, ...each, use: use.get(each.row.use), whole, toggle,
     })))));
 }
 
-function TreeRow({ row, isOpen, hasChildren, position, size, use, host, toggle }) {
+// An update of hundreds of rows every two seconds would block the page while it is scrolled: only rows in view show
+// each change of the use, and rows with the same values are not compared
+function TreeRow({ toggle, ...values }) {
+  const [element, use] = [useRef(null), useRef(null)];
+  const isInView = useInView(element);
+  if (isInView || !use.current)
+    use.current = values.use;
+  const shown = { ...values, use: use.current };
+  return useMemo(() => treeRow(shown, toggle, element), [JSON.stringify(shown)]);
+}
+
+function treeRow({ row, isOpen, hasChildren, position, size, use, whole }, toggle, ref) {
   const cell = (title, kind, content) =>
     td({ class: pf("table__td", kind), "data-label": title, role: "gridcell" }, content);
   const bar = resource => cell(TITLES[resource], "cell-bar", h(UseBar, {
     resource, label: `${TITLES[resource]} of ${row.name}`, used: use?.[resource], limit: row.limits[resource],
-    request: row.requests[resource], whole: host[resource].capacity,
+    request: row.requests[resource], whole: whole[resource],
   }));
   const throttled = use?.throttled;
   return tr({
-    class: pf("table__tr", `row-${row.kind} ${row.problems.length ? "is-marked" : ""}`), role: "row",
+    ref, class: pf("table__tr", `row-${row.kind} ${row.problems.length ? "is-marked" : ""}`), role: "row",
     "aria-level": row.level, "aria-posinset": position, "aria-setsize": size,
     "aria-expanded": hasChildren ? String(isOpen) : null,
   },

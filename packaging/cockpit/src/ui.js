@@ -91,6 +91,22 @@ export const Facts = ({ facts }) => dl({ class: pf("description-list", "pf-m-hor
     dt({ class: pf("description-list__term") }, span({ class: pf("description-list__text") }, term)),
     dd({ class: pf("description-list__description") }, div({ class: pf("description-list__text") }, found)))));
 
+const inView = new IntersectionObserver(
+  entries => entries.forEach(each => each.target.dispatchEvent(new CustomEvent("in-view", { detail: each.isIntersecting }))),
+  { scrollMargin: "50%" });
+
+// Whether an element is in view, or nearly
+export function useInView(ref) {
+  const [isInView, setInView] = useState(false);
+  useEffect(() => {
+    const element = ref.current;
+    element.addEventListener("in-view", event => setInView(event.detail));
+    inView.observe(element);
+    return () => inView.unobserve(element);
+  }, []);
+  return isInView;
+}
+
 // What `read` returns, read again after a time while the page is visible; and a function that reads it now
 export function usePoll(read, msec, dependencies) {
   const [found, setFound] = useState({ data: null, error: null });

@@ -163,6 +163,7 @@ def test_the_pod_page_has_what_was_recorded(browser, stand_in):
     text = browser.run("return document.querySelector('.plot').innerText")
     assert all(each in text for each in ("limit 0.50", "request 0.25", "recommended request 0.20"))
     assert browser.run("return document.querySelectorAll('.plot line').length") == 6
+    browser.wait_text("spec.resources.limits.cpu 1 → 1000000 µs per second")
     browser.click("button", "Journal")
     assert "_SYSTEMD_UNIT=podslice-" in browser.run("return window.jumped")
 

@@ -11,15 +11,18 @@ import { Alert, Button, Card, Empty, Facts, Label, Table, h, name, pf, tags, use
 const { a, b, code, div, figcaption, figure, h1, header, nav, p, pre, span } = tags;
 
 const POLL_MSEC = 5000;
+const REASONS_MSEC = 60000; // they change with the manifest and the configuration only
 const HOUR_MSEC = 3600000;
 const HIGH = { class: "is-high" };
 
 export function PodPage({ pod, live, onChanged }) {
   const [{ data, error }, refresh] = usePoll(() => podslice.readPod(pod), POLL_MSEC, [pod]);
+  const [{ data: reasons }, refreshReasons] = usePoll(() => podslice.readReasons(pod), REASONS_MSEC, [pod]);
   const [history, setHistory] = useState(null);
   useEffect(() => void podslice.readHistory(pod).then(setHistory), [pod]);
   const changed = () => {
     refresh();
+    refreshReasons();
     onChanged();
   };
   const page = data?.page;
@@ -32,7 +35,7 @@ export function PodPage({ pod, live, onChanged }) {
       div({ class: "halves", key: "use" }, h(Use, { page, use: live.use.get(pod) ?? page.use }), h(About, { page })),
       h(Day, { key: "day", page, history }),
       h(Containers, { key: "containers", page }),
-      h(Values, { key: "values", values: data.values }),
+      h(Values, { key: "values", values: data.values, reasons }),
       h(Events, { key: "events", page }),
     ]);
 }
@@ -125,12 +128,12 @@ const Containers = ({ page }) => h(Card, { title: "Containers" },
     pre({ class: "command" }, each.log.map((line, index) => div({ key: index },
       span({ class: "why" }, clock(new Date(line.usec / 1000)), " "), name(line.text)))))));
 
-const Values = ({ values }) => h(Card, { title: "Values" }, h(Table, {
+const Values = ({ values, reasons }) => h(Card, { title: "Values" }, h(Table, {
   label: "Values", titles: ["Unit", "Property", "Desired", "systemd", "Kernel", "Reason"],
   rows: values.map(each => [`${each.of} ${each.name}`, [
     name(each.of), code(property(each.name)), value(each.name, each.desired),
     span(each.differs ? HIGH : {}, value(each.name, each.systemd), each.differs && " (differs)"),
-    each.kernel ?? "-", each.why && span({ class: "why" }, each.why),
+    each.kernel ?? "-", span({ class: "why" }, reasons?.get(each.reason)),
   ], each.differs]),
 }));
 

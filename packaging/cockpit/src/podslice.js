@@ -127,20 +127,21 @@ export function toParts(node, key) {
 
 // ---- One pod
 
-export async function readPod(pod) {
-  const explained = ask(["explain", pod]).catch(() => null);
-  return toPod(await ask(["status", "--exit-zero", pod]), await explained);
+export const readPod = async pod => toPod(await ask(["status", "--exit-zero", pod]));
+
+// Why the values are as they are, by the slice or container and the property
+export async function readReasons(pod) {
+  const { pods: [found] } = await ask(["explain", pod]);
+  return new Map([found, ...found.containers].flatMap(part =>
+    part.properties.map(each => [`${part.slice ?? part.name} ${each.name}`, each.why])));
 }
 
-export function toPod(status, explained) {
-  const reasons = new Map();
-  for (const part of explained ? [explained.pods[0], ...explained.pods[0].containers] : [])
-    part.properties.forEach(each => reasons.set(`${part.slice ?? part.name} ${each.name}`, each.why));
+export function toPod(status) {
   const values = status.units.filter(unit => unit.pod).flatMap(unit => unit.properties.map(each => ({
     name: each.name, desired: each.desired, systemd: each.systemd, kernel: each.kernel,
     of: unit.container ?? "pod",
     differs: unit.differs && each.desired !== each.systemd,
-    why: reasons.get(`${unit.container ?? unit.name} ${each.name}`) ?? "",
+    reason: `${unit.container ?? unit.name} ${each.name}`,
   })));
   return { problems: status.problems, pending: status.pending, values, page: status.pod ? toPage(status.pod) : null };
 }

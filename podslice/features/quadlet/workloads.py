@@ -230,7 +230,7 @@ def _dns(spec: Fields, refusals: Refusals, path: str) -> Dns:
     config = spec["dnsConfig"] or unstated("PodDNSConfig")
     servers, searches = config["nameservers"], config["searches"]
     if spec["hostNetwork"] and (servers or searches or config["options"]):
-        reason = "podman leaves a pod in the host's network the host's resolver"
+        reason = "in the host's network podman uses the host's resolver"
         hint = "mount a ConfigMap with a resolv.conf"
         refusals.refuse(f"{path}.dnsConfig", reason, hint)
         return Dns()

@@ -52,8 +52,10 @@ function App() {
     return h(Missing, { error });
   if (!state)
     return p({ role: "status" }, "Loading …");
-  if (path[0] === "pod" && path.length === 3)
-    return h(PodPage, { pod: `${path[1]}/${path[2]}`, live, onChanged: refresh });
+  if (path[0] === "pod" && path.length === 3) {
+    const pod = `${path[1]}/${path[2]}`;
+    return h(PodPage, { key: pod, pod, live, onChanged: refresh });
+  }
   return h(Overview, { state, live, lacking, onChanged: refresh });
 }
 

@@ -233,9 +233,8 @@ class _Making:
     ) -> None:
         """Publish a port of the first pod, and report where clients cannot use the Service's own."""
         problems, port = service.problems, entry["port"]
-        if (stated := entry["protocol"] or "TCP") not in tuple(Protocol):
-            hint = f"write one of {', '.join(Protocol)}"
-            problems.error(f"{path}.protocol", f"unknown value {quote(stated)}", hint)
+        stated = entry["protocol"] or "TCP"
+        if not problems.check(f"{path}.protocol", stated, tuple(Protocol)):
             return
         protocol, named = Protocol(stated), entry["targetPort"] or port
         targets = [

@@ -126,13 +126,6 @@ class Refusals(Problems):
         for each in refused:
             self.refuse(each.path, *reason_of(each.field))
 
-    def check(self, path: str, value: str | None, choices: Sequence[str]) -> bool:
-        """Return whether a value is one of the choices or not stated; add an error if it is not."""
-        if value is None or value in choices:
-            return True
-        self.error(path, f"unknown value {quote(value)}", f"write one of {', '.join(choices)}")
-        return False
-
     def choose(self, choices: type[Choice], value: str, path: str) -> Choice:
         """Return one of the choices; the first one with an error."""
         known = tuple(choices)

@@ -5,7 +5,7 @@ An invalid field counts as not stated, so that the rest of the object is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -41,6 +41,13 @@ class Problems:
     def add(self, path: str, *problems: Problem | None) -> None:
         """Add problems whose addresses are below a path; None stands for a valid value."""
         self.found += [each.within(self.at(path)) for each in problems if each is not None]
+
+    def check(self, path: str, value: str | None, choices: Sequence[str]) -> bool:
+        """Return whether a value is one of the choices or not stated; add an error if it is not."""
+        if value is None or value in choices:
+            return True
+        self.error(path, f"unknown value {quote(value)}", f"write one of {', '.join(choices)}")
+        return False
 
     def has_error(self, *paths: str) -> bool:
         """Return whether one of the paths has an error."""

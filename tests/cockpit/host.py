@@ -12,7 +12,7 @@ from tests.lab.extras import fetch
 from tests.lab.machine import Machine
 from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir
-from tests.packaging.builds import BEFORE, INSTALLED, PACK, Packages
+from tests.packaging.builds import Packages, copy_packed, packing
 
 SUITE = "trixie"
 DEBS = ("cockpit-ws", "cockpit-bridge", "cockpit-system", "sudo")
@@ -59,9 +59,8 @@ def boot(packages: Packages) -> Iterator[Machine]:
     debs |= {kind: packages.get(kind).package.parent for kind in (SUITE, "cockpit")}
     bind = {"/src": source_dir(), **{f"/debs/{name}": path for name, path in debs.items()}}
     with Namespace(SUITE, bind=bind) as machine:
-        machine.run("touch", BEFORE)
-        machine.run("sh", "-c", INSTALL, env={"DEBIAN_FRONTEND": "noninteractive"})
-        machine.run("sh", "-c", PACK)
+        with packing(machine):
+            machine.run("sh", "-c", INSTALL, env={"DEBIAN_FRONTEND": "noninteractive"})
         machine.run("sh", "-c", START)
         yield machine
 
@@ -73,9 +72,8 @@ def boot_copy(installed: Machine) -> Iterator[Machine]:
     On a host with cgroup v1 it has no controllers: no limit and no use of memory, but that of the CPU,
     which the other one lacks where the host mounts `cpu` and `cpuacct` in two places.
     """
-    assert installed.root
     with Namespace(SUITE, bind={"/src": source_dir()}, is_unified=True) as machine:
-        machine.unpack(installed.root / INSTALLED.lstrip("/"))
+        copy_packed(installed, machine)
         machine.run("sh", "-c", START)
         yield machine
 

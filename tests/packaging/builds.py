@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import subprocess
@@ -63,13 +64,25 @@ def install(machine, built):
     machine.run("apt-get", "install", "--yes", "-q", path, env=env)
 
 
+@contextlib.contextmanager
+def packing(native):
+    """Pack what is written in a namespace in the meantime, for `copy_packed`."""
+    native.run("touch", BEFORE)
+    yield
+    native.run("sh", "-c", PACK)
+
+
+def copy_packed(native, machine):
+    """Copy what was packed in a namespace into another machine of its suite."""
+    machine.unpack(native.root / INSTALLED.lstrip("/"))
+
+
 def install_copy(machine, suite, built):
     """Copy what apt has left of a package in a namespace, where it takes a tenth of the time."""
     with Namespace(suite) as native:
-        native.run("touch", BEFORE)
-        install(native, built)
-        native.run("sh", "-c", PACK)
-        machine.unpack(native.root / INSTALLED.lstrip("/"))
+        with packing(native):
+            install(native, built)
+        copy_packed(native, machine)
     machine.run("systemctl", "daemon-reload")
 
 

@@ -33,7 +33,7 @@ def scaled(resources):
 KUBERNETES = Config(rules=Rules.KUBERNETES, memory_swap_behavior=SwapBehavior.UNLIMITED)
 ALL = tuple(map(scaled, levels()))
 FEW = ALL[::17]
-"""Each with another pair of amounts of cpu and of memory: the step shares no factor with their 13."""
+"""With different pairs of amounts of memory, too: there are 13, with which 17 has no factor in common."""
 
 
 @cache

@@ -84,7 +84,7 @@ class Session:
         gc.unfreeze()  # what tests/conftest.py has frozen is not listed
         for path in self.paths:
             importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
-        self._functions = _functions_of({str(path.resolve()) for path in self.paths})
+        self._functions = functions_of({str(path.resolve()) for path in self.paths})
         self._record(session.items)
         gc.freeze()  # a fork shares what the collector of cycles does not touch
         pipes = [self._start(number) for number in range(self.workers)]
@@ -143,7 +143,9 @@ class Session:
             following = items[number + 1] if number + 1 < len(items) else None
             started = time.process_time()
             if not _passes(item, following):
-                pytest.exit(f"{item.nodeid} fails without any mutation", returncode=2)
+                message = f"{item.nodeid} fails without any mutation"
+                sys.__stderr__.write(f"{message}\n")  # `-p no:terminal` hides that of pytest.exit
+                pytest.exit(message, returncode=2)
             for key in seen:
                 entered.setdefault(key, []).append((time.process_time() - started, number))
         for function, code in originals.items():
@@ -197,13 +199,17 @@ class Session:
             )
 
 
-def _functions_of(files: set[str]) -> dict[Key, list[types.FunctionType]]:
-    """Return the functions of files: decorated ones, those of classes and copies by slots too."""
+def functions_of(files: set[str]) -> dict[Key, list[types.FunctionType]]:
+    """Return the functions of files: decorated ones, those of classes and copies by slots too.
+
+    Lambdas are left out: they are not mutated, and two in one line cannot be told apart.
+    """
     found: dict[Key, list[types.FunctionType]] = {}
     for each in gc.get_objects():
         if isinstance(each, types.FunctionType) and each.__code__.co_filename in files:
-            key = (each.__code__.co_filename, each.__code__.co_qualname)
-            found.setdefault(key, []).append(each)
+            code = each.__code__
+            if code.co_name != "<lambda>":
+                found.setdefault((code.co_filename, code.co_qualname), []).append(each)
     return found
 
 

@@ -5,6 +5,7 @@ import ast
 import pytest
 
 from tests.mutation.operators import mutate
+from tests.mutation.runner import functions_of
 
 
 def mutants(body, head="def f(a, b):"):
@@ -46,3 +47,9 @@ def test_a_statement_that_does_something_is_removed():
 def test_signatures_and_module_level_are_left_alone():
     assert mutants("pass", head="def f(a: int = 1 + 1, *, b=not 1):") == set()
     assert not [*mutate("A = 1 < 2\n\nclass B:\n    C = 3\n")]
+
+
+def test_lambdas_which_may_share_a_line_are_not_probed():
+    defined = {}
+    exec(compile("a, b = lambda: 1, lambda: 2\ndef f(): pass\n", "lambdas.py", "exec"), defined)  # noqa: S102
+    assert functions_of({"lambdas.py"}) == {("lambdas.py", "f"): [defined["f"]]}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from podslice.errors import invalid, quote
 from podslice.model.node import format_cpus, parse_cpus
-from podslice.model.quantity import INT64_MAX, format_bytes, read_milli
+from podslice.model.quantity import format_bytes, read_milli
 from podslice.model.unit import INFINITY, Value
 
 DEVICE = re.compile("/[A-Za-z0-9._:@+/-]*")
@@ -243,7 +243,7 @@ def _read_bytes(text: str, least: int, _: int) -> int:
     if text == "infinity":
         return INFINITY
     milli = read_milli(text)
-    if milli % 1000 or milli // 1000 > INT64_MAX:
+    if milli % 1000:
         raise invalid(f"{quote(text)} is not a number of bytes", "write 64Mi, for example")
     return _at_least(milli // 1000, least, text)
 

@@ -202,7 +202,7 @@ class Session:
 def functions_of(files: set[str]) -> dict[Key, list[types.FunctionType]]:
     """Return the functions of files: decorated ones, those of classes and copies by slots too.
 
-    Lambdas are left out: they are not mutated, and two in one line cannot be told apart.
+    Lambdas are left out: they are not mutated, and two in one line cannot be distinguished.
     """
     found: dict[Key, list[types.FunctionType]] = {}
     for each in gc.get_objects():

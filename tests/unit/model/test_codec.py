@@ -7,6 +7,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podslice.errors import InputError
 from podslice.model import codec
 from podslice.model.codec import format_device_limits
 from podslice.model.node import format_cpus
@@ -142,3 +143,45 @@ def test_devices_have_a_line_each_in_a_unit_file():
     assert PROPERTIES["IOReadIOPSMax"].texts("/dev/sda 10; /srv 5") == ["/dev/sda 10", "/srv 5"]
     assert PROPERTIES["IOReadIOPSMax"].texts("") == [""]
     assert PROPERTIES["AllowedCPUs"].texts("0,3") == ["0,3"]
+
+
+INT64_MAX = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "least", "most", "value"),
+    [
+        (codec.DURATION, "1ms", 1_000, 1_000_000, 1_000),
+        (codec.DURATION, "1s", 1_000, 1_000_000, 1_000_000),
+        (codec.DURATION, "1.5ms", 1_000, 1_000_000, 1_500),
+        (codec.DURATION, "0.0125s", 1_000, 1_000_000, 12_500),
+        (codec.DURATION, "999us", 1_000, 1_000_000, "'999us' is out of range"),
+        (codec.DURATION, "1000001us", 1_000, 1_000_000, "'1000001us' is out of range"),
+        (codec.DURATION, "1.0005ms", 1_000, 1_000_000, "is out of range"),
+        (codec.DURATION, "5", 1_000, 1_000_000, "must be a duration, not the string '5'"),
+        (codec.BYTES, str(INT64_MAX), 0, INFINITY, INT64_MAX),
+        (codec.BYTES, str(INT64_MAX + 1), 0, INFINITY, "does not fit 64 bits"),
+        (codec.BYTES, "1500m", 0, INFINITY, "is not a number of bytes"),
+        (codec.SCORE, "-997", -997, 1000, -997),
+        (codec.SCORE, "1000", -997, 1000, 1000),
+        (codec.SCORE, "-998", -997, 1000, "is not a score from -997 to 1000"),
+        (codec.SCORE, "1001", -997, 1000, "is not a score from -997 to 1000"),
+        (codec.RATES, "/dev/sda 1", 0, INFINITY, "/dev/sda 1"),
+        (codec.RATES, "/dev/sda 0", 0, INFINITY, "'0' is out of range"),
+    ],
+)
+def test_an_annotation_is_read_within_its_bounds(kind, text, least, most, value):
+    if isinstance(value, str) and not value.startswith("/"):
+        with pytest.raises(InputError) as raised:
+            kind.read(text, least, most)
+        assert value in str(raised.value)
+    else:
+        assert kind.read(text, least, most) == value
+
+
+@pytest.mark.parametrize(
+    ("usec", "text"),
+    [(0, "0us"), (999, "999us"), (1_500, "1500us"), (2_000, "2ms"), (120_000_000, "2m")],
+)
+def test_a_duration_has_the_largest_unit(usec, text):
+    assert codec.format_duration(usec) == text

@@ -2,7 +2,14 @@
 
 import pytest
 
-from podslice.model.container_exit import ContainerExit, ContainerHistory, exit_of_variables
+from podslice.model.container_exit import (
+    ATTENDED,
+    ContainerExit,
+    ContainerHistory,
+    exit_of_runtime,
+    exit_of_variables,
+    signal_name,
+)
 
 START, END = 1_000, 4_000
 
@@ -71,3 +78,59 @@ def test_a_container_without_processes_has_an_end():
     assert ended.has_ended
     for is_running in (True, False):
         assert ended.exit_of(is_running=is_running) == exit_("success")
+
+
+@pytest.mark.parametrize(
+    ("end", "is_failure", "cause"),
+    [
+        (exit_("success", exit_code=0), False, "exit code 0"),
+        (exit_("unknown"), False, ""),
+        (exit_("exit-code", exit_code=7), True, "exit code 7"),
+        (exit_("exit-code", exit_code=7, is_attended=True), False, "exit code 7"),
+        (exit_("signal", signal="SIGSEGV"), True, "SIGSEGV"),
+        (exit_("success", exit_code=0, is_oom=True), True, "an OOM kill"),
+        (exit_("oom-kill", signal="SIGKILL", is_oom=True), True, "an OOM kill"),
+        (exit_("oomd-kill", signal="SIGKILL"), True, "a kill by systemd-oomd"),
+        (exit_("oomd-kill", is_attended=True), False, "a kill by systemd-oomd"),
+    ],
+)
+def test_a_failure_and_its_cause(end, is_failure, cause):
+    assert (end.is_failure, end.cause, end.is_oomd) == (
+        is_failure,
+        cause,
+        end.result == "oomd-kill",
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "is_oom", "expected"),
+    [
+        (None, False, None),
+        (None, True, ("oom-kill", None)),
+        (0, False, ("success", 0)),
+        (137, False, ("success", 137)),
+        (143, False, ("success", 143)),
+        (137, True, ("oom-kill", 137)),
+        (1, False, ("exit-code", 1)),
+    ],
+)
+def test_an_end_as_a_runtime_reports_it(code, is_oom, expected):
+    end = exit_of_runtime(code, is_oom=is_oom)
+    if expected is None:
+        assert end is None
+    else:
+        result, exit_code = expected
+        made = ContainerExit(result=result, exit_code=exit_code, is_oom=is_oom, started_usec=0)
+        assert end == made
+
+
+def test_the_exit_of_a_command_in_the_foreground_has_a_caller():
+    variables = {"SERVICE_RESULT": "exit-code", "EXIT_CODE": "exited", "EXIT_STATUS": "1"}
+    times = {"oom_kills": 0, "started_usec": START, "ended_usec": END}
+    assert exit_of_variables({**variables, ATTENDED: "1"}, **times).is_attended
+    assert not exit_of_variables(variables, **times).is_attended
+
+
+@pytest.mark.parametrize(("number", "name"), [(15, "SIGTERM"), (37, "SIGRTMIN+3")])
+def test_every_signal_has_a_name(number, name):
+    assert signal_name(number) == name

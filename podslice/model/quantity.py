@@ -141,8 +141,8 @@ def human_bytes(number: int) -> str:
     """Return bytes for people with three digits, as `23.5 GiB`; not suitable for limits."""
     size, suffix = float(number), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
-        # As it would be printed: 1023.96 KiB is 1 MiB.
-        if round(size, 1) < 1024 and (size < 100 or round(size) < 1024):
+        # As it would be printed: 1023.5 KiB is 1 MiB.
+        if round(size) < 1024:
             break
         size, suffix = size / 1024, larger
     return (

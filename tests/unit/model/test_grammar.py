@@ -2,9 +2,23 @@
 
 import pytest
 
-from podslice.model.grammar import ARGUMENT
+from podslice.model.grammar import ADDRESS, ARGUMENT, ARGUMENT_BYTES_MAX, LINE
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udcffb"])
 def test_a_text_without_encoding_is_not_an_argument(text):
     assert not ARGUMENT.matches(text)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "longest"),
+    [
+        (ARGUMENT, "a" * ARGUMENT_BYTES_MAX),
+        (LINE, "a" * 4095),
+        (LINE, "é" * 2047 + "a"),
+        (ADDRESS, "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255"),
+    ],
+)
+def test_the_longest_text(grammar, longest):
+    assert grammar.matches(longest)
+    assert not grammar.matches(f"{longest}a")

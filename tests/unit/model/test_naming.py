@@ -1,4 +1,14 @@
-from podslice.model.naming import podman_part, podman_pod, podman_service, scope_name, service_name
+import pytest
+
+from podslice.model.naming import (
+    container_of,
+    pod_of_data,
+    podman_part,
+    podman_pod,
+    podman_service,
+    scope_name,
+    service_name,
+)
 from podslice.model.unit import UnitName
 
 
@@ -18,3 +28,21 @@ def test_pods_and_containers_of_podman_never_have_the_same_name():
 def test_objects_of_podman_have_the_namespace_unless_it_is_the_default():
     assert (podman_pod("default/web"), podman_pod("shop/web")) == ("web", "shop__web")
     assert podman_service("shop/web") == "shop__web-pod.service"
+
+
+@pytest.mark.parametrize(
+    ("service", "container"),
+    [
+        (r"foo@bar\x2dx.service", "foo-bar-x"),
+        (r"\x41\x2f.service", "a"),
+        ("a" * 64 + ".service", "a" * 63),
+        ("-_-.service", "main"),
+    ],
+)
+def test_an_adopted_service_has_the_name_of_a_container(service, container):
+    assert container_of(service) == container
+
+
+def test_a_directory_of_data_has_the_namespace_before_the_first_separator():
+    assert pod_of_data("shop_web") == "shop/web"
+    assert pod_of_data("of_an_operator") == "of/an_operator"

@@ -86,3 +86,10 @@ def test_an_input_error_lists_each_problem_on_its_own_line():
 
 def test_a_failed_job_keeps_its_result():
     assert JobFailed("x", result="timeout").result == "timeout"
+
+
+@pytest.mark.parametrize(("letters", "is_plain"), [(23, True), (24, False)])
+def test_a_uid_is_the_name_if_the_mount_unit_of_a_volume_has_room_for_it(letters, is_plain):
+    # 40 characters, 23 or 24 more, `.shop`, and 3 more for each `-`: 128 or 129
+    name = "a-" * 20 + "a" * letters
+    assert (default_uid("shop", name) == f"{name}.shop") is is_plain

@@ -10,6 +10,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from podslice.errors import InputError
 from podslice.model.quantity import (
     INT64_MAX,
     TEXT_MAX,
@@ -21,6 +22,7 @@ from podslice.model.quantity import (
     format_quantity,
     human_bytes,
     parse_quantity,
+    read_milli,
     tmpfs_size_bytes,
 )
 
@@ -190,3 +192,9 @@ def test_the_longest_text_is_read():
     assert parse_quantity("1".rjust(TEXT_MAX, "0")).milli == 1000
     with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity("1".rjust(TEXT_MAX + 1, "0"))
+
+
+def test_the_longest_text_of_a_quantity():
+    assert read_milli("0" * (TEXT_MAX - 1) + "1") == 1000
+    with pytest.raises(InputError, match=f"at most {TEXT_MAX} characters"):
+        read_milli("0" * TEXT_MAX + "1")

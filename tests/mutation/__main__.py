@@ -32,6 +32,7 @@ TESTS = (
     *(
         "tests/unit/reconcile/test_reserved.py",
         "tests/unit/reconcile/test_rollback.py",
+        "tests/unit/cli/test_property_row.py",  # makes the tables of properties again
         "tests/cases",
         "--ignore=tests/cases/test_hostile.py",
     ),

@@ -61,3 +61,9 @@ def test_control_groups_and_flags_of_both_managers() -> None:
     assert user.path_of("/kubepods.slice") == (
         "/user.slice/user-7.slice/user@7.service/kubepods.slice"
     )
+
+
+def test_podman_has_the_exits_of_its_containers_below_the_runtime_directory() -> None:
+    manager = user_manager(7, {"XDG_RUNTIME_DIR": "/run/user/7"})
+    assert manager.podman_exits_directory == "/run/user/7/libpod/tmp/exits"
+    assert SYSTEM.podman_exits_directory == f"{SYSTEM.runtime_directory}/libpod/exits"

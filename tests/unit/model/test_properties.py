@@ -1,9 +1,19 @@
+from dataclasses import replace
+
 import pytest
 
 from podslice.errors import InputError
+from podslice.model import codec
 from podslice.model.codec import format_duration, share_of_percent
-from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES, format_value, managed_of
-from podslice.model.unit import INFINITY, UnitKind
+from podslice.model.properties import (
+    MANAGED,
+    OBSERVED,
+    PROPERTIES,
+    format_value,
+    managed_of,
+    supported,
+)
+from podslice.model.unit import INFINITY, Caps, UnitKind
 from tests.cases.tables import cases
 from tests.unit.builders import slice_unit
 
@@ -161,3 +171,15 @@ def test_a_property_without_a_reader_cannot_be_stated():
 )
 def test_durations_are_written_in_their_largest_whole_unit(usec, text):
     assert format_duration(usec) == text
+
+
+def test_a_property_is_set_from_its_version_of_systemd_on():
+    values = {"MemoryZSwapMax": 0, "MemoryMax": 4096}
+    since = PROPERTIES["MemoryZSwapMax"].since
+    assert supported(values, Caps(systemd_version=since)) == values
+    assert supported(values, Caps(systemd_version=since - 1)) == {"MemoryMax": 4096}
+
+
+def test_a_property_in_microseconds_has_a_codec_that_converts_them():
+    with pytest.raises(ValueError, match="does not convert microseconds"):
+        replace(PROPERTIES["CPUQuotaPeriodUSec"], codec=codec.NUMBER)

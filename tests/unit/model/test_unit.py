@@ -11,11 +11,13 @@ from podslice.model.unit import (
     UNIT_NAME_MAX,
     DesiredUnit,
     PropertyValue,
+    UnitDefinition,
     UnitKind,
     UnitName,
     complete_name,
     control_group_of,
     escape_component,
+    is_inside,
     is_unit_name,
     mount_name,
     parent_slice,
@@ -146,3 +148,27 @@ def test_values_of_a_unit_by_name():
 @cases
 def test_a_name_without_a_suffix_is_that_of_a_service(name, complete):
     assert complete_name(name) == complete
+
+
+@pytest.mark.parametrize(
+    ("group", "parent", "inside"),
+    [
+        ("/a.slice", "/a.slice", True),
+        ("/a.slice/b.scope", "/a.slice", True),
+        ("/a.slice/b.scope", "/", True),
+        ("/a-b.slice", "/a", False),
+        ("/a.slice", "", False),
+        ("", "/a.slice", False),
+    ],
+)
+def test_a_control_group_is_inside_of_another(group, parent, inside):
+    assert is_inside(group, parent) is inside
+
+
+@pytest.mark.parametrize(
+    ("state", "running"),
+    [("active", True), ("activating", True), ("inactive", False), ("failed", False)],
+)
+def test_a_unit_runs_until_it_has_stopped(state, running):
+    found = UnitDefinition(name=UnitName("a.service"), load_state="loaded", active_state=state)
+    assert found.is_running is running

@@ -12,6 +12,7 @@ from podslice.model.pod import MemoryVolume
 from podslice.model.resources import Resources
 from podslice.policy import validate as module
 from podslice.policy.aggregate import default_pod
+from podslice.policy.allocatable import node_cpus
 from podslice.policy.decide import decide
 from tests.cases.tables import cases
 from tests.unit.policy.worlds import AMOUNTS, container, pod, stated
@@ -161,3 +162,9 @@ def test_only_the_helpers_of_a_pod_have_their_name():
     assert validate(pod(helpers), Config()) == []
     found = validate(pod(container(Resources(), 1), helpers, overhead={"cpu": 10}), Config())
     assert errors(found) == {"spec.containers[0].name"}
+
+
+@pytest.mark.parametrize(("milli", "count"), [(1, 1), (1000, 1), (2001, 3), (2002, 3)])
+def test_a_fraction_of_a_configured_cpu_counts_as_one(milli, count):
+    config = Config(capacity={"cpu": milli})
+    assert node_cpus(Node(capacity={}), config) == frozenset(range(count))

@@ -144,7 +144,7 @@ class Session:
             started = time.process_time()
             if not _passes(item, following):
                 message = f"{item.nodeid} fails without any mutation"
-                sys.__stderr__.write(f"{message}\n")  # `-p no:terminal` hides that of pytest.exit
+                sys.__stderr__.write(f"{message}\n")  # with `-p no:terminal`, pytest prints nothing
                 pytest.exit(message, returncode=2)
             for key in seen:
                 entered.setdefault(key, []).append((time.process_time() - started, number))
@@ -206,10 +206,11 @@ def functions_of(files: set[str]) -> dict[Key, list[types.FunctionType]]:
     """
     found: dict[Key, list[types.FunctionType]] = {}
     for each in gc.get_objects():
-        if isinstance(each, types.FunctionType) and each.__code__.co_filename in files:
-            code = each.__code__
-            if code.co_name != "<lambda>":
-                found.setdefault((code.co_filename, code.co_qualname), []).append(each)
+        if not isinstance(each, types.FunctionType) or each.__code__.co_name == "<lambda>":
+            continue
+        code = each.__code__
+        if code.co_filename in files:
+            found.setdefault((code.co_filename, code.co_qualname), []).append(each)
     return found
 
 

@@ -167,7 +167,16 @@ def test_a_property_without_a_reader_cannot_be_stated():
 
 
 @pytest.mark.parametrize(
-    ("usec", "text"), [(0, "0us"), (1, "1us"), (1_500, "1500us"), (2_000, "2ms"), (3_000_000, "3s")]
+    ("usec", "text"),
+    [
+        (0, "0us"),
+        (1, "1us"),
+        (999, "999us"),
+        (1_500, "1500us"),
+        (2_000, "2ms"),
+        (3_000_000, "3s"),
+        (120_000_000, "2m"),
+    ],
 )
 def test_durations_are_written_in_their_largest_whole_unit(usec, text):
     assert format_duration(usec) == text

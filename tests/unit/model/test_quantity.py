@@ -192,9 +192,6 @@ def test_the_longest_text_is_read():
     assert parse_quantity("1".rjust(TEXT_MAX, "0")).milli == 1000
     with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity("1".rjust(TEXT_MAX + 1, "0"))
-
-
-def test_the_longest_text_of_a_quantity():
-    assert read_milli("0" * (TEXT_MAX - 1) + "1") == 1000
+    assert read_milli("1".rjust(TEXT_MAX, "0")) == 1000
     with pytest.raises(InputError, match=f"at most {TEXT_MAX} characters"):
-        read_milli("0" * TEXT_MAX + "1")
+        read_milli("1".rjust(TEXT_MAX + 1, "0"))

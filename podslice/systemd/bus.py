@@ -417,7 +417,9 @@ class Bus(Client):
         }
         waiter = TransientUnit(name=name, properties=properties)
         await self.start_transient(waiter, *units, about=about)
-        await self._run("StopUnit", name)
+        # systemd may have unloaded it already, in particular before a stop that is repeated
+        with suppress(NoSuchUnit):
+            await self._run("StopUnit", name)
 
     async def _set_properties(self, name: UnitName, values: Mapping[str, Value]) -> None:
         # systemd also accepts properties of a unit that does not exist, and keeps them in a drop-in;

@@ -522,6 +522,25 @@ async def test_job_is_asked_for_again_when_systemd_restarts(bus):
     assert bus.calls == ["StopUnit", "StopUnit"]
 
 
+@pytest.mark.parametrize("verb", ["start_batch", "stop_batch"])
+async def test_the_slice_of_a_batch_is_unloaded_when_systemd_restarts(bus, verb):
+    async def script(caller, call):
+        if call.member == "StartTransientUnit":
+            caller.reply(call, "o", JOB)
+            caller.job_removed("done")
+        elif call.member == "StopUnit" and bus.calls.count("StopUnit") == 1:
+            caller.owner_changed(OWNER, "")
+            caller.refuse(call, "org.freedesktop.DBus.Error.NoReply", sender=BUS)
+            caller.owner_changed("", OWNER)
+        else:
+            caller.refuse(call, "org.freedesktop.systemd1.NoSuchUnit", "not loaded.")
+
+    bus.script = script
+    async with bus.client() as client:
+        await getattr(client, verb)([UNIT] if verb == "start_batch" else [NAME])
+    assert bus.calls[:3] == ["StartTransientUnit", "StopUnit", "StopUnit"]
+
+
 async def test_no_call_is_sent_while_systemd_is_off_the_bus(bus):
     async def script(caller, call):
         if len(bus.calls) == 1:

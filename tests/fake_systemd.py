@@ -147,6 +147,11 @@ class FakeSystemd(Client):
         (found,) = await self.observe([name])
         return InspectedUnit(observed=found, further=self._units[name].further)
 
+    async def read_start(self, name: UnitName) -> int:
+        await self._begin("read_start")
+        check_name(name)
+        return (await self.observe([name]))[0].started_usec if name in self._units else 0
+
     async def read_definition(self, name: UnitName) -> UnitDefinition:
         await self._begin("read_definition")
         check_name(name)

@@ -163,18 +163,27 @@ async def observe_for(output: OutputFormat, world: LiveWorld) -> Overview:
     found = await observe(world)
     if output in (OutputFormat.TABLE, OutputFormat.NAME):
         return found
-    state = found.state
-    slices = (each.slice for each in state.desired.pods if each.slice in state.observed.units)
-    starts = dict(await asyncio.gather(*(_start_of(world, state, each) for each in slices)))
+    pods = found.state.desired.pods
+    state = await _with_starts(world, found.state, pods)
     held = {(each.pod, each.container): each.restarts for each in found.placement.others}
-    return replace(found, facts=pod_facts(state.desired.pods, found.units, held, starts))
+    facts = pod_facts(pods, found.units, held, state.observed.units)
+    return replace(found, state=state, facts=facts)
 
 
-async def _start_of(world: LiveWorld, state: Assessment, slice_: UnitName) -> tuple[UnitName, int]:
-    """Return the start of a slice, which its file does not have."""
-    started_usec = state.observed.units[slice_].started_usec
-    found = None if started_usec else await world.client.inspect(slice_)
-    return slice_, found.observed.started_usec if found else started_usec
+async def _with_starts(
+    world: LiveWorld, state: Assessment, pods: Iterable[PodDecision]
+) -> Assessment:
+    """Add the starts of the pods' slices, which their files do not have."""
+    units = state.observed.units
+    lacking = [
+        each.slice for each in pods if each.slice in units and not units[each.slice].started_usec
+    ]
+    starts = await asyncio.gather(*map(world.client.read_start, lacking))
+    added = {
+        name: replace(units[name], started_usec=start)
+        for name, start in zip(lacking, starts, strict=True)
+    }
+    return replace(state, observed=replace(state.observed, units={**units, **added}))
 
 
 def select(found: Overview, shown: PodFilter) -> Overview:
@@ -462,7 +471,7 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
     decision = next((each for each in state.desired.pods if each.pod.key == key), None)
     if decision is None:
         return None
-    state = await _with_start(world, decision, state)
+    state = await _with_starts(world, state, [decision])
     rows = status_view.rows(found.units, found.placement, found.cgroups.usage)
     shown = tuple(row for row in rows if row.unit.pod == key)
     before = _measure(world, decision, state, found.services)
@@ -521,18 +530,6 @@ async def read_page(world: LiveWorld, pod: str) -> PodPage:
         return PodPage(pod=pod, error=str(error))
     problems = tuple(each for each in found.problems if each.pod == pod)
     return PodPage(pod=pod, detail=detail, problems=problems)
-
-
-async def _with_start(world: LiveWorld, decision: PodDecision, state: Assessment) -> Assessment:
-    """Add the start of the pod's slice, which its file does not have."""
-    units = state.observed.units
-    found = await world.client.inspect(decision.slice) if decision.slice in units else None
-    if found is None:
-        return state
-    started_usec = found.observed.started_usec
-    unit = replace(units[decision.slice], started_usec=started_usec)
-    observed = replace(state.observed, units={**units, decision.slice: unit})
-    return replace(state, observed=observed)
 
 
 def _measure(

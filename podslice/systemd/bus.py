@@ -181,7 +181,7 @@ class Bus(Client):
             if not exists(found):
                 return None
         elif kind is UnitKind.SLICE:
-            found[STARTED] = await self.systemd.unit_property(name, STARTED)
+            found[STARTED] = await self.read_start(name)
         observed = _observed(unit, found, transient=transient)
         if found.get("TasksCurrent", INFINITY) == INFINITY and observed.control_group:
             # no pids controller, or no accounting
@@ -221,6 +221,10 @@ class Bus(Client):
         # a slice has no default
         unset = INFINITY if kind is UnitKind.SLICE else await self.default_tasks_max()
         return InspectedUnit(observed=observed, further=dict(_further(kind, found, unset)))
+
+    async def read_start(self, name: UnitName) -> int:
+        check_name(name)
+        return int(await self.systemd.unit_property(name, STARTED))
 
     async def read_definition(self, name: UnitName) -> UnitDefinition:
         check_name(name)

@@ -134,6 +134,10 @@ class Client(ABC):
         """
 
     @abstractmethod
+    async def read_start(self, name: UnitName) -> int:
+        """Return when a unit became active last, in µs since the epoch; 0 if it is not loaded."""
+
+    @abstractmethod
     async def read_definition(self, name: UnitName) -> UnitDefinition:
         """Return the files of a unit, and where it is; one that is not loaded is loaded for this.
 
@@ -302,6 +306,9 @@ class ClientAround(Client):
 
     async def inspect(self, name: UnitName) -> InspectedUnit | None:
         return await self._client.inspect(name)
+
+    async def read_start(self, name: UnitName) -> int:
+        return await self._client.read_start(name)
 
     async def read_definition(self, name: UnitName) -> UnitDefinition:
         return await self._client.read_definition(name)

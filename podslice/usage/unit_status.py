@@ -304,7 +304,7 @@ def pod_facts(
     decisions: Iterable[PodDecision],
     units: Iterable[UnitStatus],
     held: Mapping[tuple[str, str | None], int],
-    starts: Mapping[UnitName, int],
+    observed: Mapping[UnitName, ObservedUnit],
 ) -> dict[str, PodFacts]:
     """Return the facts about pods, by key.
 
@@ -313,7 +313,7 @@ def pod_facts(
         units: the status of their units.
         held: the restarts of containers that runtimes run in units of another name, by pod and
             container.
-        starts: the starts of slices.
+        observed: the slices, with their starts.
     """
     by_pod: dict[str | None, list[UnitStatus]] = {}
     for unit in units:
@@ -321,14 +321,14 @@ def pod_facts(
             by_pod.setdefault(unit.pod, []).append(unit)
     found = {}
     for decision in decisions:
-        key = decision.pod.key
+        key, slice_ = decision.pod.key, observed.get(decision.slice)
         left_out = {each.name for each in decision.scopes if each.kind not in _COUNTED}
         counted = [unit for unit in by_pod.get(key, ()) if unit.label not in left_out]
         found[key] = PodFacts(
             containers=len(counted),
             ready=sum(unit.state == _ACTIVE or (key, unit.label) in held for unit in counted),
             restarts=sum(unit.restarts + held.get((key, unit.label), 0) for unit in counted),
-            started_usec=starts.get(decision.slice, 0),
+            started_usec=slice_.started_usec if slice_ else 0,
             requests=decision.requests,
             limits=decision.limits,
         )

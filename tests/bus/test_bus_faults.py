@@ -155,6 +155,7 @@ READS = {
     "list": lambda client: client.list_units(["*"]),
     "observe": lambda client: client.observe(["*"]),
     "inspect": lambda client: client.inspect(NAME),
+    "read start": lambda client: client.read_start(NAME),
     "start": lambda client: client.start(UNIT),
     "stop": lambda client: client.stop(NAME),
     "set": lambda client: client.set_properties(NAME, {"CPUWeight": 5}),

@@ -243,6 +243,8 @@ async def test_observe_shows_when_a_slice_became_active(client, root):
     assert {name: (await look(client, name)).started_usec for name in names} == started
     inspected = [await client.inspect(name) for name in names]
     assert [each and each.observed.started_usec for each in inspected] == list(started.values())
+    assert [await client.read_start(name) for name in names] == list(started.values())
+    assert await client.read_start(slice_(root, "no").name) == 0
 
 
 async def test_observe_identifies_slices_with_a_file(client, root, world):

@@ -179,7 +179,15 @@ async def test_each_call_that_changes_something_is_refused(beside, memory, call)
 
 def test_every_call_of_a_client_is_guarded_or_only_reads():
     """All changes are submitted, which `Guarded` refuses."""
-    reads = {"caps", "observe", "list_units", "inspect", "read_definition", "read_predecessors"}
+    reads = {
+        "caps",
+        "observe",
+        "list_units",
+        "inspect",
+        "read_start",
+        "read_definition",
+        "read_predecessors",
+    }
     assert Client.__abstractmethods__ == reads | {"__aenter__", "__aexit__", "submit"}
     others = {name for name in vars(Client) if not name.startswith("_")} - reads
     assert others == {*CALLS, "submit"}

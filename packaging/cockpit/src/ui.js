@@ -2,7 +2,7 @@
    no markup of data, and has no inline styles. */
 
 import { h } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export { h };
 
@@ -62,10 +62,11 @@ export const Command = ({ children }) => pre({ class: "command" }, children);
 // A modal dialog of the browser, which keeps the focus; at its end the button that opened it has the focus again
 export function Dialog({ title, onClose, buttons, children, size = "md" }) {
   const ref = useRef(null);
-  useEffect(() => {
-    const before = document.activeElement;
-    ref.current.showModal();
-    return () => before.focus();
+  // before the first paint: until then it is a part of the page, in another place
+  useLayoutEffect(() => {
+    const own = ref.current;
+    own.showModal();
+    return () => own.close();
   }, []);
   const onCancel = event => {
     event.preventDefault();

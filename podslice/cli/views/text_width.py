@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from os.path import commonprefix
 
@@ -111,7 +111,7 @@ def shorten_middle(texts: Iterable[str], width: int) -> list[str]:
     distinct = list(dict.fromkeys(texts))
     if max(map(width_of, distinct), default=0) <= width:
         return texts
-    tail = min(_tails(width), key=lambda tail: _count_equal(_at(distinct, width, tail)))
+    tail = _best_tail(distinct, width)
     best = _at(distinct, width, tail)
     for more in range(tail, min(tail + width // 4, width)):
         wider = _at(distinct, width, more)
@@ -124,6 +124,18 @@ def shorten_middle(texts: Iterable[str], width: int) -> list[str]:
     if _count_equal(best):
         _separate(shown, width)
     return [shown[text] for text in texts]
+
+
+def _best_tail(distinct: Sequence[str], width: int) -> int:
+    """Return the first width of the end with which the fewest texts are equal."""
+    best, fewest = 0, len(distinct) + 1
+    for tail in _tails(width):
+        equal = _count_equal(_at(distinct, width, tail))
+        if equal < fewest:
+            best, fewest = tail, equal
+        if not equal:
+            break
+    return best
 
 
 def _tails(width: int) -> Iterator[int]:

@@ -192,7 +192,10 @@ _KEYS: Mapping[Sort, Callable[[UsageRow], int]] = {
 def _sorted(rows: Iterable[UsageRow], by: Sort) -> tuple[UsageRow, ...]:
     """Sort in descending order, and by name where equal."""
     ordered = sorted(rows, key=lambda row: (-_KEYS[by](row), natural_key(row.name)))
-    return tuple(replace(row, containers=_sorted(row.containers, by)) for row in ordered)
+    return tuple(
+        replace(row, containers=_sorted(row.containers, by)) if row.containers else row
+        for row in ordered
+    )
 
 
 _BAR_WIDTH = 10

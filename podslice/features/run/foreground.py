@@ -12,7 +12,6 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, NoReturn
 
-from podslice.features.run.target import Place
 from podslice.kernel.cgroup import CgroupFs, OpenGroup
 from podslice.kernel.proc import read_process
 from podslice.model.container_exit import (
@@ -23,6 +22,7 @@ from podslice.model.container_exit import (
     SUCCESS,
     signal_name,
 )
+from podslice.model.unit import UnitName
 
 _TO_END = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
 _TO_STOP = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
@@ -184,15 +184,15 @@ class OomKills(NamedTuple):
     """That of the container; None where it no longer exists."""
 
     @classmethod
-    def of(cls, cgroups: CgroupFs, place: Place) -> OomKills:
-        """Begin to count for a container that was just started."""
-        group = place.slice_group
+    def of(cls, cgroups: CgroupFs, slice_group: str, scope: UnitName) -> OomKills:
+        """Begin to count for a container that was just started: a scope in the slice of its pod."""
+        group = f"{slice_group}/{scope}"
         return cls(
             cgroups=cgroups,
-            group=f"{group}/{place.container.scope}",
-            slice_group=group,
-            slice_before=cgroups.events(group).get(_OOM_KILL, 0),
-            opened=OpenGroup.open(cgroups, f"{group}/{place.container.scope}"),
+            group=group,
+            slice_group=slice_group,
+            slice_before=cgroups.events(slice_group).get(_OOM_KILL, 0),
+            opened=OpenGroup.open(cgroups, group),
         )
 
     def result(self, status: int) -> str | None:

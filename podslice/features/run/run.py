@@ -130,8 +130,9 @@ def _run_in_place(
             interrupts.begin("the command was not started")
             started = await start_scope(world, key, container, join, has_terminal=os.isatty(0))
             _log_start(log, started.place, started.place.container.scope, wanted)
-        kills = OomKills.of(world.cgroups, started.place)
-        return started, _with_environment(world, started.place, wanted), kills
+        place = started.place
+        kills = OomKills.of(world.cgroups, place.slice_group, place.container.scope)
+        return started, _with_environment(world, place, wanted), kills
 
     try:
         started, command, kills = in_world(planning, work)

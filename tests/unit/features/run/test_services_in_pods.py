@@ -433,6 +433,6 @@ def test_top_shows_the_use_of_a_service(podslice, web, memory, here):
     make_files(here / "cgroup", {"cgroup.controllers": "cpu memory pids\n"})
     make_files(group.parent, {"memory.current": "8192\n", "pids.current": "1\n"})
     make_files(group, {"memory.current": "4096\n", "pids.current": "1\n"})
-    (pod,) = json.loads(podslice("top", "--once", "-o", "json").out)["pods"]
+    (pod,) = json.loads(podslice("top", "--once", "--interval=100ms", "-o", "json").out)["pods"]
     (container,) = pod["containers"]
     assert (container["name"], container["unit"]) == ("lg", "lg.service")

@@ -13,6 +13,7 @@ from podslice.agent.terminations import Terminations
 from podslice.errors import ForeignRoot, InputError, Severity
 from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
+from podslice.model.node_state import SIZE_LIMIT, Eviction
 from podslice.model.pod import Pod
 from podslice.model.properties import managed_of, supported
 from podslice.model.unit import DesiredUnit, UnitName, parent_slice
@@ -151,7 +152,7 @@ class Reconciler:
         under_way = self._context.world.store.manual_changes.load()
         by_operator = self._operator_pods.union(*(change.pods for change in under_way))
         self._operator_pods = set()
-        self._announcer.report_readmitted(assessment, by_operator)
+        self._announcer.report_marks(assessment, by_operator)
         # before the plan, which compares what systemd has, not what the kernel has
         await self.restore_overwritten(assessment)
         # a record without a change of units is written, too: a manifest may have moved to another file
@@ -371,7 +372,8 @@ class Announcer:
         self._events = context.events
         self._reported: dict[str, frozenset[str]] = {}
         self._invalid_files: frozenset[str] = frozenset()
-        self._evicted: frozenset[str] = frozenset()
+        self._marks: frozenset[Eviction] | None = None
+        """The marks of evicted pods in the last round; None before the first."""
         self._is_foreign = False
         self._results: set[str] = set()
         self._previous_results: set[str] = set()
@@ -404,12 +406,18 @@ class Announcer:
             message = f"{root} no longer belongs to a kubelet; podslice manages it again"
             self._events.report(Kind.AGENT_NOTED, message)
 
-    def report_readmitted(self, assessment: Assessment, by_operator: Collection[str]) -> None:
-        """Report evicted pods that may run again, unless a verb has reported that."""
-        evicted = frozenset(mark.pod for mark in assessment.evicted)
-        for pod in sorted(self._evicted - evicted - set(by_operator)):
+    def report_marks(self, assessment: Assessment, by_operator: Collection[str]) -> None:
+        """Count evictions of other programs; report readmitted pods, unless a verb has done so."""
+        before, self._marks = self._marks, frozenset(assessment.evicted)
+        if before is None:
+            return
+        # the agent counts its own evictions when it decides on them
+        for mark in self._marks - before:
+            if mark.signal == SIZE_LIMIT:
+                self._context.counters.evictions[SIZE_LIMIT] += 1
+        evicted = {mark.pod for mark in self._marks}
+        for pod in sorted({mark.pod for mark in before} - evicted - set(by_operator)):
             self._events.report(Kind.POD_READMITTED, f"pod {pod} is readmitted", pod=pod)
-        self._evicted = evicted
 
     def report_omissions(self, assessment: Assessment) -> None:
         """Report refused pods and skipped steps; evictions are reported already."""

@@ -24,6 +24,13 @@ class Condition(StrEnum):
     BESTEFFORT_MEMORY = "BestEffortMemoryPressure"
 
 
+SIZE_LIMIT = "emptydirfs.limit"
+"""The signal of a volume that exceeds its `sizeLimit`, which a service of the pod compares.
+
+Source: Kubernetes, pkg/kubelet/eviction/eviction_manager.go, signalEmptyDirFsLimit.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
     """The mark of an evicted pod, in force until its manifest changes or it is readmitted."""

@@ -7,7 +7,7 @@ from podslice.features.quadlet.generate import generate
 from podslice.features.quadlet.result import Options
 from podslice.features.quadlet.workloads import read_workloads
 from podslice.inputs.manifest.load import Extent, load_pods
-from podslice.model.config import Rules
+from podslice.model.config import Config, Rules
 from podslice.model.node import Node
 from podslice.model.unit import SYSTEM, user_manager
 from podslice.policy.decide import decide
@@ -39,6 +39,16 @@ def load(path, ignored=()):
     loaded = load_pods(["pods.yaml"], stdin=lambda: b"", extent=Extent.WORKLOADS)
     workloads = read_workloads(loaded, ignored=frozenset(ignored))
     return loaded, workloads, [*loaded.all_problems, *workloads.problems]
+
+
+def made_of_text(text, **options):
+    """The quadlets of the only pod in a text without problems."""
+    loaded = load_pods(["-"], stdin=text.encode, extent=Extent.WORKLOADS)
+    workloads = read_workloads(loaded)
+    assert not [*loaded.all_problems, *workloads.problems]
+    (pod,) = loaded.pods
+    decided = decide(pod, NODE, Config())
+    return generate(decided, workloads.workloads[pod.key], Options(**options))
 
 
 def made_of(path):

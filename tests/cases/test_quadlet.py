@@ -72,7 +72,3 @@ def test_what_has_a_secret_is_private(case):
         for file in pod.files:
             inside = any(file.path.startswith(f"{each}/") for each in private)
             assert not file.is_secret or inside or not file.mode & 0o077
-
-
-def test_two_generations_are_the_same(case):
-    assert made_of(case) == made_of(case)

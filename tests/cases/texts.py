@@ -77,6 +77,8 @@ HOSTILE = {
     "an archive": "oci-archive:tmp",
 }
 
+CONFIG = load_config()
+
 _PROBE = {
     "httpGet": {
         "port": 80,
@@ -265,5 +267,5 @@ def load(pod, validate=Validate.STRICT):
 def quadlets(loaded, workloads, options=None):
     """The quadlets of the only pod."""
     (pod,) = loaded.pods
-    decided = decide(pod, NODE, load_config({}))
+    decided = decide(pod, NODE, CONFIG)
     return generate(decided, workloads.workloads[pod.key], options or Options())

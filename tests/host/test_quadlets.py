@@ -58,6 +58,19 @@ SMALL_VALUES = (
     ("100000 100000", "50", str(256 * MI), str(16 * MI)),
     ("50000 100000", "50", str(64 * MI), str(16 * MI)),
 )
+SIZED = """
+apiVersion: v1
+kind: Pod
+metadata: {name: sized}
+spec:
+  hostNetwork: true
+  containers:
+  - name: app
+    image: localhost/app:1
+    command: [sh, -c, 'dd if=/dev/zero of=/data/file bs=1M count=2; sleep 100000']
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, emptyDir: {sizeLimit: 1Mi}}]
+"""
 KUBE_PLAY = (
     ("max 100000", "100", "max", "0"),
     ("50000 100000", "100", str(64 * MI), str(16 * MI)),
@@ -323,3 +336,20 @@ def test_pods_of_a_user(clean_podman_namespace):
 
         podslice("delete", *files)
         check_that_no_file_is_left(box)
+
+        check_a_size_limit(box, podslice)
+        check_that_no_file_is_left(box)
+
+
+def check_a_size_limit(box, podslice):
+    """Check that a pod is evicted whose container writes more than its volume may have."""
+    box.put("/sized.yaml", SIZED)
+    podman.measure_volumes_often(box)
+    podslice("apply", "-f", "/sized.yaml", "--start")
+    # until the end of the service that measures, which ends with the pod
+    wait = "until systemctl --user is-active $0 | grep -qx inactive; do sleep 1; done"
+    users.command(box, "timeout", "240", "sh", "-c", wait, "sized-pod.service")
+    reason = 'evicted: Usage of EmptyDir volume "data" exceeds the limit "1Mi"'
+    assert reason in podslice("status", check=False).stdout
+    assert podslice("apply", "-f", "/sized.yaml", "--start", check=False).exit_code == 1
+    podslice("delete", "sized")

@@ -34,7 +34,7 @@ from podslice.agent.endpoints.snapshot import Snapshot, container_properties
 from podslice.kernel.cgroup import Sample
 from podslice.model.codec import parse_device_limits
 from podslice.model.event import Kind
-from podslice.model.node_state import Condition
+from podslice.model.node_state import SIZE_LIMIT, Condition
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.resources import CPU, PIDS, Amounts
@@ -539,7 +539,7 @@ def _agent(snapshot: Snapshot) -> Iterator[Metric]:
         {(): counters.reactions},
     )
     # counters exist from the start, so that the first event is an increase
-    signals = {each.signal for each in snapshot.thresholds} | counters.evictions.keys()
+    signals = {SIZE_LIMIT, *(each.signal for each in snapshot.thresholds), *counters.evictions}
     yield make_family(
         "podslice_evictions_total",
         "Number of evicted pods, by eviction signal",

@@ -11,6 +11,11 @@ FEATURE = Feature(
             rank=1,
             function="podslice.features.quadlet.containers:containers",
         ),
+        "__evict": VerbRow(
+            group=VerbGroup.INTERNAL,
+            rank=2,
+            function="podslice.features.quadlet.evict:evict",
+        ),
     },
     extends={
         "apply": "podslice.features.quadlet.verbs:with_start",
@@ -22,8 +27,8 @@ FEATURE = Feature(
         verb: {"quadlets": "podslice.plan:PodStepEntries"} for verb in ("plan", "apply", "delete")
     },
     run_pods="podslice.features.quadlet.files:pods_with_quadlets",
-    jobs="podslice.features.quadlet.job_states:find_jobs",
-    health="podslice.features.quadlet.keeper:find_health",
+    jobs="podslice.features.quadlet.status:find_jobs",
+    health="podslice.features.quadlet.status:find_health",
     programs={
         "__probe": "podslice.features.quadlet.prober:probe",
         "__commands": "podslice.features.quadlet.prober:run_commands",

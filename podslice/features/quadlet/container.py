@@ -8,19 +8,21 @@ the next one starts; a sidecar has started, and its startup probe has succeeded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
+from typing import NamedTuple
 
-from podslice.features.quadlet.probes import add_health, needs_prober, prober_start_line
+from podslice.features.quadlet.probes import add_health, needs_prober, start_line
 from podslice.features.quadlet.result import (
     PODMAN,
     SECRET_MODE,
     UNIT_MODE,
     File,
-    Names,
     Options,
+    PodSource,
     stem,
 )
 from podslice.features.quadlet.unit_text import (
@@ -33,29 +35,30 @@ from podslice.features.quadlet.unit_text import (
     later_in,
     needs_empty_variable,
     section,
-    unit,
+    shell,
+    unit_file,
     word,
     words,
 )
-from podslice.features.quadlet.volume_units import Mounter
+from podslice.features.quadlet.volume_units import commands_before, mount_line
 from podslice.features.quadlet.workload import (
     SECCOMP_ROOT,
     ContainerWorkload,
     Exec,
-    PodWorkload,
+    ProbeKind,
     Pull,
     Restart,
     Security,
     Sleep,
     Variable,
+    Volume,
 )
-from podslice.inputs.manifest.expansion import Expanded, expand
 from podslice.inputs.manifest.fields import checked
 from podslice.model.grammar import full_image
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import ContainerKind
 from podslice.model.properties import PROPERTIES
-from podslice.model.unit import GENERATED, INFINITY
+from podslice.model.unit import INFINITY
 
 _BACK_OFF_SEC = 1
 _BACK_OFF_MAX_SEC = 300
@@ -80,42 +83,24 @@ _STEPS_SINCE = 254
 """The systemd with RestartSteps=, RestartMaxDelaySec= and RestartMode=. Source: systemd, NEWS."""
 
 
-def add_order(
-    head: Section,
-    container: ContainerWorkload,
-    workload: PodWorkload,
-    names: Names,
-    options: Options,
-) -> None:
+def add_order(head: Section, container: ContainerWorkload, pod: PodSource) -> None:
     """Add what starts before a container.
 
     The end of a sidecar does not stop the others, as that of an init container does. The service of
     the pod starts it: if others wanted it, their restarts would start it before its back-off ends.
     """
-    for each in takewhile(lambda other: other.name != container.name, workload.containers):
+    for each in takewhile(lambda other: other.name != container.name, pod.workload.containers):
         if each.kind is ContainerKind.APP:
             continue
-        service = names.service(each.name)
+        service = pod.service(each.name)
         if each.kind is ContainerKind.INIT:
             head.add("Requires", service)
         head.add("After", service)
-        if each.startup is not None and needs_prober(each, options):
-            head.add("After", names.prober(each.name))
+        if ProbeKind.STARTUP in each.probes and needs_prober(each, pod.options):
+            head.add("After", pod.prober(each.name))
 
 
-def is_last_init(container: ContainerWorkload, workload: PodWorkload) -> bool:
-    """Return whether the init phase ends with a container."""
-    inits = [each.name for each in workload.containers if each.kind is ContainerKind.INIT]
-    return inits[-1:] == [container.name]
-
-
-def add_restart(
-    head: Section,
-    body: Section,
-    container: ContainerWorkload,
-    workload: PodWorkload,
-    options: Options,
-) -> None:
+def add_restart(head: Section, body: Section, container: ContainerWorkload, pod: PodSource) -> None:
     """Add when a container starts again, with the back-off of the kubelet.
 
     An init container that fails starts again unless the policy is Never; those that wait for it
@@ -125,31 +110,30 @@ def add_restart(
     body.add("Restart", policy)
     if policy == "no":
         return
-    if workload.job is None or container.kind is ContainerKind.SIDECAR:
+    job = pod.workload.job
+    if job is None or container.kind is ContainerKind.SIDECAR:
         head.add("StartLimitIntervalSec", "0")
     else:
         # the service of the job resets the counter
         head.add("StartLimitIntervalSec", "infinity")
-        head.add("StartLimitBurst", str(workload.job.backoff_limit + 1))
-    _add_back_off(body, options)
+        head.add("StartLimitBurst", str(job.backoff_limit + 1))
+    _add_back_off(body, pod.options)
     if container.kind is ContainerKind.INIT:
-        _add_direct(body, options)
+        _add_direct(body, pod.options)
 
 
-def add_restart_of_pod(
-    head: Section, body: Section, workload: PodWorkload, options: Options
-) -> None:
+def add_restart_of_pod(head: Section, body: Section, pod: PodSource) -> None:
     """Add the delays with which a pod starts again that has failed: its port is in use, for instance.
 
     The generator adds Restart=on-failure.
     """
-    if options.systemd_version >= _STEPS_SINCE:
-        if workload.job is None:
+    if pod.options.systemd_version >= _STEPS_SINCE:
+        if pod.workload.job is None:
             # the target of the boot waits for the job, which a failure does not end
             head.add("JobRunningTimeoutSec", f"{_JOB_SEC}s")
         head.add("StartLimitIntervalSec", "0")
-        _add_back_off(body, options)
-        _add_direct(body, options)
+        _add_back_off(body, pod.options)
+        _add_direct(body, pod.options)
 
 
 def _add_back_off(body: Section, options: Options) -> None:
@@ -204,25 +188,25 @@ _VALUES = "podslice-values-{}"
 """The runtime directory of a pod's service."""
 
 
-def add_values(body: Section, workload: PodWorkload, names: Names, options: Options) -> None:
+def add_values(body: Section, pod: PodSource) -> None:
     """Add to a pod's service what writes the values to which variables of its containers refer."""
-    variables = [each for container in workload.containers for each in container.environment]
+    variables = [each for container in pod.workload.containers for each in container.environment]
     if later := sorted(later_in(each.value for each in variables)):
-        body.add("RuntimeDirectory", _VALUES.format(names.pod))
-        enter = "--user --preserve-credentials --net" if options.manager.is_user else "--net"
-        body.add("ExecStartPost", words(("/usr/bin/sh", "-c", _WRITE_VALUES, "sh", enter, *later)))
+        body.add("RuntimeDirectory", _VALUES.format(pod.name))
+        enter = "--user --preserve-credentials --net" if pod.options.manager.is_user else "--net"
+        body.add("ExecStartPost", shell(_WRITE_VALUES, enter, *later))
 
 
-def notes_on_systemd(workload: PodWorkload, options: Options) -> Iterator[str]:
+def notes_on_systemd(pod: PodSource) -> Iterator[str]:
     """Yield what an old systemd cannot keep."""
-    if options.systemd_version >= _STEPS_SINCE:
+    version = pod.options.systemd_version
+    if version >= _STEPS_SINCE:
         return
-    version = options.systemd_version
     yield f"systemd {version} has no RestartSteps=: containers restart after {_CONSTANT_SEC} s each time"
     yield (
         f"systemd {version} has no RestartMode=: the pod remains failed after five failures within 10 s"
     )
-    inits = [each for each in workload.containers if each.kind is ContainerKind.INIT]
+    inits = [each for each in pod.workload.containers if each.kind is ContainerKind.INIT]
     if any(each.restart is not Restart.NEVER for each in inits):
         yield (
             f"systemd {version} has no RestartMode=: the start of the pod fails with an init"
@@ -252,10 +236,9 @@ class ContainerUnit:
     """Writes the files of one container."""
 
     container: ContainerWorkload
-    workload: PodWorkload
-    names: Names
-    mounter: Mounter
-    options: Options
+    pod: PodSource
+    volumes: Mapping[str, Volume]
+    """All volumes of the pod by name."""
 
     @cached_property
     def variables(self) -> dict[str, Expanded]:
@@ -283,19 +266,21 @@ class ContainerUnit:
     def files(self) -> Iterator[File]:
         """Yield the unit, and the file with secret variables if there are any."""
         head, service = section("Unit"), self._service()
-        key = double(self.names.decision.pod.key)
+        key = double(self.pod.key)
         head.add("Description", f"Container {self.container.name} of pod {key}")
-        add_order(head, self.container, self.workload, self.names, self.options)
-        add_restart(head, service, self.container, self.workload, self.options)
-        yield File(
-            path=f"{self.names.container(self.container.name)}.container",
-            content=unit(GENERATED, (head, self._container(), service)).encode(),
+        add_order(head, self.container, self.pod)
+        add_restart(head, service, self.container, self.pod)
+        yield unit_file(
+            f"{self.pod.container(self.container.name)}.container",
+            head,
+            self._container(),
+            service,
             mode=SECRET_MODE if self.is_secret else UNIT_MODE,
             is_secret=self.is_secret,
         )
         if secret := self._secret_variables():
             lines = "".join(f"{key}={each.text}\n" for key, each in secret.items())
-            path = self.names.environment(self.container.name)
+            path = self.pod.environment(self.container.name)
             yield File(path=path, content=lines.encode(), mode=SECRET_MODE, is_secret=True)
 
     def _secret_variables(self) -> dict[str, Expanded]:
@@ -307,11 +292,11 @@ class ContainerUnit:
 
     def _container(self) -> Section:
         body = section("Container")
-        container, names = self.container, self.names
-        body.add("ContainerName", names.container(container.name))
-        body.add("ServiceName", stem(names.service(container.name)))
-        body.add("Pod", names.pod_file)
-        body.add("Label", word(f"{POD_LABEL}={names.decision.pod.key}"))
+        container, pod = self.container, self.pod
+        body.add("ContainerName", pod.container(container.name))
+        body.add("ServiceName", stem(pod.service(container.name)))
+        body.add("Pod", pod.pod_file)
+        body.add("Label", word(f"{POD_LABEL}={pod.key}"))
         body.add("Label", word(f"{CONTAINER_LABEL}={container.name}"))
         image = full_image(checked("Container.image", container.image))
         body.add_text("Image", "Container.image", image)
@@ -321,22 +306,22 @@ class ContainerUnit:
         self._add_command(body)
         self._add_environment(body)
         for mount in container.mounts:
-            body.add(*self.mounter.line(mount))
-        add_health(body, container, self.options)
+            body.add(*mount_line(mount, self.volumes[mount.volume], pod))
+        add_health(body, container, pod.options)
         _add_security(body, container.security)
-        body.add("GroupAdd", *map(str, self.workload.groups))
-        grace_sec = names.decision.pod.grace_period_sec
+        body.add("GroupAdd", *map(str, pod.workload.groups))
+        grace_sec = pod.decision.pod.grace_period_sec
         # the time between the signal and the end, where no hook has used some of it
         body.add("StopTimeout", str(max(grace_sec, _GRACE_MIN_SEC)))
         if container.stop_signal:
             body.add_text("StopSignal", "Lifecycle.stopSignal", container.stop_signal)
         # podman's own limit would be 2048, whatever the slice has
         body.add("PidsLimit", "-1")
-        adjustment = names.decided(container.name).oom_score_adj
+        adjustment = pod.decided(container.name).oom_score_adj
         body.add("PodmanArgs", f"--oom-score-adj={adjustment}")
         if container.fields["tty"]:
             body.add("PodmanArgs", "--tty")
-        if self.workload.fields["hostIPC"]:
+        if pod.workload.fields["hostIPC"]:
             body.add("PodmanArgs", "--ipc=host")
         return body
 
@@ -359,15 +344,15 @@ class ContainerUnit:
                 checked("EnvVar.name", name)
                 body.add("Environment", argument(f"{name}={each.text}"))
         if secret:
-            top = self.options.manager.own_state_directory
-            path = f"{top}/{self.names.environment(self.container.name)}"
+            top = self.pod.options.manager.own_state_directory
+            path = f"{top}/{self.pod.environment(self.container.name)}"
             body.add("EnvironmentFile", argument(path))
 
     def _service(self) -> Section:
         body = section("Service")
-        decision = self.names.decision
+        decision = self.pod.decision
         body.add("Slice", decision.slice)
-        for each in self.names.decided(self.container.name).properties:
+        for each in self.pod.decided(self.container.name).properties:
             if each.value != INFINITY:
                 body.comment(each.why)
                 row = PROPERTIES[each.name]
@@ -382,32 +367,34 @@ class ContainerUnit:
             body.add("Environment", f"{EMPTY_VARIABLE}=")
         if later_in(variable.value for variable in self.container.environment):
             # it may be gone when the container stops
-            body.add("EnvironmentFile", f"-%t/{_VALUES.format(self.names.pod)}/values")
+            body.add("EnvironmentFile", f"-%t/{_VALUES.format(self.pod.name)}/values")
         if self.container.security.is_image_checked:
-            stated = (full_image(self.container.image), _PULL[self.container.pull])
-            body.add("ExecStartPre", words(("/usr/bin/sh", "-c", _CHECK_USER, "sh", *stated)))
+            image = full_image(self.container.image)
+            body.add("ExecStartPre", shell(_CHECK_USER, image, _PULL[self.container.pull]))
         for mount in self.container.mounts:
-            body.add("ExecStartPre", *self.mounter.before(mount))
+            volume = self.volumes[mount.volume]
+            body.add("ExecStartPre", *commands_before(mount, volume, self.pod))
         self._add_hooks(body)
         return body
 
     def _add_hooks(self, body: Section) -> None:
         """Add what runs after the start and before the stop, and what ends the init phase."""
-        name = self.names.container(self.container.name)
+        pod, name = self.pod, self.pod.container(self.container.name)
         if self.container.post_start:
             body.add("ExecStartPost", words(_command(self.container.post_start, name)))
         if self.container.pre_stop:
-            grace_sec = self.names.decision.pod.grace_period_sec
+            grace_sec = pod.decision.pod.grace_period_sec
             stop = stop_line(self.container.pre_stop, name, grace_sec)
             body.add("ExecStop", *([stop] if stop else []))
-        if self.options.has_init_phase and is_last_init(self.container, self.workload):
-            key, manager = self.names.decision.pod.key, self.options.manager
-            command = (self.options.program, "phase", *manager.options, key, "running")
+        inits = [each for each in pod.workload.containers if each.kind is ContainerKind.INIT]
+        if pod.options.has_init_phase and inits[-1:] == [self.container]:
+            options = pod.options.manager.options
+            command = (pod.options.program, "phase", *options, pod.key, "running")
             # a pod that podslice has not applied has no init phase
             body.add("ExecStartPost", f"-{words(command)}")
-        if needs_prober(self.container, self.options):
-            prober = self.names.prober(self.container.name)
-            body.add("ExecStartPost", prober_start_line(prober, self.options))
+        if needs_prober(self.container, pod.options):
+            prober = pod.prober(self.container.name)
+            body.add("ExecStartPost", start_line(prober, pod.options))
 
 
 def _fits_file(variable: Expanded) -> bool:
@@ -426,7 +413,8 @@ def _add_security(body: Section, security: Security) -> None:
         body.add("ReadOnly", "true")
         # podman would mount writable directories in memory
         body.add("ReadOnlyTmpfs", "false")
-    body.add_flag("NoNewPrivileges", value=security.no_new_privileges)
+    if security.no_new_privileges:
+        body.add("NoNewPrivileges", "true")
     if security.seccomp is not None:
         path = security.seccomp.removeprefix(f"{SECCOMP_ROOT}/")
         checked("SeccompProfile.localhostProfile", path)
@@ -438,10 +426,41 @@ def _add_security(body: Section, security: Security) -> None:
     if security.apparmor is not None:
         profile = checked("AppArmorProfile.localhostProfile", security.apparmor)
         body.add("PodmanArgs", argument(f"--security-opt=apparmor={profile}"))
-    for part in ("user", "role", "type", "level"):
-        if label := getattr(security.selinux, part):
-            checked(f"SELinuxOptions.{part}", label)
-            body.add("PodmanArgs", argument(f"--security-opt=label={part}:{label}"))
+    for part, label in security.selinux.items():
+        checked(f"SELinuxOptions.{part}", label)
+        body.add("PodmanArgs", argument(f"--security-opt=label={part}:{label}"))
+
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+
+
+class Expanded(NamedTuple):
+    """A text after expansion."""
+
+    text: str
+    is_secret: bool = False
+    """Whether a Secret's value is in it."""
+
+
+def expand(text: str, known: Mapping[str, Expanded]) -> Expanded:
+    """Replace `$(NAME)` of known variables; `$$` is a dollar sign, and the rest remains.
+
+    Source: Kubernetes, third_party/forked/golang/expansion/expand.go.
+    """
+    is_secret = False
+
+    def replace(match: re.Match[str]) -> str:
+        nonlocal is_secret
+        name = match[1]
+        if name is None:
+            return "$"
+        if name not in known:
+            return match[0]
+        is_secret = is_secret or known[name].is_secret
+        return known[name].text
+
+    expanded = _REFERENCE.sub(replace, text)
+    return Expanded(text=expanded, is_secret=is_secret)
 
 
 def expand_variables(variables: Iterable[Variable]) -> dict[str, Expanded]:
@@ -477,8 +496,7 @@ def stop_line(action: Exec | Sleep, container: str, grace_sec: int) -> str | Non
     """
     if grace_sec == 0:
         return None
-    script = ("/usr/bin/sh", "-c", _STOP, "sh", str(grace_sec), container)
-    return f"-{words((*script, *_command(action, container)))}"
+    return f"-{shell(_STOP, str(grace_sec), container, *_command(action, container))}"
 
 
 def _command(action: Exec | Sleep, container: str) -> tuple[str, ...]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 
 from podslice.cli import wanted
-from podslice.cli.host import load_node
 from podslice.cli.manifests import all_problems, decide_all
 from podslice.cli.options import Planning, configured
 from podslice.cli.output import note, write
@@ -18,17 +17,22 @@ from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
 from podslice.errors import HostError, InputError, PodsliceError, Problem, Severity, printable
 from podslice.features.quadlet.discovery import connect
-from podslice.features.quadlet.keeper import ContainerFailures, list_paths
+from podslice.features.quadlet.files import find_obstacles, installed
+from podslice.features.quadlet.generate import make_quadlets
+from podslice.features.quadlet.keeper import list_paths
 from podslice.features.quadlet.result import Quadlets
 from podslice.features.quadlet.services import QuadletChanges
-from podslice.features.quadlet.verbs import further_problems, host_options, make_quadlets
-from podslice.features.quadlet.workloads import LoadedWorkloads, read_members, with_networks
+from podslice.features.quadlet.status import ContainerFailures
+from podslice.features.quadlet.verbs import further_problems, host_options
+from podslice.features.quadlet.workload import PodWorkload
+from podslice.features.quadlet.workloads import read_members, with_networks
 from podslice.inputs.budget import BYTES_MAX, Budget, Exhausted
 from podslice.inputs.manifest.load import Extent, LoadedPods, load_text
 from podslice.kernel.files import NotRegularError, read_with_status
 from podslice.model.config import CpuManagerPolicy
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.event import Event, Kind
+from podslice.model.node import Node
 from podslice.model.node_state import ContainerFailure
 from podslice.model.unit import Manager, UnitName
 from podslice.plan import Action
@@ -42,9 +46,6 @@ from podslice.systemd.journal import Journal, reading_command
 
 _OTHERS_WRITE = 0o022
 
-_Pods = tuple[tuple[PodDecision, ...], LoadedWorkloads]
-"""The pods of a manifest without errors."""
-
 
 @configured
 def containers(planning: Planning) -> int:
@@ -55,17 +56,17 @@ def containers(planning: Planning) -> int:
         changes = QuadletChanges(world, PodRequest())
         results: list[PodResult] = []
         with locked(world.store), log.published():
-            records = world.store.load()
+            applied = _applied_pods(world.store.load())
             # pods have exclusive CPUs with a policy only
             has_policy = world.config.cpu_manager_policy is not CpuManagerPolicy.NONE
             desired = (await assess(world)).desired if has_policy else None
-            found = _wanted_quadlets(planning, records, desired, log)
-            wanted = _checked(found, changes, log)
+            found = _wanted_quadlets(planning, world.node, applied, desired, log)
+            wanted = _checked(found, world.manager, log)
             present = await changes.observe(wanted)
             if log.has_broken_file:  # it may have Services
                 wanted = tuple(each for each in wanted if not present[each.pod].has_network)
             kept = {key for key, pod in present.items() if pod.is_kept}
-            gone = kept.difference(_applied_pods(records))
+            gone = kept.difference(applied)
             removal = changes.plan_removal(present, gone)
             results += [each async for each in changes.act(removal)]
             steps = changes.plan_start(await changes.observe(wanted), wanted)
@@ -97,22 +98,22 @@ def _applied_pods(records: Records) -> dict[str, str]:
 
 
 def _wanted_quadlets(
-    planning: Planning, records: Records, desired: Desired | None, log: ContainerLog
+    planning: Planning,
+    node: Node,
+    applied: Mapping[str, str],
+    desired: Desired | None,
+    log: ContainerLog,
 ) -> Iterator[Quadlets]:
     """Yield the quadlets of applied pods; a file with an error leaves its pods as they are."""
-    applied = _applied_pods(records)
-    files = list(_read_files(planning, sorted(set(applied.values())), log))
+    files = list(_read_files(planning, node, sorted(set(applied.values())), log))
     if not files:
         return
     try:
         options = host_options(planning, is_for_host=True, is_kept=True)
-    except HostError as error:
+    except (HostError, InputError) as error:
         log.add_error(error)
         return
-    if options.problem is not None:
-        log.add_error(InputError(options.problem))
-        return
-    for source, (pods, workloads) in files:
+    for source, pods, workloads in files:
         try:
             decisions = pods if desired is None else with_lasting_cpus(pods, desired)
             made = make_quadlets(decisions, workloads, options)
@@ -123,9 +124,9 @@ def _wanted_quadlets(
 
 
 def _read_files(
-    planning: Planning, sources: Iterable[str], log: ContainerLog
-) -> Iterator[tuple[str, _Pods]]:
-    """Yield the files of the agent's manifest directories that have no error.
+    planning: Planning, node: Node, sources: Iterable[str], log: ContainerLog
+) -> Iterator[tuple[str, tuple[PodDecision, ...], Mapping[str, PodWorkload]]]:
+    """Yield the files of the agent's manifest directories that have no error, with their pods.
 
     Services of all files in the directories count.
     """
@@ -152,14 +153,20 @@ def _read_files(
     errors = (each.severity is Severity.ERROR for each in chain(of_services, of_files))
     log.has_broken_file |= any(errors)
     for path in sorted(own & files.keys()):
-        found, problems = members[path]
-        documents = dict.fromkeys(each.where for each in files[path].data)
-        of_file = chain.from_iterable(lost.get(each, ()) for each in documents)
-        workloads = LoadedWorkloads(with_networks(found, networks), (*problems, *of_file))
+        loaded, (found, problems) = files[path], members[path]
+        documents = dict.fromkeys(each.where for each in loaded.data)
+        lost_here = chain.from_iterable(lost.get(each, ()) for each in documents)
+        further = further_problems((*problems, *lost_here), loaded)
         try:
-            yield path, _decide_file(planning, files[path], workloads)
+            decisions = decide_all(loaded, node, planning.config)
         except InputError as error:
             log.add_error(error, path)
+            continue
+        problems = [*all_problems(loaded, decisions), *further]
+        if any(each.severity is Severity.ERROR for each in problems):
+            log.add_error(InputError(problems), path)
+        else:
+            yield path, decisions, with_networks(found, networks)
 
 
 def _load_file(planning: Planning, source: str) -> LoadedPods:
@@ -178,21 +185,6 @@ def _load_file(planning: Planning, source: str) -> LoadedPods:
         )
     except Exhausted as error:
         raise InputError(error.at(name)) from error
-
-
-def _decide_file(planning: Planning, loaded: LoadedPods, workloads: LoadedWorkloads) -> _Pods:
-    """Return the pods of a file.
-
-    Raises:
-        InputError: there is an error in it.
-    """
-    decisions = decide_all(
-        loaded, load_node(planning.config, manager=planning.manager), planning.config
-    )
-    problems = [*all_problems(loaded, decisions), *further_problems(workloads.problems, loaded)]
-    if any(each.severity is Severity.ERROR for each in problems):
-        raise InputError(problems)
-    return decisions, workloads
 
 
 def _read_private(source: str, manager: Manager) -> bytes:
@@ -221,15 +213,13 @@ def _read_private(source: str, manager: Manager) -> bytes:
     return content
 
 
-def _checked(
-    pods: Iterable[Quadlets], changes: QuadletChanges, log: ContainerLog
-) -> tuple[Quadlets, ...]:
+def _checked(pods: Iterable[Quadlets], manager: Manager, log: ContainerLog) -> tuple[Quadlets, ...]:
     """Return the pods whose files can be written, and report the others."""
     valid: list[Quadlets] = []
     for pod in pods:
         problems: Iterable[Problem]
         try:
-            problems = changes.find_obstacles((*valid, pod)).get(pod.pod, ())
+            problems = find_obstacles((*valid, pod), installed(manager)).get(pod.pod, ())
         except InputError as error:
             problems = error.problems
         for problem in problems:
@@ -251,7 +241,8 @@ class ContainerLog:
     def __init__(self, store: Store, manager: Manager) -> None:
         self._record = ContainerFailures(store.root)
         self._manager = manager
-        self._found: list[ContainerFailure] = []
+        self._found: dict[ContainerFailure, None] = {}
+        """In their order, each once: that of a manifest is found for each replica."""
         self._recorded: tuple[ContainerFailure, ...] | None = None
         self._known = set(self._record.load())
         self.has_broken_file = False
@@ -283,8 +274,9 @@ class ContainerLog:
         self._add(ContainerFailure(where=source, message=message, hint=self._retry))
 
     def _add(self, failure: ContainerFailure) -> None:
-        note(f"{failure}; {failure.hint}")
-        self._found.append(failure)
+        if failure not in self._found:
+            note(f"{failure}; {failure.hint}")
+            self._found[failure] = None
 
     def add_results(self, results: Iterable[PodResult]) -> None:
         """Add the steps that have failed, and log the containers that were started."""
@@ -307,7 +299,7 @@ class ContainerLog:
                 pod=step.pod,
                 unit=name if is_start else None,
             )
-            self._found.append(failure)
+            self._found[failure] = None
 
     @contextmanager
     def published(self) -> Iterator[None]:
@@ -329,7 +321,7 @@ class ContainerLog:
     def _publish(self) -> None:
         if self._recorded is not None and self._record.load() != self._recorded:
             return
-        self._recorded = tuple(dict.fromkeys(self._found))
+        self._recorded = tuple(self._found)
         self._record.save(self._recorded)
         new = [each for each in self._recorded if each not in self._known]
         self._log(

@@ -79,8 +79,9 @@ def calendar_events(schedule: str, zone: str = "") -> tuple[str, ...]:
     time = f"{_format(_FIELDS[1], hours)}:{_format(_FIELDS[0], minutes)}:00"
     month, day = _format(_FIELDS[3], months), _format(_FIELDS[2], days)
     # systemd's week begins on Monday
-    week = [(each - 1) % 7 for each in sorted(weekdays, key=lambda each: each or 7)]
-    names = "" if len(week) == len(_DAYS) else _format_days(week)
+    week = sorted((each - 1) % 7 for each in weekdays)
+    texts = dict(enumerate((*_DAYS[1:], _DAYS[0])))
+    names = "" if len(week) == len(_DAYS) else _format_runs(week, texts)
     either = not (_is_any(words[2]) or _is_any(words[4]))
     dates = (
         (f"*-{month}-{day}", f"{names} *-{month}-*") if either else (f"{names} *-{month}-{day}",)
@@ -142,10 +143,6 @@ def _format(field: _Field, values: frozenset[int]) -> str:
     ):
         return f"{texts[found[0]]}/{step}"
     return _format_runs(found, texts)
-
-
-def _format_days(week: Sequence[int]) -> str:
-    return _format_runs(sorted(week), dict(enumerate((*_DAYS[1:], _DAYS[0]))))
 
 
 def _format_runs(values: Sequence[int], texts: Mapping[int, str]) -> str:

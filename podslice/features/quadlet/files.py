@@ -24,6 +24,7 @@ from typing import NamedTuple
 from podslice.errors import HostError, InputError, Problem
 from podslice.features.quadlet.result import (
     ARCHIVE_SUFFIX,
+    OWN_SUFFIXES,
     PRIVATE_MODE,
     Directory,
     File,
@@ -31,10 +32,11 @@ from podslice.features.quadlet.result import (
     is_data,
 )
 from podslice.features.quadlet.transition import (
-    OWN_SUFFIXES,
+    ABSENT,
     SERVICE_SUFFIXES,
     PresentPod,
     is_unit,
+    stale_files,
     targets_of,
 )
 from podslice.kernel.files import NotRegularError, describe_kind, read_present, read_with_status
@@ -109,7 +111,11 @@ class VolumeData:
                             left.append(below)
                             continue
                         try:
-                            files[below], status = _read(entry.name, directory)
+                            files[below], status = read_with_status(
+                                entry.name,
+                                limit_bytes=_BYTES_MAX,
+                                locate=partial(os.open, flags=_LOCATED, dir_fd=directory),
+                            )
                             access[below] = stat.S_IMODE(status.st_mode), status.st_gid
                         except NotRegularError as error:
                             problems.append(_problem(self._top / below, str(error)))
@@ -213,11 +219,6 @@ def _problem(path: Path, message: str) -> Problem:
     return Problem(where=str(path), message=message, hint=hint)
 
 
-def _read(name: str, directory: int) -> tuple[bytes, os.stat_result]:
-    locate = partial(os.open, flags=_LOCATED, dir_fd=directory)
-    return read_with_status(name, limit_bytes=_BYTES_MAX, locate=locate)
-
-
 _UNIT_BYTES_MAX = 2**20
 _OWNER = re.compile(rb"^Description=.*\b[Pp]od (\S+)$", re.MULTILINE)
 _SUFFIXES = frozenset({*SERVICE_SUFFIXES, *OWN_SUFFIXES})
@@ -262,7 +263,7 @@ class WrittenQuadlets(NamedTuple):
     """Why the files of some pods were not written."""
 
 
-def write_quadlets(pods: Iterable[Quadlets], directories: Directories) -> WrittenQuadlets:
+def write_quadlets(pods: Sequence[Quadlets], directories: Directories) -> WrittenQuadlets:
     """Write the files of pods, and remove those that an earlier manifest of the same pod had.
 
     Nothing is written of a pod whose files have obstacles; the other pods are written.
@@ -272,15 +273,14 @@ def write_quadlets(pods: Iterable[Quadlets], directories: Directories) -> Writte
             nothing was written.
         HostError: a directory cannot be written.
     """
-    pods = tuple(pods)
-    check_quadlets(pods, directories)
     obstacles = find_obstacles(pods, directories)
-    pods = tuple(each for each in pods if each.pod not in obstacles)
+    pods = [each for each in pods if each.pod not in obstacles]
     present = read_installed(directories)
-    stale = sorted(chain.from_iterable(_stale(pod, present.get(pod.pod)) for pod in pods))
+    stale = sorted(path for pod in pods for path in stale_files(pod, present.get(pod.pod, ABSENT)))
     with _host_errors(directories):
         for pod in pods:
-            make_directories(pod, directories)
+            for each in pod.directories:
+                directories.data.make(each)
             for file in pod.files:
                 write_file(file, directories)
         kept = {each.path for pod in pods for each in pod.directories}
@@ -303,19 +303,6 @@ def _host_errors(directories: Directories) -> Iterator[None]:
         raise HostError(f"{where}: {error.strerror}") from error
 
 
-def _stale(pod: Quadlets, present: PresentPod | None) -> Iterator[str]:
-    """Yield the files of a pod that it no longer has, or the directory of all its data."""
-    if present is None:
-        return
-    wanted = {pod.mark, *(each.path for each in pod.files)}
-    is_whole = present.has_data and not pod.directories and pod.mark not in present.files
-    if is_whole:
-        yield pod.data
-    for name in present.files:
-        if name not in wanted and not (is_whole and is_data(name)):
-            yield name
-
-
 def place(name: str, directories: Directories) -> Path:
     """Return the path of a file from its path in `File`: systemd's own are services and timers."""
     if is_data(name) and directories.own is not None:
@@ -324,27 +311,19 @@ def place(name: str, directories: Directories) -> Path:
     return (directories.units if is_own else directories.generator) / name
 
 
-def check_quadlets(pods: Iterable[Quadlets], directories: Directories) -> None:
-    """Check that all files can be written.
+def find_obstacles(
+    pods: Sequence[Quadlets], directories: Directories
+) -> dict[str, Sequence[Problem]]:
+    """Check that the files of all pods can be written; return why some pods' files cannot.
+
+    Pods without such an obstacle have no entry.
 
     Raises:
         InputError: a unit exists that podslice did not write, or two pods have the same file.
         HostError: a directory cannot be read.
     """
-    pods = tuple(pods)
-    files = [each for pod in pods for each in pod.files]
-    if problems := [*_doubles(files), *_foreign(pods, directories)]:
+    if problems := [*_doubles(pods), *_foreign(pods, directories)]:
         raise InputError(problems)
-
-
-def find_obstacles(
-    pods: Iterable[Quadlets], directories: Directories
-) -> dict[str, Sequence[Problem]]:
-    """Return why the files of pods cannot be written, by pod; others have no entry.
-
-    Raises:
-        HostError: a directory cannot be read.
-    """
     found: dict[str, Sequence[Problem]] = {}
     for pod in pods:
         problems = list(_unusable(pod, directories))
@@ -400,12 +379,6 @@ def read_installed(directories: Directories) -> dict[str, PresentPod]:
     }
 
 
-def make_directories(pod: Quadlets, directories: Directories) -> None:
-    """Create the directories of a pod's data."""
-    for each in pod.directories:
-        directories.data.make(each)
-
-
 def write_file(file: File, directories: Directories) -> None:
     """Write one file, whole or not at all."""
     if is_data(file.path):
@@ -459,9 +432,9 @@ def _list_units(directories: Directories) -> list[Path]:
     return [each for each in sorted(chain.from_iterable(places)) if each.suffix in _SUFFIXES]
 
 
-def _doubles(files: Iterable[File]) -> Iterator[Problem]:
+def _doubles(pods: Iterable[Quadlets]) -> Iterator[Problem]:
     seen: set[str] = set()
-    for each in files:
+    for each in chain.from_iterable(pod.files for pod in pods):
         if each.path in seen:
             message = "two pods would write this file"
             yield Problem(where=each.path, message=message, hint="rename one of the pods")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from podslice.errors import invalid
+from podslice.errors import InputError, invalid
 from podslice.features.quadlet.container import (
     ContainerUnit,
     add_restart_of_pod,
@@ -12,8 +12,21 @@ from podslice.features.quadlet.container import (
     notes_on_systemd,
 )
 from podslice.features.quadlet.jobs import boot_target, job_files, notes_on_job
-from podslice.features.quadlet.probes import needs_prober, prober_files
-from podslice.features.quadlet.result import KEPT, OWN_SECTION, File, Names, Options, Quadlets, stem
+from podslice.features.quadlet.probes import (
+    needs_prober,
+    prober_files,
+    program_problem,
+    start_line,
+)
+from podslice.features.quadlet.result import (
+    KEPT,
+    OWN_SECTION,
+    File,
+    Options,
+    PodSource,
+    Quadlets,
+    stem,
+)
 from podslice.features.quadlet.unit_text import (
     Section,
     argument,
@@ -21,20 +34,24 @@ from podslice.features.quadlet.unit_text import (
     double,
     plain,
     section,
-    unit,
+    unit_file,
 )
 from podslice.features.quadlet.volume_units import (
-    Mounter,
     data_directories,
     data_files,
+    size_files,
     volume_file,
 )
-from podslice.features.quadlet.workload import DataFiles, PodWorkload, Protocol, is_in_memory
+from podslice.features.quadlet.workload import (
+    DataFiles,
+    PodWorkload,
+    Protocol,
+    is_in_memory,
+)
 from podslice.inputs.manifest.fields import checked
 from podslice.model.desired import PodDecision
 from podslice.model.grammar import LABEL_MAX
-from podslice.model.naming import POD_LABEL, SANDBOX_SLICE
-from podslice.model.unit import GENERATED
+from podslice.model.naming import POD_LABEL, SANDBOX_SLICE, podman_network
 
 _NAME_MAX = 255 - len("..podslice-new")
 """The longest name of a file that is first written under another one.
@@ -51,6 +68,28 @@ _STOP_SEC = 300
 """How long podman may take to remove a pod: it runs within the pod's limits, which may be small."""
 
 
+def make_quadlets(
+    decisions: Iterable[PodDecision], workloads: Mapping[str, PodWorkload], options: Options
+) -> tuple[Quadlets, ...]:
+    """Return the units of pods.
+
+    Raises:
+        InputError: their services cannot execute podslice, or a text does not fit in a unit.
+    """
+    pods = [(each, workloads[each.pod.key]) for each in decisions]
+    found = [program_problem(each.pod.key, workload, options) for each, workload in pods]
+    problems = [each for each in found if each is not None]
+    made: list[Quadlets] = []
+    for each, workload in pods:
+        try:
+            made.append(generate(each, workload, options))
+        except InputError as error:
+            problems += [problem.within(f"pod {each.pod.key}") for problem in error.problems]
+    if problems:
+        raise InputError(problems)
+    return tuple(made)
+
+
 def generate(decision: PodDecision, workload: PodWorkload, options: Options) -> Quadlets:
     """Return the files of a pod.
 
@@ -63,24 +102,24 @@ def generate(decision: PodDecision, workload: PodWorkload, options: Options) -> 
         InputError: a text of the pod does not match its grammar, or does not fit in a unit.
     """
     _check_names(decision, workload)
-    names = Names(decision=decision)
-    files = list(_files(workload, names, options))
+    pod = PodSource(decision=decision, workload=workload, options=options)
+    files = list(_files(pod))
     for each in files:
         name = each.path.rpartition("/")[2]
         if len(name) > _NAME_MAX:
             message = f"the file {name[:_SHOWN]}… has a name of {len(name)} characters"
             hint = f"shorten the names of pod and container: the maximum is {_NAME_MAX}"
             raise invalid(message, hint)
-    has_data = any(each.path.startswith(f"{names.data}/") for each in files)
+    has_data = any(each.path.startswith(f"{pod.data}/") for each in files)
     has_data = has_data or any(isinstance(each, DataFiles) for each in workload.volumes)
     return Quadlets(
-        pod=decision.pod.key,
-        service=names.pod_service,
+        pod=pod.key,
+        service=pod.pod_service,
         files=tuple(files),
-        directories=tuple(data_directories(workload.volumes, names)) if has_data else (),
-        data=names.data,
-        mark=names.mark(workload.job) if workload.job else "",
-        notes=tuple(_notes(files, workload, names, options)),
+        directories=tuple(data_directories(pod)) if has_data else (),
+        data=pod.data,
+        mark=pod.mark,
+        notes=tuple(_notes(files, pod)),
     )
 
 
@@ -95,64 +134,62 @@ def _check_names(decision: PodDecision, workload: PodWorkload) -> None:
         checked("Volume.name", volume.name)
 
 
-def _files(workload: PodWorkload, names: Names, options: Options) -> Iterator[File]:
-    text = unit(GENERATED, _pod_sections(workload, names, options))
-    yield File(path=names.pod_file, content=text.encode())
-    if workload.network is not None:
-        yield File(path=names.network_file, content=_network(names).encode())
-    volumes = {each.name: each for each in workload.volumes}
-    mounter = Mounter(names=names, workload=workload, volumes=volumes, options=options)
-    for container in workload.containers:
-        made = ContainerUnit(
-            container=container, workload=workload, names=names, mounter=mounter, options=options
-        )
-        yield from made.files()
-        if needs_prober(container, options):
-            yield from prober_files(container, workload, names, options)
-    if workload.job is not None:
-        yield from job_files(workload, workload.job, names, options, _conditions(names, options))
-    for volume in workload.volumes:
-        yield from volume_file(volume, workload, names, options)
-        yield from data_files(volume, workload, names, options)
+def _files(pod: PodSource) -> Iterator[File]:
+    yield _pod_file(pod)
+    if pod.workload.network is not None:
+        yield _network_file(pod)
+    volumes = {each.name: each for each in pod.workload.volumes}
+    for container in pod.workload.containers:
+        yield from ContainerUnit(container=container, pod=pod, volumes=volumes).files()
+        if needs_prober(container, pod.options):
+            yield from prober_files(container, pod)
+    if pod.workload.job is not None:
+        yield from job_files(pod, pod.workload.job, _conditions(pod))
+    yield from size_files(pod)
+    for volume in pod.workload.volumes:
+        yield from volume_file(volume, pod)
+        yield from data_files(volume, pod)
 
 
-def _conditions(names: Names, options: Options) -> Section:
+def _conditions(pod: PodSource) -> Section:
     """Return the lines without which nothing of a pod starts."""
     head = section("Unit")
-    head.add("After", *(_USER_SERVICES if options.manager.is_user else _SERVICES))
+    head.add("After", *(_USER_SERVICES if pod.options.manager.is_user else _SERVICES))
     head.comment("without the record of an applied pod, or a unit file, the slice has no limits")
-    head.add("AssertPathExists", *_limits(names, options))
+    head.add("AssertPathExists", *_limits(pod))
     return head
 
 
-def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tuple[Section, ...]:
+def _pod_file(pod: PodSource) -> File:
     head, service, install = section("Unit"), section("Service"), section("Install")
-    head.add("Description", f"Pod {double(names.decision.pod.key)}")
-    head.lines += _conditions(names, options).lines
-    service.add("Slice", names.decision.slice)
+    head.add("Description", f"Pod {double(pod.key)}")
+    head.lines += _conditions(pod).lines
+    service.add("Slice", pod.decision.slice)
     # podman may pull the image of its first container; each container waits for that
     service.add("TimeoutStartSec", "infinity")
     service.add("TimeoutStopSec", f"{_STOP_SEC}s")
-    add_values(service, workload, names, options)
-    add_restart_of_pod(head, service, workload, options)
-    if workload.job is None:
-        install.add("WantedBy", boot_target(options))
+    add_values(service, pod)
+    add_restart_of_pod(head, service, pod)
+    for volume in pod.limited_volumes:
+        service.add("ExecStartPost", start_line(pod.size_watch(volume.name), pod.options))
+    if pod.workload.job is None:
+        install.add("WantedBy", boot_target(pod.options))
     own = section(OWN_SECTION)
-    if options.is_kept:
+    if pod.options.is_kept:
         own.add(KEPT, "yes")
-    return head, _pod(workload, names), service, install, own
+    return unit_file(pod.pod_file, head, _pod(pod), service, install, own)
 
 
-def _network(names: Names) -> str:
+def _network_file(pod: PodSource) -> File:
     """Return the unit of the network, which the next start of the pod creates if it was removed."""
     head, body = section("Unit"), section("Network")
-    head.add("Description", f"Network of pod {double(names.decision.pod.key)}")
-    head.add("PartOf", names.pod_service)
-    body.add("NetworkName", names.network)
-    return unit(GENERATED, (head, body))
+    head.add("Description", f"Network of pod {double(pod.key)}")
+    head.add("PartOf", pod.pod_service)
+    body.add("NetworkName", podman_network(pod.decision.pod.namespace))
+    return unit_file(pod.network_file, head, body)
 
 
-def _limits(names: Names, options: Options) -> Iterator[str]:
+def _limits(pod: PodSource) -> Iterator[str]:
     """Yield the files of which one exists if the slice has its limits.
 
     systemd itself makes a missing slice for a service, without any: at boot, or if the pod was
@@ -160,12 +197,12 @@ def _limits(names: Names, options: Options) -> Iterator[str]:
 
     Source: systemd.unit(5), "Conditions and Asserts" and "Specifiers".
     """
-    kind = "user" if options.manager.is_user else "system"
-    yield f"|%t/podslice/pods/{names.decision.pod.uid}.json"
-    yield f"|%E/systemd/{kind}/{names.decision.slice}"
+    kind = "user" if pod.options.manager.is_user else "system"
+    yield f"|%t/podslice/pods/{pod.decision.pod.uid}.json"
+    yield f"|%E/systemd/{kind}/{pod.decision.slice}"
 
 
-def _pod(workload: PodWorkload, names: Names) -> Section:
+def _pod(pod: PodSource) -> Section:
     """Return the section of podman's pod.
 
     The pod remains when its last container exits, since systemd may start that one again. Podman's own
@@ -173,14 +210,14 @@ def _pod(workload: PodWorkload, names: Names) -> Section:
 
     Source: podman 5.4, pkg/systemd/quadlet/quadlet.go, ConvertPod; podman-pod-create(1).
     """
-    body = section("Pod")
-    body.add("PodName", names.pod)
-    if names.decision.overhead:
-        body.add("ServiceName", stem(names.pod_service))
+    workload, body = pod.workload, section("Pod")
+    body.add("PodName", pod.name)
+    if pod.decision.overhead:
+        body.add("ServiceName", stem(pod.pod_service))
     body.add("PodmanArgs", "--exit-policy=continue")
     body.add("PodmanArgs", f"--cgroup-parent={SANDBOX_SLICE}")
-    body.add("PodmanArgs", argument(f"--label={POD_LABEL}={names.decision.pod.key}"))
-    _add_network(body, workload, names)
+    body.add("PodmanArgs", argument(f"--label={POD_LABEL}={pod.key}"))
+    _add_network(body, pod)
     for name, value in workload.sysctls.items():
         checked("Sysctl.name", name)
         checked("Sysctl.value", value)
@@ -194,16 +231,17 @@ def _pod(workload: PodWorkload, names: Names) -> Section:
     return body
 
 
-def _add_network(body: Section, workload: PodWorkload, names: Names) -> None:
+def _add_network(body: Section, pod: PodSource) -> None:
     """Add network, ports and names; the host's network has no ports to publish."""
+    workload = pod.workload
     if workload.fields["hostNetwork"]:
         body.add("Network", "host")
     else:
         if workload.network is not None:
-            body.add("Network", names.network_file)
+            body.add("Network", pod.network_file)
             body.add_text("NetworkAlias", "HostAlias.hostnames", *workload.network.aliases)
         body.add("PublishPort", *dict.fromkeys(_published(workload)))
-    if hostname := _hostname(workload, names):
+    if hostname := _hostname(pod):
         body.add("PodmanArgs", argument(f"--hostname={hostname}"))
     dns = workload.dns
     body.add_text("DNS", "PodDNSConfig.nameservers", *dns.servers)
@@ -225,16 +263,17 @@ def _adds_searches(workload: PodWorkload) -> bool:
     return bool(workload.dns.searches) and workload.fields["dnsPolicy"] != "None"
 
 
-def _hostname(workload: PodWorkload, names: Names) -> str:
+def _hostname(pod: PodSource) -> str:
     """Return the host name of a pod; empty for the name of podman's pod, or of the host.
 
     Source: Kubernetes, pkg/kubelet/kubelet_pods.go, GeneratePodHostNameAndDomain and
     truncatePodHostnameIfNeeded.
     """
-    if stated := workload.fields["hostname"]:
+    fields = pod.workload.fields
+    if stated := fields["hostname"]:
         return checked("PodSpec.hostname", stated)
-    own = names.decision.pod.name[:LABEL_MAX].rstrip("-.")
-    return "" if workload.fields["hostNetwork"] or own == names.pod else own
+    own = pod.decision.pod.name[:LABEL_MAX].rstrip("-.")
+    return "" if fields["hostNetwork"] or own == pod.name else own
 
 
 def _published(workload: PodWorkload) -> Iterator[str]:
@@ -252,23 +291,21 @@ def _published(workload: PodWorkload) -> Iterator[str]:
             yield f"{start}{port.host_port}:{port.container_port}{end}"
 
 
-def _notes(
-    files: Iterable[File], workload: PodWorkload, names: Names, options: Options
-) -> Iterator[str]:
+def _notes(files: Iterable[File], pod: PodSource) -> Iterator[str]:
     """Yield what an operator has to know, since no unit has it."""
-    pod = names.decision.pod.key
-    for each in (*notes_on_systemd(workload, options), *notes_on_job(workload)):
-        yield f"pod {pod}: {each}"
+    key, workload = pod.key, pod.workload
+    for each in (*notes_on_systemd(pod), *notes_on_job(workload)):
+        yield f"pod {key}: {each}"
     secret = [each.path for each in files if each.is_secret and each.path.endswith(".container")]
     for path in secret:
-        yield f"pod {pod}: {path} has a Secret's value in it, which all users can read with systemctl show"
+        yield f"pod {key}: {path} has a Secret's value in it, which all users can read with systemctl show"
     memory = [each.name for each in workload.volumes if is_in_memory(each)]
     if memory:
         listed = ", ".join(memory)
-        yield f"pod {pod}: podslice apply mounts {listed} in memory before the pod starts"
+        yield f"pod {key}: podslice apply mounts {listed} in memory before the pod starts"
     if _adds_searches(workload) and workload.network is None:
-        yield f"pod {pod}: the search domains of its dnsConfig precede those of the host"
-    if workload.network is not None and not options.has_dns:
-        yield f"pod {pod}: names of Services do not resolve without aardvark-dns; install aardvark-dns"
-    if any(any(names.decided(each.name).hugepages.values()) for each in workload.containers):
-        yield f"pod {pod}: the limits of huge pages are set by podslice, not by the units"
+        yield f"pod {key}: the search domains of its dnsConfig precede those of the host"
+    if workload.network is not None and not pod.options.has_dns:
+        yield f"pod {key}: names of Services do not resolve without aardvark-dns; install aardvark-dns"
+    if any(any(pod.decided(each.name).hugepages.values()) for each in workload.containers):
+        yield f"pod {key}: the limits of huge pages are set by podslice, not by the units"

@@ -13,14 +13,14 @@ from zoneinfo import ZoneInfo
 
 from podslice.errors import InputError, quote
 from podslice.features.quadlet.cron import calendar_events
-from podslice.features.quadlet.result import File, Names, Options, stem
-from podslice.features.quadlet.unit_text import Section, double, section, unit, words
+from podslice.features.quadlet.result import File, Options, PodSource, stem
+from podslice.features.quadlet.unit_text import Section, double, section, shell, unit_file, words
 from podslice.features.quadlet.workload import Job, PodWorkload, Restart
 from podslice.features.quadlet.workload_containers import Refusals
 from podslice.inputs.manifest.reading import Fields, unstated
-from podslice.model.naming import KUBE_RESERVED_SLICE
+from podslice.model.naming import SCOPE_PREFIX
 from podslice.model.pod import ContainerKind
-from podslice.model.unit import GENERATED, UnitName
+from podslice.model.unit import UnitName
 
 _BACKOFF_LIMIT = 6
 """Source: Kubernetes, pkg/apis/batch/v1/defaults.go, SetDefaults_Job."""
@@ -139,45 +139,40 @@ _END = (
 )
 
 
-def job_files(
-    workload: PodWorkload, job: Job, names: Names, options: Options, conditions: Section
-) -> Iterator[File]:
+def job_files(pod: PodSource, job: Job, conditions: Section) -> Iterator[File]:
     """Yield the service that runs the pod, and the units that start it on a schedule.
 
     Args:
-        workload: the pod.
+        pod: the pod.
         job: its job.
-        names: the names of its units.
-        options: what the units are for.
         conditions: the lines of `[Unit]` without which no process of a pod starts.
     """
-    services = [(each.kind, names.service(each.name)) for each in workload.containers]
+    services = [(each.kind, pod.service(each.name)) for each in pod.workload.containers]
     apps, inits = (
         [service for kind, service in services if kind is wanted]
         for wanted in (ContainerKind.APP, ContainerKind.INIT)
     )
-    mark = f"{options.manager.own_state_directory}/{names.mark(job)}"
+    mark = f"{pod.options.manager.own_state_directory}/{pod.mark}"
     head, body, install = section("Unit"), section("Service"), section("Install")
-    head.add("Description", f"Job of pod {double(names.decision.pod.key)}")
+    head.add("Description", f"Job of pod {double(pod.key)}")
     head.lines += conditions.lines
     # at shutdown it ends first, and takes no stop for the end of the job
-    head.add("After", names.pod_service, *(service for _, service in services))
+    head.add("After", pod.pod_service, *(service for _, service in services))
     body.add("Type", "exec")
-    if not options.manager.is_user:
-        body.add("Slice", KUBE_RESERVED_SLICE)
-    stated = (str(job.backoff_limit), workload.restart, " ".join(inits))
-    run = (mark, names.pod_service, *stated, *apps)
-    body.add("ExecStart", _script(_RUN, options, run))
-    body.add("ExecStopPost", _script(_END, options, (mark, names.pod_service)))
+    body.add("Slice", *pod.options.service_slices)
+    stated = (str(job.backoff_limit), pod.workload.restart, " ".join(inits))
+    run = (mark, pod.pod_service, *stated, *apps)
+    body.add("ExecStart", _script(_RUN, pod.options, run))
+    body.add("ExecStopPost", _script(_END, pod.options, (mark, pod.pod_service)))
     if job.deadline_sec is not None:
         body.add("RuntimeMaxSec", f"{job.deadline_sec}s")
     if job.events is None:
         head.add("ConditionPathExists", "!" + mark.replace("%", "%%"))
         if not job.is_suspended:
-            install.add("WantedBy", boot_target(options))
-    yield _file(names.job, (head, body, install))
+            install.add("WantedBy", boot_target(pod.options))
+    yield unit_file(pod.job_service, head, body, install)
     if job.events and not job.is_suspended:
-        yield from _schedule_files(job, job.events, names, options)
+        yield from _schedule_files(pod, job, job.events)
 
 
 def boot_target(options: Options) -> str:
@@ -199,19 +194,17 @@ def notes_on_job(workload: PodWorkload) -> Iterator[str]:
         yield "startingDeadlineSeconds: a run that is due while the host is off is left out"
 
 
-def _schedule_files(
-    job: Job, events: Iterable[str], names: Names, options: Options
-) -> Iterator[File]:
+def _schedule_files(pod: PodSource, job: Job, events: Iterable[str]) -> Iterator[File]:
     """Yield the timer, and with `Replace` the service that it starts instead."""
-    key, started = double(names.decision.pod.key), names.job
+    key, started = double(pod.key), pod.job_service
     if job.policy == "Replace":
-        started = names.replacing_job
+        started = UnitName(f"{SCOPE_PREFIX}-replace-{pod.name}.service")
         head, service = section("Unit"), section("Service")
         head.add("Description", f"Next run of pod {key}")
         service.add("Type", "oneshot")
-        restart = ("/usr/bin/systemctl", *options.manager.options, "restart", names.job)
+        restart = ("/usr/bin/systemctl", *pod.options.manager.options, "restart", pod.job_service)
         service.add("ExecStart", words(restart))
-        yield _file(started, (head, service))
+        yield unit_file(started, head, service)
     head, timer, install = section("Unit"), section("Timer"), section("Install")
     head.add("Description", f"Schedule of pod {key}")
     timer.add("OnCalendar", *events)
@@ -220,13 +213,9 @@ def _schedule_files(
         timer.add("Persistent", "true")
     timer.add("Unit", started)
     install.add("WantedBy", "timers.target")
-    yield _file(UnitName(f"{stem(names.job)}.timer"), (head, timer, install))
-
-
-def _file(name: UnitName, sections: Iterable[Section]) -> File:
-    return File(path=name, content=unit(GENERATED, sections).encode(), is_unit=True)
+    yield unit_file(f"{stem(pod.job_service)}.timer", head, timer, install)
 
 
 def _script(text: str, options: Options, arguments: Iterable[str]) -> str:
     script = text.replace("systemctl ", f"systemctl{options.manager.flag} ")
-    return words(("/usr/bin/sh", "-c", script, "sh", *arguments))
+    return shell(script, *arguments)

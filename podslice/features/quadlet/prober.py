@@ -20,14 +20,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from podslice.cli.output import note
 from podslice.errors import FORMAT_ERRORS, HostError, PodsliceError, excerpt, invalid
-from podslice.features.quadlet.workload import Action, Exec, Grpc, HttpGet, Probe, TcpSocket
+from podslice.features.quadlet.workload import (
+    Action,
+    Exec,
+    Grpc,
+    HttpGet,
+    Probe,
+    ProbeKind,
+    TcpSocket,
+)
 from podslice.kernel.proc import read_process
 from podslice.kernel.text import read_text, split_lines
 from podslice.systemd.notify import Notifier
@@ -35,14 +42,6 @@ from podslice.systemd.notify import Notifier
 _WHOLE_MAX = 2**31 - 1
 """Source: Kubernetes, staging/src/k8s.io/api/core/v1/types.go, Probe: its numbers are of type int32."""
 _PORT_MAX = 65_535
-
-
-class ProbeKind(StrEnum):
-    """What a probe finds out."""
-
-    STARTUP = "startup"
-    LIVENESS = "liveness"
-    READINESS = "readiness"
 
 
 def parse_probes(text: str) -> dict[ProbeKind, Probe]:

@@ -15,12 +15,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from podslice.errors import Problem
 from podslice.features.quadlet.prober import NOT_ALIVE
-from podslice.features.quadlet.result import PODMAN, File, Names, Options
-from podslice.features.quadlet.unit_text import Section, double, json_words, section, unit, words
+from podslice.features.quadlet.result import PODMAN, File, Options, PodSource
+from podslice.features.quadlet.unit_text import (
+    Section,
+    double,
+    json_words,
+    section,
+    shell,
+    unit_file,
+    words,
+)
 from podslice.features.quadlet.workload import (
     Action,
     ContainerWorkload,
@@ -29,14 +36,14 @@ from podslice.features.quadlet.workload import (
     HttpGet,
     PodWorkload,
     Probe,
+    ProbeKind,
     Restart,
     TcpSocket,
 )
 from podslice.inputs.manifest.fields import checked
-from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.pod import ContainerKind
 from podslice.model.properties import MEMORY_MAX, TASKS_MAX
-from podslice.model.unit import GENERATED, UnitName, control_group_of
+from podslice.model.unit import UnitName, control_group_of
 
 # The end of the probing service for any other reason does not concern the container.
 _STOP = f'[ "$EXIT_CODE:$EXIT_STATUS" != exited:{NOT_ALIVE} ] || exec {PODMAN} stop "$@" >/dev/null'
@@ -94,9 +101,10 @@ def podman_probe(container: ContainerWorkload, options: Options) -> Probe | None
     """Return the probe that podman runs; None if there is none, or another one as well."""
     if options.podman_version < _TIMEOUT_SINCE:
         return None
-    if container.startup is not None or (container.readiness and _is_awaited(container)):
+    liveness = container.probes.get(ProbeKind.LIVENESS)
+    readiness = container.probes.get(ProbeKind.READINESS)
+    if ProbeKind.STARTUP in container.probes or (readiness and _is_awaited(container)):
         return None
-    liveness, readiness = container.liveness, container.readiness
     probe = liveness or readiness
     if probe is None or not isinstance(probe.action, Exec) or probe.success_threshold != 1:
         return None
@@ -122,8 +130,7 @@ def _is_awaited(container: ContainerWorkload) -> bool:
 
 def needs_prober(container: ContainerWorkload, options: Options) -> bool:
     """Return whether a service beside the container runs its probes."""
-    has_probes = any((container.liveness, container.readiness, container.startup))
-    return has_probes and podman_probe(container, options) is None
+    return bool(container.probes) and podman_probe(container, options) is None
 
 
 def program_problem(pod: str, workload: PodWorkload, options: Options) -> Problem | None:
@@ -141,12 +148,11 @@ def program_problem(pod: str, workload: PodWorkload, options: Options) -> Proble
 
 
 def _makes_requests(container: ContainerWorkload) -> bool:
-    return not all(isinstance(each, Exec) for each in _actions(container))
+    return not all(isinstance(each.action, Exec) for each in container.probes.values())
 
 
-def _actions(container: ContainerWorkload) -> list[Action]:
-    probes = container.liveness, container.readiness, container.startup
-    return [each.action for each in probes if each is not None]
+def _has_commands(container: ContainerWorkload) -> bool:
+    return any(isinstance(each.action, Exec) for each in container.probes.values())
 
 
 def add_health(body: Section, container: ContainerWorkload, options: Options) -> None:
@@ -164,152 +170,116 @@ def add_health(body: Section, container: ContainerWorkload, options: Options) ->
     body.add("HealthRetries", str(probe.failure_threshold))
     if probe.initial_delay_sec:
         body.add("HealthStartPeriod", f"{probe.initial_delay_sec}s")
-    body.add("HealthOnFailure", "kill" if container.liveness else "none")
-    if container.readiness:
+    body.add("HealthOnFailure", "kill" if ProbeKind.LIVENESS in container.probes else "none")
+    if ProbeKind.READINESS in container.probes:
         body.add("Notify", "healthy")
 
 
-def prober_files(
-    container: ContainerWorkload, workload: PodWorkload, names: Names, options: Options
-) -> Iterator[File]:
+def prober_files(container: ContainerWorkload, pod: PodSource) -> Iterator[File]:
     """Yield the services that probe a container; the first stops the container that is not alive.
 
     As the kubelet does, they use the memory and processors of the node's services, not the pod's.
-    """
-    has_commands = any(isinstance(each, Exec) for each in _actions(container))
-    is_sandboxed = _makes_requests(container)
-    prober = _Prober(container=container, workload=workload, names=names, options=options)
-    yield prober.file(has_commands=has_commands, is_sandboxed=is_sandboxed)
-    if has_commands and is_sandboxed:
-        yield prober.commands_file()
-
-
-class _Prober(NamedTuple):
-    """The services of one container's probes.
-
     What a container sends is only read in a sandbox. Commands run outside of it: they have all
     rights of the container, which podman can give them only if it has them itself.
     """
-
-    container: ContainerWorkload
-    workload: PodWorkload
-    names: Names
-    options: Options
-
-    def file(self, *, has_commands: bool, is_sandboxed: bool) -> File:
-        """Return the service that decides when a probe is due, and makes the requests."""
-        head, body = self._sections("Probes")
-        is_awaited = self.container.readiness or self.container.startup
-        body.add("Type", "notify" if is_awaited else "exec")
-        # only the container can say how long its start takes
-        body.add("TimeoutStartSec", "infinity")
-        probe = (self.options.program, "__probe", *self._arguments)
-        if is_sandboxed:
-            join = (self.options.program, "__join", self._podman_name, self._control_group)
-            body.add("ExecStart", words((*join, *probe)))
-            if has_commands:
-                head.add("Requires", self._commands)
-                head.add("After", self._commands)
-                # systemd connects it, since its directory belongs to another user. Without the same
-                # output it would be connected for reading only.
-                body.add("StandardInput", f"file:{self._socket}")
-                body.add("StandardOutput", f"file:{self._socket}")
-                body.add("StandardError", "journal")
-            sandbox = _USER_SANDBOX if self.options.manager.is_user else _SYSTEM_SANDBOX
-            body.lines += [line for line in f"{_SANDBOX}{sandbox}".split("\n") if line]
-        else:
-            body.add("ExecStart", words((*probe, self._control_group)))
-        # the sandbox is for requests; the command has no input but the exit status
-        body.add("ExecStopPost", f"-+{words(self._stop)}")
-        grace_sec = self.names.decision.pod.grace_period_sec
-        body.add("TimeoutStopSec", f"{grace_sec + _STOP_MARGIN_SEC}s")
-        body.add("SuccessExitStatus", str(NOT_ALIVE))
-        body.add("RestartPreventExitStatus", str(NOT_ALIVE))
-        self._add_end(body)
-        content = unit(GENERATED, (head, body)).encode()
-        return File(path=self.names.prober(self.container.name), content=content, is_unit=True)
-
-    def commands_file(self) -> File:
-        """Return the service that runs commands for the one in the sandbox."""
-        head, body = self._sections("Commands of probes")
-        body.add("Type", "notify")
-        command = (self.options.program, "__commands", *self._arguments, self._control_group)
-        body.add("ExecStart", f"{words(command)} {self._socket}")
-        body.add("RuntimeDirectory", self._directory)
-        body.add("RuntimeDirectoryMode", "0700")
-        self._add_end(body)
-        content = unit(GENERATED, (head, body)).encode()
-        return File(path=self._commands, content=content, is_unit=True)
-
-    def _sections(self, what: str) -> tuple[Section, Section]:
-        head, body = section("Unit"), section("Service")
-        pod, service = self.names.decision.pod, self.names.service(self.container.name)
-        head.add(
-            "Description", f"{what} of container {self.container.name} of pod {double(pod.key)}"
-        )
-        head.add("BindsTo", service)
-        head.add("After", service)
-        head.add("StartLimitIntervalSec", "0")
-        if not self.options.manager.is_user:
-            body.add("Slice", KUBE_RESERVED_SLICE)
-        return head, body
-
-    def _add_end(self, body: Section) -> None:
-        body.add(MEMORY_MAX, _MEMORY_MAX)
-        body.add(TASKS_MAX, str(_TASKS_MAX))
-        # a request that needs too much memory has failed
-        body.add("OOMPolicy", "continue")
-        # otherwise a probe that systemd ends with its service would count as a failure
-        body.add("KillMode", "mixed")
-        body.add("Restart", "on-failure")
-        body.add("RestartSec", "1s")
-
-    @property
-    def _podman_name(self) -> str:
-        return self.names.container(self.container.name)
-
-    @property
-    def _arguments(self) -> tuple[str, ...]:
-        return self._podman_name, json.dumps(_document(self.container))
-
-    @property
-    def _control_group(self) -> str:
-        """Return the control group of the container's service."""
-        slice_, service = self.names.decision.slice, self.names.service(self.container.name)
-        return self.options.manager.path_of(f"{control_group_of(slice_)}/{service}")
-
-    @property
-    def _stop(self) -> tuple[str, ...]:
-        at_once = ("--time=0",) if _must_fail(self.container) else ()
-        return ("/usr/bin/sh", "-c", _STOP, "sh", "--ignore", *at_once, self._podman_name)
-
-    @property
-    def _commands(self) -> UnitName:
-        return self.names.prober_commands(self.container.name)
-
-    @property
-    def _directory(self) -> str:
-        """Return the directory of the socket, in 108 characters with its own path."""
-        digest = hashlib.sha256(self.names.service(self.container.name).encode()).hexdigest()
-        return f"podslice-commands-{digest[:32]}"
-
-    @property
-    def _socket(self) -> str:
-        return f"%t/{self._directory}/socket"
+    yield _prober_file(container, pod)
+    if _has_commands(container) and _makes_requests(container):
+        yield _commands_file(container, pod)
 
 
-def _must_fail(container: ContainerWorkload) -> bool:
-    """Return whether systemd starts a container again only if its end is a failure.
+def _prober_file(container: ContainerWorkload, pod: PodSource) -> File:
+    """Return the service that decides when a probe is due, and makes the requests."""
+    manager, program = pod.options.manager, pod.options.program
+    name, group = pod.container(container.name), _control_group(container, pod)
+    head, body = _sections("Probes", container, pod)
+    # systemd waits for the end of the startup probe, and for a container that is ready
+    body.add("Type", "exec" if container.probes.keys() == {ProbeKind.LIVENESS} else "notify")
+    # only the container can say how long its start takes
+    body.add("TimeoutStartSec", "infinity")
+    probe = (program, "__probe", name, _document(container))
+    if _makes_requests(container):
+        body.add("ExecStart", words((program, "__join", name, group, *probe)))
+        if _has_commands(container):
+            head.add("Requires", pod.prober_commands(container.name))
+            head.add("After", pod.prober_commands(container.name))
+            # systemd connects it, since its directory belongs to another user. Without the same
+            # output it would be connected for reading only.
+            socket = f"file:{_socket(_directory(container, pod))}"
+            body.add("StandardInput", socket)
+            body.add("StandardOutput", socket)
+            body.add("StandardError", "journal")
+        sandbox = _USER_SANDBOX if manager.is_user else _SYSTEM_SANDBOX
+        body.lines += [line for line in f"{_SANDBOX}{sandbox}".split("\n") if line]
+    else:
+        body.add("ExecStart", words((*probe, group)))
+    # The kubelet starts a container that is not alive again, whatever its exit code is after its
+    # signal. systemd does so with OnFailure only if the end is a failure.
+    # Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_manager.go, computePodActions.
+    at_once = ("--time=0",) if container.restart is Restart.ON_FAILURE else ()
+    # the sandbox is for requests; the command has no input but the exit status
+    body.add("ExecStopPost", f"-+{shell(_STOP, '--ignore', *at_once, name)}")
+    grace_sec = pod.decision.pod.grace_period_sec
+    body.add("TimeoutStopSec", f"{grace_sec + _STOP_MARGIN_SEC}s")
+    body.add("SuccessExitStatus", str(NOT_ALIVE))
+    body.add("RestartPreventExitStatus", str(NOT_ALIVE))
+    _add_end(body)
+    return unit_file(pod.prober(container.name), head, body)
 
-    The kubelet starts one that is not alive again, whatever its exit code is after its signal.
 
-    Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_manager.go, computePodActions.
-    """
-    return container.restart is Restart.ON_FAILURE
+def _commands_file(container: ContainerWorkload, pod: PodSource) -> File:
+    """Return the service that runs commands for the one in the sandbox."""
+    head, body = _sections("Commands of probes", container, pod)
+    directory = _directory(container, pod)
+    body.add("Type", "notify")
+    stated = (pod.container(container.name), _document(container), _control_group(container, pod))
+    command = words((pod.options.program, "__commands", *stated))
+    body.add("ExecStart", f"{command} {_socket(directory)}")
+    body.add("RuntimeDirectory", directory)
+    body.add("RuntimeDirectoryMode", "0700")
+    _add_end(body)
+    return unit_file(pod.prober_commands(container.name), head, body)
 
 
-def prober_start_line(prober: UnitName, options: Options) -> str:
-    """Return the command line of a container's service that starts its probing service.
+def _control_group(container: ContainerWorkload, pod: PodSource) -> str:
+    """Return the control group of the container's service."""
+    group = f"{control_group_of(pod.decision.slice)}/{pod.service(container.name)}"
+    return pod.options.manager.path_of(group)
+
+
+def _directory(container: ContainerWorkload, pod: PodSource) -> str:
+    """Return the directory of the socket, in 108 characters with its own path."""
+    digest = hashlib.sha256(pod.service(container.name).encode()).hexdigest()
+    return f"podslice-commands-{digest[:32]}"
+
+
+def _socket(directory: str) -> str:
+    return f"%t/{directory}/socket"
+
+
+def _sections(what: str, container: ContainerWorkload, pod: PodSource) -> tuple[Section, Section]:
+    head, body = section("Unit"), section("Service")
+    service = pod.service(container.name)
+    head.add("Description", f"{what} of container {container.name} of pod {double(pod.key)}")
+    head.add("BindsTo", service)
+    head.add("After", service)
+    head.add("StartLimitIntervalSec", "0")
+    body.add("Slice", *pod.options.service_slices)
+    return head, body
+
+
+def _add_end(body: Section) -> None:
+    body.add(MEMORY_MAX, _MEMORY_MAX)
+    body.add(TASKS_MAX, str(_TASKS_MAX))
+    # a request that needs too much memory has failed
+    body.add("OOMPolicy", "continue")
+    # otherwise a probe that systemd ends with its service would count as a failure
+    body.add("KillMode", "mixed")
+    body.add("Restart", "on-failure")
+    body.add("RestartSec", "1s")
+
+
+def start_line(service: UnitName, options: Options) -> str:
+    """Return the command line of a container or pod that starts a service beside it.
 
     The container does not want it: two services that pull in each other are started with any other
     container of their pod, whose restart would end the back-off of this one.
@@ -317,23 +287,17 @@ def prober_start_line(prober: UnitName, options: Options) -> str:
     Source: systemd, src/core/transaction.c, transaction_collect_garbage.
     """
     # a stop of the container that has been requested meanwhile remains
-    start = ("start", "--no-block", "--job-mode=fail", prober)
+    start = ("start", "--no-block", "--job-mode=fail", service)
     return f"-{words(('/usr/bin/systemctl', *options.manager.options, *start))}"
 
 
-def _document(container: ContainerWorkload) -> dict[str, object]:
-    """Return the probes as the internal verb reads them."""
-    probes = {
-        "startup": container.startup,
-        "liveness": container.liveness,
-        "readiness": container.readiness,
-    }
-    documents: dict[str, object] = {}
-    for name, probe in probes.items():
-        if probe is not None:
-            numbers = probe._asdict()
-            documents[name] = {**_action_document(numbers.pop("action")), **numbers}
-    return documents
+def _document(container: ContainerWorkload) -> str:
+    """Return the probes as the internal verbs read them."""
+    documents = {}
+    for kind in (each for each in ProbeKind if each in container.probes):
+        numbers = container.probes[kind]._asdict()
+        documents[kind] = {**_action_document(numbers.pop("action")), **numbers}
+    return json.dumps(documents)
 
 
 def _action_document(action: Action) -> dict[str, object]:

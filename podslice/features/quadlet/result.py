@@ -1,4 +1,4 @@
-"""The result of the generator: files with their modes, and what it has to say about them."""
+"""What the generator takes and returns: a pod with the options of its host, and files with their modes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from podslice.errors import Problem
-from podslice.features.quadlet.workload import Claim, EmptyDir, Job
+from podslice.features.quadlet.workload import Claim, EmptyDir, PodWorkload
 from podslice.inputs.manifest.fields import checked
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.naming import (
     DATA,
     JOB_PREFIX,
+    KUBE_RESERVED_SLICE,
     SCOPE_PREFIX,
     data_directory,
-    podman_network,
     podman_part,
     podman_pod,
     podman_service,
@@ -31,6 +31,8 @@ UNIT_MODE = 0o644
 OWN_SECTION = "X-Podslice"
 """A section that systemd and podman's generator ignore. Source: systemd.unit(5), "Description"."""
 KEPT = "KeptByAgent"
+OWN_SUFFIXES = (".service", ".timer")
+"""The suffixes of units that systemd itself reads."""
 ARCHIVE_SUFFIX = ".volumes.tar"
 """The end of the name of an archive with the data of one pod."""
 PRIVATE_MODE = 0o700
@@ -57,6 +59,11 @@ class Options(NamedTuple):
     """The path of podslice, which units call."""
     has_dns: bool = True
     """Whether podman finds aardvark-dns, without which its networks have no DNS."""
+
+    @property
+    def service_slices(self) -> tuple[str, ...]:
+        """Return the slice of services beside a pod, which use resources of the node; none for a user."""
+        return () if self.manager.is_user else (KUBE_RESERVED_SLICE,)
 
     @property
     def problem(self) -> Problem | None:
@@ -95,8 +102,11 @@ class File:
     """The group; None for the group of the writing user."""
     is_secret: bool = False
     """Whether the value of a Secret is in it."""
-    is_unit: bool = False
-    """Whether it is a unit of systemd itself, which belongs into systemd's directory."""
+
+    @property
+    def is_unit(self) -> bool:
+        """Return whether it is a unit of systemd itself, which belongs into systemd's directory."""
+        return not is_data(self.path) and self.path.endswith(OWN_SUFFIXES)
 
     @property
     def text(self) -> str:
@@ -104,8 +114,7 @@ class File:
         return self.content.decode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Directory:
+class Directory(NamedTuple):
     """One directory of files that are not units."""
 
     path: str
@@ -171,30 +180,32 @@ def _pack(entries: tuple[Directory | File, ...], top: str) -> bytes:
     return buffer.getvalue()
 
 
-class Names(NamedTuple):
-    """Names that follow from a pod's own."""
+class PodSource(NamedTuple):
+    """What the units of a pod are made from, and the names that follow from the pod's own."""
 
     decision: PodDecision
+    workload: PodWorkload
+    options: Options
 
     @property
-    def pod(self) -> str:
+    def key(self) -> str:
+        """Return the pod, `namespace/name`."""
+        return self.decision.pod.key
+
+    @property
+    def name(self) -> str:
         """Return the name of podman's pod, with which the names of files begin."""
-        return podman_pod(self.decision.pod.key)
+        return podman_pod(self.key)
 
     @property
     def pod_file(self) -> str:
         """Return the file of the pod."""
-        return f"{self.pod}.pod"
-
-    @property
-    def network(self) -> str:
-        """Return the name of podman's network for the pods of the namespace."""
-        return podman_network(self.decision.pod.namespace)
+        return f"{self.name}.pod"
 
     @property
     def network_file(self) -> str:
-        """Return the file of that network: each of its pods has one, as of a claim."""
-        return f"{podman_part(self.pod, 'network')}.network"
+        """Return the file of the namespace's network: each pod of the namespace has such a file."""
+        return f"{podman_part(self.name, 'network')}.network"
 
     @property
     def pod_service(self) -> UnitName:
@@ -204,16 +215,16 @@ class Names(NamedTuple):
         is one of them; otherwise it has the name that podman's generator gives it.
         """
         overhead = self.decision.overhead
-        return service_name(overhead.scope) if overhead else podman_service(self.decision.pod.key)
+        return service_name(overhead.scope) if overhead else podman_service(self.key)
 
     @property
     def data(self) -> str:
         """Return the directory of the files that are not units."""
-        return data_directory(self.decision.pod.key)
+        return data_directory(self.key)
 
     def container(self, name: str) -> str:
         """Return podman's name of a container; that of its file begins with it."""
-        return podman_part(self.pod, name)
+        return podman_part(self.name, name)
 
     def service(self, container: str) -> UnitName:
         """Return the service of a container: that which `status` finds as the container's own."""
@@ -232,18 +243,28 @@ class Names(NamedTuple):
         return UnitName(f"{SCOPE_PREFIX}-{what}-{rest}")
 
     @property
-    def job(self) -> UnitName:
+    def job_service(self) -> UnitName:
         """Return the service that runs the pod of a job."""
-        return UnitName(f"{JOB_PREFIX}{self.pod}.service")
+        return UnitName(f"{JOB_PREFIX}{self.name}.service")
 
     @property
-    def replacing_job(self) -> UnitName:
-        """Return the service that starts a job, and ends a run that continues."""
-        return UnitName(f"{SCOPE_PREFIX}-replace-{self.pod}.service")
+    def limited_volumes(self) -> tuple[EmptyDir, ...]:
+        """Return the empty directories on disk that have a limit."""
+        found = (each for each in self.workload.volumes if isinstance(each, EmptyDir))
+        return tuple(each for each in found if each.limit_bytes is not None)
 
-    def mark(self, job: Job) -> str:
-        """Return the file with the result of a job, which no volume has: its name has an underscore."""
-        return f"{self.data}/job_{job.digest}"
+    def size_watch(self, volume: str) -> UnitName:
+        """Return the service that compares the size of a volume with its limit."""
+        return UnitName(f"{SCOPE_PREFIX}-size-{podman_part(self.name, volume)}.service")
+
+    @property
+    def mark(self) -> str:
+        """Return the file with the result of a job; empty for a pod that is none.
+
+        No volume has it: its name has an underscore.
+        """
+        job = self.workload.job
+        return f"{self.data}/job_{job.digest}" if job else ""
 
     def decided(self, container: str) -> ContainerDecision:
         """Return what policy has decided on a container."""
@@ -251,7 +272,7 @@ class Names(NamedTuple):
 
     def volume_file(self, name: str) -> str:
         """Return the file of a volume that podman holds."""
-        return f"{podman_part(self.pod, name)}.volume"
+        return f"{podman_part(self.name, name)}.volume"
 
     def volume(self, volume: Claim | EmptyDir) -> str:
         """Return podman's name of a volume.
@@ -261,7 +282,7 @@ class Names(NamedTuple):
         """
         if isinstance(volume, Claim):
             return checked("PersistentVolumeClaimVolumeSource.claimName", volume.claim)
-        return f"emptyDir-{podman_part(self.pod, volume.name)}"
+        return f"emptyDir-{podman_part(self.name, volume.name)}"
 
     def environment(self, container: str) -> str:
         """Return the file with the secret variables of a container."""

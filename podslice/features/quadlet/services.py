@@ -23,7 +23,6 @@ from podslice.errors import (
     excerpt,
 )
 from podslice.features.quadlet.files import (
-    check_quadlets,
     find_obstacles,
     installed,
     may_have_quadlets,
@@ -115,7 +114,7 @@ class QuadletChanges(Extension):
         is_first = failed is None
         if not wanted and not (is_first and may_have_quadlets(self._world.manager)):
             return PodSteps()
-        obstacles = self.find_obstacles(wanted)
+        obstacles = find_obstacles(wanted, self._directories)
         present = await self.observe(wanted)
         excluded = {*(failed or ()), *obstacles}
         excluded |= {each.pod for each in assessment.plan.refused}
@@ -136,15 +135,6 @@ class QuadletChanges(Extension):
         present = {each.pod.key for each in assessment.desired.pods}
         gone = {each.key for each in assessment.current if each.key not in present}
         return gone.union(self._request.named)
-
-    def find_obstacles(self, wanted: Sequence[Quadlets]) -> Mapping[str, Sequence[Problem]]:
-        """Check that the files of all pods can be written; return the obstacles of single pods.
-
-        Raises:
-            InputError, HostError: they cannot.
-        """
-        check_quadlets(wanted, self._directories)
-        return find_obstacles(wanted, self._directories)
 
     async def observe(self, wanted: Iterable[Quadlets]) -> Mapping[str, PresentPod]:
         """Return what exists of each pod."""

@@ -7,7 +7,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
-from podslice.features.quadlet.result import KEPT, OWN_SECTION, Directory, File, Quadlets, is_data
+from podslice.features.quadlet.result import (
+    KEPT,
+    OWN_SECTION,
+    OWN_SUFFIXES,
+    Directory,
+    File,
+    Quadlets,
+    is_data,
+)
 from podslice.model.event import Kind
 from podslice.model.naming import JOB_PREFIX, POD_LABEL, data_directory
 from podslice.model.properties import PROPERTIES
@@ -25,8 +33,6 @@ Source: podman-systemd.unit(5), "ServiceName=".
 """
 _REQUIRED = (".network", ".volume")
 """Files whose services start with those that require them, and do not restart."""
-OWN_SUFFIXES = (".service", ".timer")
-"""Of units that systemd itself reads."""
 _DOWN = frozenset({"inactive", "failed"})
 _OOM_SCORE = "PodmanArgs=--oom-score-adj="
 
@@ -122,7 +128,44 @@ def steps_to_keep(pod: Quadlets, present: PresentPod) -> tuple[QuadletStep, ...]
     pod restarts with its own file, or that of an init container. What has ended as its restart
     policy allows is not started again while the pod is up.
     """
-    return tuple(_Keeping(pod=pod, present=present).steps())
+    wanted = {each.path: each for each in pod.files}
+    texts = _units({path: each.content for path, each in wanted.items()})
+    touched = _touched(pod, present, texts)
+    stale = stale_files(pod, present)
+    steps = []
+    for path, service in sorted(present.services.items(), key=_rank_of_stop):
+        if path in stale and (present.is_up(service) or present.is_failed(service)):
+            steps.append(_stop(pod.pod, path, service, LEFT_OUT))
+        elif path in touched and present.is_up(service):
+            steps.append(_stop(pod.pod, path, service, CHANGED))
+    steps += (
+        QuadletStep(
+            action=Action.WRITE,
+            pod=pod.pod,
+            name=file.path,
+            file=file,
+            directories=pod.directories,
+        )
+        for file in pod.files
+        if not present.has(file)
+    )
+    steps += (replace(_remove(pod.pod, path), directories=pod.directories) for path in stale)
+    gone = {path: present.files[path] for path in stale if not is_data(path)}
+    steps += _remove_volumes(pod.pod, gone)
+    for path, text in texts.items():
+        if not path.endswith(_REQUIRED) and _starts(path, text, pod, present, touched):
+            service = service_of(path, text)
+            step = QuadletStep(action=Action.START, pod=pod.pod, name=service, file=wanted[path])
+            steps.append(step)
+    return tuple(steps)
+
+
+def stale_files(pod: Quadlets, present: PresentPod) -> list[str]:
+    """Return the files that a pod no longer has; the directory of all its data if it has none."""
+    stale = sorted(present.files.keys() - {pod.mark, *(each.path for each in pod.files)})
+    if present.has_data and not pod.directories and pod.mark not in present.files:
+        stale = [*(path for path in stale if not is_data(path)), pod.data]
+    return stale
 
 
 def steps_to_remove(pod: str, present: PresentPod) -> tuple[QuadletStep, ...]:
@@ -131,22 +174,21 @@ def steps_to_remove(pod: str, present: PresentPod) -> tuple[QuadletStep, ...]:
     The file of the pod is the last one, so that an interrupted removal can be repeated.
     """
     units = sorted(path for path in present.files if not is_data(path))
+    stops = (
+        _stop(pod, path, service, REMOVED)
+        for path, service in sorted(present.services.items(), key=_rank_of_stop)
+        if present.is_up(service) or present.is_failed(service)
+    )
     return (
-        *_stops(pod, present),
+        *stops,
         *([_remove(pod, data_directory(pod))] if present.has_data else []),
         *(_remove(pod, path) for path in sorted(units, key=lambda each: each.endswith(".pod"))),
         *_remove_volumes(pod, present.files),
     )
 
 
-def _stops(pod: str, present: PresentPod) -> Iterator[QuadletStep]:
-    """Yield the stops of all services of a pod: what starts others first, then its own."""
-    for path, service in sorted(present.services.items(), key=_rank_of_stop):
-        if present.is_up(service) or present.is_failed(service):
-            yield _stop(pod, path, service, REMOVED)
-
-
 def _rank_of_stop(entry: tuple[str, UnitName]) -> int:
+    """Return the turn of a service: what starts others stops first, then the service of the pod."""
     path = entry[0]
     starts = (path.endswith(".timer"), path.startswith(JOB_PREFIX), path.endswith(".pod"))
     return starts.index(True) if True in starts else len(starts)
@@ -185,84 +227,49 @@ def _networks(files: Mapping[str, bytes]) -> Iterator[str]:
             yield _value(text, "NetworkName")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Keeping:
-    """Compares what a pod has with what it should have."""
+def _touched(pod: Quadlets, present: PresentPod, texts: Mapping[str, str]) -> Collection[str]:
+    """Return the units whose services restart; volumes do not."""
+    before = _units(present.files)
+    touched = {
+        path
+        for path, text in texts.items()
+        if not path.endswith(_REQUIRED) and _lasting(text) != _lasting(before.get(path, ""))
+    }
+    changed = [
+        f"/{each.path}"
+        for each in pod.files
+        if is_data(each.path) and present.files.get(each.path) != each.content
+    ]
+    touched |= {
+        path
+        for path, text in texts.items()
+        if _value(text, "EnvironmentFile").strip('"').endswith(tuple(changed))
+    }
+    is_init = {path for path in touched if _value(texts[path], "Type") == "oneshot"}
+    is_whole = any(path.endswith(".pod") for path in touched) or (pod.mark and touched)
+    if is_init or is_whole:
+        return {path for path in texts if not path.endswith(_REQUIRED)}
+    return touched
 
-    pod: Quadlets
-    present: PresentPod
 
-    def steps(self) -> Iterator[QuadletStep]:
-        """Yield the steps: what stops, the files, what starts."""
-        key, wanted = self.pod.pod, {each.path: each for each in self.pod.files}
-        texts = _units({path: each.content for path, each in wanted.items()})
-        mark = self.pod.mark
-        stale = [path for path in sorted(self.present.files) if path not in {*wanted, mark}]
-        if self.present.has_data and not self.pod.directories and mark not in self.present.files:
-            stale = [*(path for path in stale if not is_data(path)), self.pod.data]
-        touched = self._touched(texts)
-        for path, service in sorted(self.present.services.items(), key=_rank_of_stop):
-            if path in stale and (self.present.is_up(service) or self.present.is_failed(service)):
-                yield _stop(key, path, service, LEFT_OUT)
-            elif path in touched and self.present.is_up(service):
-                yield _stop(key, path, service, CHANGED)
-        for file in self.pod.files:
-            if not self.present.has(file):
-                yield QuadletStep(
-                    action=Action.WRITE,
-                    pod=key,
-                    name=file.path,
-                    file=file,
-                    directories=self.pod.directories,
-                )
-        yield from (replace(_remove(key, path), directories=self.pod.directories) for path in stale)
-        gone = {path: self.present.files[path] for path in stale if not is_data(path)}
-        yield from _remove_volumes(key, gone)
-        for path, text in texts.items():
-            if not path.endswith(_REQUIRED) and self._starts(path, text, touched):
-                service = service_of(path, text)
-                yield QuadletStep(action=Action.START, pod=key, name=service, file=wanted[path])
-
-    def _touched(self, texts: Mapping[str, str]) -> Collection[str]:
-        """Return the units whose services restart; volumes do not."""
-        before = _units(self.present.files)
-        touched = {
-            path
-            for path, text in texts.items()
-            if not path.endswith(_REQUIRED) and _lasting(text) != _lasting(before.get(path, ""))
-        }
-        changed = [
-            f"/{each.path}"
-            for each in self.pod.files
-            if is_data(each.path) and self.present.files.get(each.path) != each.content
-        ]
-        touched |= {
-            path
-            for path, text in texts.items()
-            if _value(text, "EnvironmentFile").strip('"').endswith(tuple(changed))
-        }
-        is_init = {path for path in touched if _value(texts[path], "Type") == "oneshot"}
-        is_whole = any(path.endswith(".pod") for path in touched) or (self.pod.mark and touched)
-        if is_init or is_whole:
-            return {path for path in texts if not path.endswith(_REQUIRED)}
-        return touched
-
-    def _starts(self, path: str, text: str, touched: Collection[str]) -> bool:
-        """Return whether a service is started; probers are, with their containers, by systemd."""
-        service = service_of(path, text)
-        if self.pod.mark:
-            # the job starts the pod; what has ended does not run again
-            is_due = path.endswith(".timer") or self.pod.mark not in self.present.files
-            is_started = is_due and bool(targets_of(text))
-            return is_started and (path in touched or not self.present.is_up(service))
-        if path.endswith(".service"):
-            return path in touched and self.present.is_up(service)
-        if path in touched or not self.present.is_up(self.pod.service):
-            return True
-        restart = _value(text, "Restart")
-        if self.present.is_failed(service):
-            return restart != "no"
-        return restart == "always" and not self.present.is_up(service)
+def _starts(
+    path: str, text: str, pod: Quadlets, present: PresentPod, touched: Collection[str]
+) -> bool:
+    """Return whether a service is started; probers are, with their containers, by systemd."""
+    service = service_of(path, text)
+    if pod.mark:
+        # the job starts the pod; what has ended does not run again
+        is_due = path.endswith(".timer") or pod.mark not in present.files
+        is_started = is_due and bool(targets_of(text))
+        return is_started and (path in touched or not present.is_up(service))
+    if path.endswith(".service"):
+        return path in touched and present.is_up(service)
+    if path in touched or not present.is_up(pod.service):
+        return True
+    restart = _value(text, "Restart")
+    if present.is_failed(service):
+        return restart != "no"
+    return restart == "always" and not present.is_up(service)
 
 
 def _units(files: Mapping[str, bytes]) -> dict[str, str]:

@@ -21,8 +21,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from podslice.errors import invalid
+from podslice.features.quadlet.result import UNIT_MODE, File
 from podslice.inputs.manifest.fields import checked
 from podslice.model.grammar import ARGUMENT
+from podslice.model.unit import GENERATED
 
 EMPTY_VARIABLE = "PODSLICE_EMPTY"
 """A variable of the service, not of the container, that is set to nothing."""
@@ -107,6 +109,11 @@ def words(texts: Iterable[str]) -> str:
     return " ".join(map(word, texts))
 
 
+def shell(script: str, *arguments: str) -> str:
+    """Return a command line that runs a script, which has the arguments from `$1` on."""
+    return words(("/usr/bin/sh", "-c", script, "sh", *arguments))
+
+
 def argument(text: str) -> str:
     """Return one argument that podman's generator reads before systemd."""
     return f"{text}{_EMPTY}" if text in ("", ";") else word(text)
@@ -162,11 +169,6 @@ class Section:
         """
         self.add(key, *(plain(field, each) for each in texts))
 
-    def add_flag(self, key: str, *, value: bool) -> None:
-        """Add a boolean that is true."""
-        if value:
-            self.add(key, "true")
-
     def comment(self, text: str) -> None:
         """Add a comment, if there is one."""
         if text:
@@ -178,7 +180,10 @@ def section(name: str) -> Section:
     return Section(name, [])
 
 
-def unit(head: str, sections: Iterable[Section]) -> str:
-    """Return a unit file of the sections that have lines."""
+def unit_file(
+    path: str, *sections: Section, mode: int = UNIT_MODE, is_secret: bool = False
+) -> File:
+    """Return the file of a unit, with the sections that have lines."""
     filled = ["\n".join((f"[{each.name}]", *each.lines)) for each in sections if each.lines]
-    return "\n\n".join((head, *filled)) + "\n"
+    text = "\n\n".join((GENERATED, *filled)) + "\n"
+    return File(path=path, content=text.encode(), mode=mode, is_secret=is_secret)

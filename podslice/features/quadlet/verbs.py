@@ -32,10 +32,10 @@ from podslice.cli.report import document
 from podslice.cli.wanted import PodsToApply, is_enabled, sources_or_default
 from podslice.errors import HostError, InputError, Problem, invalid, printable
 from podslice.features.quadlet.files import Directories, installed, write_quadlets
-from podslice.features.quadlet.generate import generate
-from podslice.features.quadlet.probes import program_problem
+from podslice.features.quadlet.generate import make_quadlets
 from podslice.features.quadlet.result import (
     ARCHIVE_SUFFIX,
+    OWN_SUFFIXES,
     File,
     Options,
     Quadlets,
@@ -43,7 +43,7 @@ from podslice.features.quadlet.result import (
     with_archive,
 )
 from podslice.features.quadlet.services import PodsToStart
-from podslice.features.quadlet.transition import OWN_SUFFIXES, SERVICE_SUFFIXES, targets_of
+from podslice.features.quadlet.transition import SERVICE_SUFFIXES, targets_of
 from podslice.features.quadlet.workloads import LoadedWorkloads, read_workloads
 from podslice.inputs.manifest.load import Extent, LoadedPods, load_pods
 from podslice.kernel.programs import NoAnswerError, run_program
@@ -69,49 +69,26 @@ def load_with_workloads(
     return loaded, workloads
 
 
-def make_quadlets(
-    decisions: Iterable[PodDecision], workloads: LoadedWorkloads, options: Options
-) -> tuple[Quadlets, ...]:
-    """Return the units of pods.
-
-    Raises:
-        InputError: podman is too old for them, their services cannot execute podslice, or a text
-            does not fit in a unit.
-    """
-    if options.problem is not None:
-        raise InputError(options.problem)
-    pods = [(each, workloads.workloads[each.pod.key]) for each in decisions]
-    found = [program_problem(each.pod.key, workload, options) for each, workload in pods]
-    problems = [each for each in found if each is not None]
-    made: list[Quadlets] = []
-    for each, workload in pods:
-        try:
-            made.append(generate(each, workload, options))
-        except InputError as error:
-            problems += [problem.within(f"pod {each.pod.key}") for problem in error.problems]
-    if problems:
-        raise InputError(problems)
-    return tuple(made)
-
-
 def host_options(planning: Planning, *, is_for_host: bool, is_kept: bool = False) -> Options:
     """Return the options for this host, or for one with recent versions of its programs.
 
     Raises:
+        InputError: podman is too old, or cannot mount podslice's own files.
         HostError: podman or systemd is not installed on this host.
     """
     has_init_phase = planning.config.rules is not Rules.KUBERNETES
-    if not is_for_host:
-        return Options(manager=planning.manager, has_init_phase=has_init_phase, program=PROGRAM)
-    return Options(
-        manager=planning.manager,
-        has_init_phase=has_init_phase,
-        systemd_version=_version_of("systemctl")[0],
-        podman_version=_version_of("podman"),
-        is_kept=is_kept,
-        program=own_program(),
-        has_dns=any(Path(each, _DNS).exists() for each in _HELPERS) or bool(shutil.which(_DNS)),
-    )
+    options = Options(manager=planning.manager, has_init_phase=has_init_phase, program=PROGRAM)
+    if is_for_host:
+        options = options._replace(
+            systemd_version=_version_of("systemctl")[0],
+            podman_version=_version_of("podman"),
+            is_kept=is_kept,
+            program=own_program(),
+            has_dns=any(Path(each, _DNS).exists() for each in _HELPERS) or bool(shutil.which(_DNS)),
+        )
+    if options.problem is not None:
+        raise InputError(options.problem)
+    return options
 
 
 def _version_of(program: str) -> tuple[int, int]:
@@ -195,7 +172,7 @@ def load_started(
     options = host_options(planning, is_for_host=True)
 
     def make(decisions: Iterable[PodDecision]) -> tuple[Quadlets, ...]:
-        return make_quadlets(decisions, workloads, options)
+        return make_quadlets(decisions, workloads.workloads, options)
 
     made = make(candidates)
     for text in chain.from_iterable(each.notes for each in made):
@@ -273,10 +250,7 @@ def with_quadlets(verb: Callable[..., int]) -> Callable[..., int]:
                 option = "--install" if install else "--ignore"
                 raise invalid("is for quadlets only", "add --format quadlet", where=option)
             return verb(planning, **given)
-        directory = given.pop("output_dir")
-        return render_quadlets(
-            planning, ignored=frozenset(ignore or ()), install=install, directory=directory, **given
-        )
+        return render_quadlets(planning, ignored=frozenset(ignore or ()), install=install, **given)
 
     own = list(inspect.signature(verb, eval_str=True).parameters.values())
     return declared(rendering, verb, [*own[:-1], _FORMAT, own[-1], _INSTALL, _IGNORE])
@@ -288,7 +262,7 @@ def render_quadlets(  # noqa: PLR0913 - as many arguments as options
     namespace: str | None,
     *,
     ignored: frozenset[str],
-    directory: Path | None,
+    output_dir: Path | None,
     install: bool,
     output: OutputFormat,
 ) -> int:
@@ -299,7 +273,7 @@ def render_quadlets(  # noqa: PLR0913 - as many arguments as options
     Raises:
         InputError: the options contradict each other, podman is too old, or a manifest is invalid.
     """
-    if directory is not None and install:
+    if output_dir is not None and install:
         raise invalid("contradicts --output-dir", "write one of the two", where="--install")
     config = planning.config
     loaded, workloads = load_with_workloads(filename, namespace, ignored, config.validate)
@@ -314,10 +288,10 @@ def render_quadlets(  # noqa: PLR0913 - as many arguments as options
         raise InputError(problems)
     note_problems(problems)
     options = host_options(planning, is_for_host=install)
-    made = make_quadlets(decisions, workloads, options)
+    made = make_quadlets(decisions, workloads.workloads, options)
     for text in chain.from_iterable(each.notes for each in made):
         note(text)
-    code = _write(made, planning.manager, directory, output, install=install)
+    code = _write(made, planning.manager, output_dir, output, install=install)
     if install:
         _note_start_at_boot(planning, filename)
     return code

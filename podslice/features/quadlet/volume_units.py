@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from podslice.errors import invalid
-from podslice.features.quadlet.result import PODMAN, PRIVATE_MODE, Directory, File, Names, Options
+from podslice.features.quadlet.result import (
+    PODMAN,
+    PRIVATE_MODE,
+    Directory,
+    File,
+    Options,
+    PodSource,
+)
 from podslice.features.quadlet.unit_text import (
     argument,
     csv_field,
     double,
     plain,
     section,
-    unit,
+    shell,
+    unit_file,
     word,
     words,
 )
@@ -23,7 +30,6 @@ from podslice.features.quadlet.workload import (
     DataFiles,
     EmptyDir,
     HostPath,
-    PodWorkload,
     Volume,
     VolumeMount,
     is_in_memory,
@@ -31,7 +37,6 @@ from podslice.features.quadlet.workload import (
 )
 from podslice.inputs.manifest.fields import checked
 from podslice.model.naming import POD_LABEL
-from podslice.model.unit import GENERATED
 
 _PROPAGATION = {"None": "", "HostToContainer": "rslave", "Bidirectional": "rshared"}
 """Source: Kubernetes, types.go, MountPropagationMode; podman-run(1), --volume."""
@@ -62,13 +67,21 @@ _SET_GROUP = (
 Source: Kubernetes, pkg/volume/volume_linux.go, changeFilePermission, requiresPermissionChange.
 """
 _SET_GROUP_OF_TOP = 'chgrp "$2" "$1" && chmod g+rwxs "$1"'
+_WATCH = (
+    "name=$1 limit=$2; shift 2; while sleep 60; do "
+    f'[ -n "$top" ] || top=$({PODMAN} volume inspect --format {{{{.Mountpoint}}}} "$name") || continue; '
+    'used=$(du -sx --block-size=1 "$top" 2>/dev/null | cut -f1); '
+    '[ "${used:-0}" -le "$limit" ] || "$@"; done'
+)
+"""Compares the size of a volume with a limit each minute, and runs a command while it is larger.
+
+Source: Kubernetes, pkg/volume/util/fs/fs.go, DiskUsage; kubelet's volumeStatsAggPeriod is 1m.
+"""
 _OTHERS_READ, _GROUP_READS = 0o004, 0o440
 _DIRECTORY_MODE = 0o755
 
 
-def volume_file(
-    volume: Volume, workload: PodWorkload, names: Names, options: Options
-) -> Iterator[File]:
+def volume_file(volume: Volume, pod: PodSource) -> Iterator[File]:
     """Yield the unit of a volume that podman holds.
 
     An empty directory does not get what the image has at its place, and every user may write to it;
@@ -80,39 +93,62 @@ def volume_file(
     if not is_podmans(volume):
         return
     head, service = section("Unit"), section("Service")
-    what = double(names.decision.pod.key)
-    head.add("Description", f"Volume {volume.name} of pod {what}")
+    head.add("Description", f"Volume {volume.name} of pod {double(pod.key)}")
     # the next start of the pod creates a volume that was removed meanwhile
-    head.add("PartOf", names.pod_service)
+    head.add("PartOf", pod.pod_service)
     body = section("Volume")
-    name, group = names.volume(volume), workload.fs_group
+    name, group = pod.volume(volume), pod.workload.fs_group
     body.add("VolumeName", name)
     if isinstance(volume, EmptyDir) or group is not None:
         body.add("Copy", "false")
         body.add("User", "0")
         body.add("Group", str(group or 0))
     if isinstance(volume, EmptyDir):
-        body.add("Label", word(f"{POD_LABEL}={names.decision.pod.key}"))
-        service.add("ExecStartPost", words(("/usr/bin/sh", "-c", _OPEN, "sh", name)))
+        body.add("Label", word(f"{POD_LABEL}={pod.key}"))
+        service.add("ExecStartPost", shell(_OPEN, name))
     if group is not None:
         is_read_only = isinstance(volume, Claim) and volume.read_only
         rights = ("r", "-2550") if is_read_only else ("rw", "-2770")
-        policy = workload.fields["securityContext"]["fsGroupChangePolicy"] or "Always"
-        command = _setting_groups(_SET_GROUP, options, name, str(group), policy, *rights)
+        policy = pod.workload.fields["securityContext"]["fsGroupChangePolicy"] or "Always"
+        command = _setting_groups(_SET_GROUP, pod.options, name, str(group), policy, *rights)
         service.add("ExecStartPost", command)
-    text = unit(GENERATED, (head, body, service))
-    yield File(path=names.volume_file(volume.name), content=text.encode())
+    yield unit_file(pod.volume_file(volume.name), head, body, service)
+
+
+def size_files(pod: PodSource) -> Iterator[File]:
+    """Yield a service for each empty directory on disk with a limit, which evicts the pod beyond it.
+
+    The eviction stops that service with the pod, and therefore runs in a transient service.
+    """
+    key, manager, slices = pod.key, pod.options.manager, pod.options.service_slices
+    for volume in pod.limited_volumes:
+        head, body = section("Unit"), section("Service")
+        head.add("Description", f"Size of volume {volume.name} of pod {double(key)}")
+        head.add("BindsTo", pod.pod_service)
+        head.add("After", pod.pod_service)
+        body.add("Type", "exec")
+        body.add("Slice", *slices)
+        limit = str(volume.limit_bytes)
+        command = (
+            *("/usr/bin/systemd-run", *manager.options, "--quiet", "--collect"),
+            *(f"--slice={each}" for each in slices),
+            *("--", pod.options.program, "__evict", *manager.options, key, volume.name, limit),
+        )
+        # files of a user's containers belong to other users of the host
+        script = _WATCH.replace("$(du ", f"$({PODMAN} unshare du ") if manager.is_user else _WATCH
+        name = pod.volume(volume)
+        body.add("ExecStart", shell(script, name, limit, *command))
+        body.add("Restart", "on-failure")
+        yield unit_file(pod.size_watch(volume.name), head, body)
 
 
 def _setting_groups(script: str, options: Options, *stated: str) -> str:
     """Return the command of a script; for a user's pod it has the groups of the user's containers."""
-    own = (PODMAN, "unshare") if options.manager.is_user else ()
-    return words((*own, "/usr/bin/sh", "-c", script, "sh", *stated))
+    own = f"{PODMAN} unshare " if options.manager.is_user else ""
+    return f"{own}{shell(script, *stated)}"
 
 
-def data_files(
-    volume: Volume, workload: PodWorkload, names: Names, options: Options
-) -> Iterator[File]:
+def data_files(volume: Volume, pod: PodSource) -> Iterator[File]:
     """Yield the files of ConfigMaps and Secrets; a later one of the same path is valid.
 
     A file that not all may read belongs to the group of the volumes.
@@ -124,121 +160,106 @@ def data_files(
         return
     for each in {file.path: file for file in volume.files}.values():
         mode, gid = each.mode, None
-        if workload.fs_group is not None and not mode & _OTHERS_READ:
-            mode, gid = mode | _GROUP_READS, workload.fs_group
-            if options.manager.is_user:
+        if pod.workload.fs_group is not None and not mode & _OTHERS_READ:
+            mode, gid = mode | _GROUP_READS, pod.workload.fs_group
+            if pod.options.manager.is_user:
                 hint = "let all read the file (mode 0644), or continue without it: --ignore fsGroup"
                 what = f"a user cannot give {each.path} of volume {volume.name} to the fsGroup"
                 raise invalid(what, hint)
-        path = f"{names.data}/{volume.name}/{each.path}"
+        path = f"{pod.data}/{volume.name}/{each.path}"
         yield File(path=path, content=each.content, mode=mode, gid=gid, is_secret=each.is_secret)
 
 
-def data_directories(volumes: tuple[Volume, ...], names: Names) -> Iterator[Directory]:
+def data_directories(pod: PodSource) -> Iterator[Directory]:
     """Yield the directories of data, parents first."""
-    yield Directory(path=names.data, mode=PRIVATE_MODE)
-    for volume in volumes:
+    yield Directory(path=pod.data, mode=PRIVATE_MODE)
+    for volume in pod.workload.volumes:
         if isinstance(volume, DataFiles):
-            top = f"{names.data}/{volume.name}"
-            below = {f"{top}/{part}" for each in volume.files for part in _parents(each.path)}
-            for path in sorted({top, *below}):
+            top = PurePosixPath(pod.data, volume.name)
+            parents = (part for each in volume.files for part in PurePosixPath(each.path).parents)
+            for path in sorted({str(top), *(str(top / each) for each in parents)}):
                 yield Directory(path=path, mode=_DIRECTORY_MODE)
 
 
-def _parents(path: str) -> Iterator[str]:
-    while path := posixpath.dirname(path):
-        yield path
+def mount_line(mount: VolumeMount, volume: Volume, pod: PodSource) -> tuple[str, str]:
+    """Return the key and the value for a mount.
+
+    Only with `Mount=` a part of one of podman's volumes can be mounted.
+    """
+    read_only = mount.read_only or (isinstance(volume, Claim) and volume.read_only)
+    if mount.sub_path and is_podmans(volume):
+        return "Mount", _mount_of_part(mount, pod, read_only=read_only)
+    options = ["ro"] if read_only or isinstance(volume, DataFiles) else []
+    if isinstance(volume, DataFiles):
+        options.append("z")  # its containers share the SELinux label
+    options += [_PROPAGATION[mount.propagation]] if mount.propagation != "None" else []
+    suffix = f":{','.join(options)}" if options else ""
+    path = plain("VolumeMount.mountPath", mount.path)
+    return "Volume", f"{_source(mount, volume, pod)}:{path}{suffix}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mounter:
-    """Mounts the volumes of one pod into its containers."""
+def _mount_of_part(mount: VolumeMount, pod: PodSource, *, read_only: bool) -> str:
+    """Return the mount of a part of one of podman's volumes.
 
-    names: Names
-    workload: PodWorkload
-    volumes: Mapping[str, Volume]
-    options: Options
+    Source: podman 5.4, podman-run(1), --mount, which splits it as CSV.
+    """
+    fields = [
+        "type=volume",
+        f"source={pod.volume_file(mount.volume)}",
+        f"destination={checked('VolumeMount.mountPath', mount.path)}",
+        f"subpath={checked('VolumeMount.subPath', mount.sub_path)}",
+    ]
+    fields += ["ro=true"] if read_only else []
+    return argument(",".join(map(csv_field, fields)))
 
-    def line(self, mount: VolumeMount) -> tuple[str, str]:
-        """Return the key and the value for a mount.
 
-        Only with `Mount=` a part of one of podman's volumes can be mounted.
-        """
-        volume = self.volumes[mount.volume]
-        read_only = mount.read_only or (isinstance(volume, Claim) and volume.read_only)
-        if mount.sub_path and is_podmans(volume):
-            return "Mount", self._part(mount, read_only=read_only)
-        options = ["ro"] if read_only or isinstance(volume, DataFiles) else []
-        if isinstance(volume, DataFiles):
-            options.append("z")  # its containers share the SELinux label
-        options += [_PROPAGATION[mount.propagation]] if mount.propagation != "None" else []
-        suffix = f":{','.join(options)}" if options else ""
-        path = plain("VolumeMount.mountPath", mount.path)
-        return "Volume", f"{self._source(volume, mount.sub_path)}:{path}{suffix}"
+def _source(mount: VolumeMount, volume: Volume, pod: PodSource) -> str:
+    below = mount.sub_path and f"/{plain('VolumeMount.subPath', mount.sub_path)}"
+    if isinstance(volume, DataFiles):
+        top = double(pod.options.manager.own_state_directory)
+        return f"{top}/{pod.data}/{volume.name}{below}"
+    if isinstance(volume, HostPath):
+        return f"{plain('HostPathVolumeSource.path', volume.path)}{below}"
+    if is_in_memory(volume):
+        return f"{_memory_path(volume.name, pod)}{below}"
+    return pod.volume_file(volume.name)
 
-    def _part(self, mount: VolumeMount, *, read_only: bool) -> str:
-        """Return the mount of a part of one of podman's volumes.
 
-        Source: podman 5.4, podman-run(1), --mount, which splits it as CSV.
-        """
-        fields = [
-            "type=volume",
-            f"source={self.names.volume_file(mount.volume)}",
-            f"destination={checked('VolumeMount.mountPath', mount.path)}",
-            f"subpath={checked('VolumeMount.subPath', mount.sub_path)}",
-        ]
-        fields += ["ro=true"] if read_only else []
-        return argument(",".join(map(csv_field, fields)))
+def _memory_path(name: str, pod: PodSource) -> str:
+    """Return the path of a volume in memory, which is a mount of podslice.
 
-    def _source(self, volume: Volume, sub_path: str) -> str:
-        below = sub_path and f"/{plain('VolumeMount.subPath', sub_path)}"
-        if isinstance(volume, DataFiles):
-            top = double(self.options.manager.own_state_directory)
-            return f"{top}/{self.names.data}/{volume.name}{below}"
-        if isinstance(volume, HostPath):
-            return f"{plain('HostPathVolumeSource.path', volume.path)}{below}"
-        if is_in_memory(volume):
-            return f"{self._memory_path(volume.name)}{below}"
-        return self.names.volume_file(volume.name)
+    For a user it is a directory below the runtime directory, which systemd knows as `%t`.
+    """
+    decided = next(each for each in pod.decision.volumes if each.name == name)
+    if pod.options.manager.is_user:
+        return f"%t{decided.path.removeprefix('$XDG_RUNTIME_DIR').removeprefix('/run')}"
+    return decided.path
 
-    def _memory_path(self, name: str) -> str:
-        """Return the path of a volume in memory, which is a mount of podslice.
 
-        For a user it is a directory below the runtime directory, which systemd knows as `%t`.
-        """
-        decided = next(each for each in self.names.decision.volumes if each.name == name)
-        if self.options.manager.is_user:
-            return f"%t{decided.path.removeprefix('$XDG_RUNTIME_DIR').removeprefix('/run')}"
-        return decided.path
+def commands_before(mount: VolumeMount, volume: Volume, pod: PodSource) -> Iterator[str]:
+    """Yield the commands that create or check what is mounted, before the container starts.
 
-    def before(self, mount: VolumeMount) -> Iterator[str]:
-        """Yield the commands that create or check what is mounted, before the container starts.
-
-        Source: Kubernetes, pkg/volume/hostpath/host_path.go, checkType; a path without a type is
-        created as a directory by container runtimes.
-        """
-        volume = self.volumes[mount.volume]
-        if isinstance(volume, HostPath):
-            yield _prepare(volume)
-        if is_in_memory(volume) and (group := self.workload.fs_group) is not None:
-            command = _setting_groups(_SET_GROUP_OF_TOP, self.options)
-            yield f"{command} {self._memory_path(volume.name)} {group}"
-        if mount.sub_path and not isinstance(volume, DataFiles):
-            yield self._make_below(volume, mount.sub_path)
-
-    def _make_below(self, volume: Volume, sub_path: str) -> str:
-        """Return the command that creates the part of a volume that is mounted."""
+    Source: Kubernetes, pkg/volume/hostpath/host_path.go, checkType; a path without a type is
+    created as a directory by container runtimes.
+    """
+    if isinstance(volume, HostPath):
+        yield _prepare(volume)
+    if is_in_memory(volume) and (group := pod.workload.fs_group) is not None:
+        command = _setting_groups(_SET_GROUP_OF_TOP, pod.options)
+        yield f"{command} {_memory_path(volume.name, pod)} {group}"
+    if mount.sub_path and not isinstance(volume, DataFiles):
+        script = MAKE_BELOW
         if is_podmans(volume):
-            script, top = _MAKE_BELOW_VOLUME, word(self.names.volume(volume))
+            script, top = _MAKE_BELOW_VOLUME, word(pod.volume(volume))
         elif isinstance(volume, HostPath):
-            script, top = MAKE_BELOW, word(volume.path)
+            top = word(volume.path)
         else:
-            script, top = MAKE_BELOW, self._memory_path(volume.name)
-        return f"{words(('/usr/bin/sh', '-c', script, 'sh'))} {top} {word(sub_path)}"
+            top = _memory_path(volume.name, pod)
+        yield f"{shell(script)} {top} {word(mount.sub_path)}"
 
 
 def _prepare(volume: HostPath) -> str:
     if volume.type in _TESTS:
         return words(("/usr/bin/test", _TESTS[volume.type], volume.path))
     create = ': > "$1"' if volume.type == "FileOrCreate" else 'mkdir -p -m 0755 "$1"'
-    return words(("/usr/bin/sh", "-c", f'test -e "$1" || {create}', "sh", volume.path))
+    return shell(f'test -e "$1" || {create}', volume.path)

@@ -58,8 +58,7 @@ class Variable:
     is_secret: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
+class Port(NamedTuple):
     """One port of a container."""
 
     container_port: int
@@ -86,6 +85,8 @@ class EmptyDir:
 
     name: str
     in_memory: bool = False
+    limit_bytes: int | None = None
+    """The size on disk at which the pod is evicted; None without a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +186,14 @@ class Sleep:
 Action = Exec | HttpGet | TcpSocket | Grpc
 
 
+class ProbeKind(StrEnum):
+    """What a probe finds out."""
+
+    STARTUP = "startup"
+    LIVENESS = "liveness"
+    READINESS = "readiness"
+
+
 class Probe(NamedTuple):
     """One probe of a container, with its times."""
 
@@ -196,17 +205,7 @@ class Probe(NamedTuple):
     failure_threshold: int = 3
 
 
-class SELinux(NamedTuple):
-    """The SELinux context of a container; an empty part is that of the runtime."""
-
-    user: str = ""
-    role: str = ""
-    type: str = ""
-    level: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Security:
+class Security(NamedTuple):
     """The security context of a container, with the pod's where it states nothing."""
 
     user: int | None = None
@@ -224,7 +223,8 @@ class Security:
     """`unconfined`, or the path of a profile; None for that of the runtime."""
     apparmor: str | None = None
     """`unconfined`, or the name of a profile; None for that of the runtime."""
-    selinux: SELinux = field(default_factory=SELinux)
+    selinux: Mapping[str, str] = {}
+    """The stated parts of the SELinux context, such as `level`; the runtime chooses missing parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,9 +241,7 @@ class ContainerWorkload:
     pull: Pull = Pull.IF_NOT_PRESENT
     ports: tuple[Port, ...] = ()
     mounts: tuple[VolumeMount, ...] = ()
-    liveness: Probe | None = None
-    readiness: Probe | None = None
-    startup: Probe | None = None
+    probes: Mapping[ProbeKind, Probe] = field(default_factory=dict)
     post_start: Exec | Sleep | None = None
     pre_stop: Exec | Sleep | None = None
     stop_signal: str = ""

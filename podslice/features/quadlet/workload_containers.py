@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from podslice.errors import quote, warning
+from podslice.features.quadlet.data import DataObject, DataObjects, explain_absence
 from podslice.features.quadlet.unit_text import later
 from podslice.features.quadlet.workload import (
     SECCOMP_ROOT,
@@ -25,11 +26,11 @@ from podslice.features.quadlet.workload import (
     HttpGet,
     Port,
     Probe,
+    ProbeKind,
     Protocol,
     Pull,
     Restart,
     Security,
-    SELinux,
     Sleep,
     TcpSocket,
     Variable,
@@ -37,7 +38,6 @@ from podslice.features.quadlet.workload import (
     VolumeMount,
     is_podmans,
 )
-from podslice.inputs.manifest.data import DataObject, DataObjects, explain_absence
 from podslice.inputs.manifest.podspec import container_kind
 from podslice.inputs.manifest.reading import Fields, Problems, Refused, entries_of, unstated
 from podslice.model.grammar import ARGUMENT, VARIABLE
@@ -202,10 +202,7 @@ class ContainerReader(NamedTuple):
             pull=self._pull(entry, path),
             ports=ports,
             mounts=tuple(self._mounts(entry["volumeMounts"], f"{path}.volumeMounts")),
-            **{
-                name: self._probe(entry[f"{name}Probe"], ports, f"{path}.{name}Probe")
-                for name in ("liveness", "readiness", "startup")
-            },
+            probes=self._probes(entry, ports, path),
             post_start=self._handler(lifecycle["postStart"], f"{path}.lifecycle.postStart"),
             pre_stop=self._handler(lifecycle["preStop"], f"{path}.lifecycle.preStop"),
             stop_signal=lifecycle["stopSignal"] or "",
@@ -271,22 +268,25 @@ class ContainerReader(NamedTuple):
                 propagation=propagation,
             )
 
-    def _probe(self, fields: Fields | None, ports: Sequence[Port], path: str) -> Probe | None:
-        """Read a probe; a value of 0 stands for the default.
+    def _probes(self, entry: Fields, ports: Sequence[Port], path: str) -> dict[ProbeKind, Probe]:
+        """Read the probes of a container; a value of 0 stands for the default.
 
         Source: Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_Probe.
         """
-        action = self._action(fields, ports, path) if fields else None
-        if fields is None or action is None:
-            return None
-        return Probe(
-            action=action,
-            initial_delay_sec=fields["initialDelaySeconds"] or 0,
-            period_sec=fields["periodSeconds"] or 10,
-            timeout_sec=fields["timeoutSeconds"] or 1,
-            success_threshold=fields["successThreshold"] or 1,
-            failure_threshold=fields["failureThreshold"] or 3,
-        )
+        probes = {}
+        for kind in (ProbeKind.LIVENESS, ProbeKind.READINESS, ProbeKind.STARTUP):
+            fields = entry[f"{kind}Probe"]
+            action = self._action(fields, ports, f"{path}.{kind}Probe") if fields else None
+            if action is not None:
+                probes[kind] = Probe(
+                    action=action,
+                    initial_delay_sec=fields["initialDelaySeconds"] or 0,
+                    period_sec=fields["periodSeconds"] or 10,
+                    timeout_sec=fields["timeoutSeconds"] or 1,
+                    success_threshold=fields["successThreshold"] or 1,
+                    failure_threshold=fields["failureThreshold"] or 3,
+                )
+        return probes
 
     def _action(self, fields: Fields, ports: Sequence[Port], path: str) -> Action | None:
         if fields["exec"] is not None and fields["exec"]["command"]:
@@ -347,15 +347,23 @@ class ContainerReader(NamedTuple):
 
         Source: Kubernetes, pkg/securitycontext/util.go, DetermineEffectiveSecurityContext.
         """
-        fields, pod = own or unstated("SecurityContext"), self.security
-        user = pod["runAsUser"] if fields["runAsUser"] is None else fields["runAsUser"]
-        self.refusals.check(f"{path}.procMount", fields["procMount"], ("Default", "Unmasked"))
+        fields = own or unstated("SecurityContext")
+        user, _ = self._effective(fields, "runAsUser", path)
+        group, at_group = self._effective(fields, "runAsGroup", path)
+        non_root, at_non_root = self._effective(fields, "runAsNonRoot", path)
+        labels, _ = self._effective(fields, "seLinuxOptions", path)
         capabilities = fields["capabilities"] or unstated("Capabilities")
-        labels = fields["seLinuxOptions"] or pod["seLinuxOptions"] or {}
+        self.refusals.check(f"{path}.procMount", fields["procMount"], ("Default", "Unmasked"))
+        if group is not None and user is None:
+            reason = "a unit has no group without a user"
+            self.refusals.refuse(at_group, reason, "set runAsUser as well")
+            group = None
+        if non_root and user == 0:
+            self.refusals.error(at_non_root, "the user is root", "set another runAsUser")
         return Security(
             user=user,
-            group=self._group(fields, user, path),
-            is_image_checked=self._check_user(fields, user, path) and user is None,
+            group=group,
+            is_image_checked=bool(non_root) and user is None,
             added=_capabilities(capabilities["add"]),
             dropped=_capabilities(capabilities["drop"]),
             read_only_root=bool(fields["readOnlyRootFilesystem"]),
@@ -364,41 +372,24 @@ class ContainerReader(NamedTuple):
             unmasked=fields["procMount"] == "Unmasked",
             seccomp=self._profile(fields, "seccompProfile", f"{SECCOMP_ROOT}/", path),
             apparmor=self._profile(fields, "appArmorProfile", "", path),
-            selinux=SELinux(**{name: label or "" for name, label in labels.items()}),
+            selinux={part: label for part, label in (labels or {}).items() if label},
         )
 
-    def _pod_path(self, name: str) -> str:
-        return f"{self.pod.spec_where}.securityContext.{name}"
-
-    def _group(self, fields: Fields, user: int | None, path: str) -> int | None:
-        own: int | None = fields["runAsGroup"]
-        group: int | None = self.security["runAsGroup"] if own is None else own
-        if group is not None and user is None:
-            at = self._pod_path("runAsGroup") if own is None else f"{path}.runAsGroup"
-            reason = "a unit has no group without a user"
-            self.refusals.refuse(at, reason, "set runAsUser as well")
-            return None
-        return group
-
-    def _check_user(self, fields: Fields, user: int | None, path: str) -> bool:
-        """Return whether the user must not be root."""
-        own = fields["runAsNonRoot"]
-        is_stated = bool(self.security["runAsNonRoot"] if own is None else own)
-        if is_stated and user == 0:
-            at = self._pod_path("runAsNonRoot") if own is None else f"{path}.runAsNonRoot"
-            self.refusals.error(at, "the user is root", "set another runAsUser")
-        return is_stated
+    def _effective(self, own: Fields, name: str, path: str) -> tuple[Any, str]:
+        """Return a field of the container's context, or else of the pod's, with its path."""
+        if own[name] is None:
+            return self.security[name], f"{self.pod.spec_where}.securityContext.{name}"
+        return own[name], f"{path}.{name}"
 
     def _profile(self, own: Fields, name: str, root: str, path: str) -> str | None:
         """Return a profile; None for that of the runtime, which is also podman's default."""
-        fields = own[name] or self.security[name]
+        fields, at = self._effective(own, name, path)
         if fields is None or fields["type"] in (None, "RuntimeDefault"):
             return None
         if fields["type"] == "Unconfined":
             return _UNCONFINED
         if fields["type"] == "Localhost" and fields["localhostProfile"]:
             return f"{root}{fields['localhostProfile']}"
-        at = f"{path}.{name}" if own[name] else self._pod_path(name)
         if self.refusals.check(f"{at}.type", fields["type"], _PROFILES):
             message = "a profile of type Localhost needs a name"
             self.refusals.error(f"{at}.localhostProfile", message)

@@ -6,9 +6,11 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from podslice.errors import Problem, quote
+from podslice.features.quadlet.data import DataObject, DataObjects, explain_absence, read_data
 from podslice.features.quadlet.discovery import Member, connect
 from podslice.features.quadlet.jobs import read_job
 from podslice.features.quadlet.workload import (
@@ -24,9 +26,9 @@ from podslice.features.quadlet.workload import (
     Volume,
 )
 from podslice.features.quadlet.workload_containers import ContainerReader, Refusals
-from podslice.inputs.manifest.data import DataObject, DataObjects, explain_absence, read_data
 from podslice.inputs.manifest.load import LoadedPods, StatedWorkload
 from podslice.inputs.manifest.reading import Fields, Reading, entries_of, unstated
+from podslice.inputs.scalars import Amount
 from podslice.model.grammar import check_label
 from podslice.model.pod import Pod
 
@@ -91,9 +93,7 @@ def read_members(
     problems = list(found)
     used: set[str] = set()
     for pod in loaded.pods:
-        stated = loaded.workloads.get((pod.where, pod.spec_where))
-        if stated is None:  # the pod has an error
-            continue
+        stated = loaded.workloads[pod.where, pod.spec_where]
         known = frozenset(each.where for each in pod.problems)
         refusals = Refusals(where=pod.where, ignored=ignored, known=known)
         members.append(_member(pod, stated, _read_pod(pod, stated, objects, refusals)))
@@ -207,10 +207,8 @@ def _fs_group(spec: Fields, volumes: Iterable[Volume], refusals: Refusals, path:
 
     Source: Kubernetes, pkg/volume/hostpath/host_path.go, GetAttributes.
     """
-    fields, at = (
-        spec["securityContext"] or unstated("PodSecurityContext"),
-        f"{path}.securityContext",
-    )
+    fields = spec["securityContext"] or unstated("PodSecurityContext")
+    at = f"{path}.securityContext"
     group: int | None = fields["fsGroup"]
     policy = fields["fsGroupChangePolicy"]
     refusals.check(f"{at}.fsGroupChangePolicy", policy, ("Always", "OnRootMismatch"))
@@ -291,11 +289,9 @@ class _VolumeReader(NamedTuple):
             self._check_directories(placed)
             return DataFiles(name=name, files=tuple(file for file, _ in placed))
         directory = entry["emptyDir"] or unstated("EmptyDirVolumeSource")
-        in_memory = directory["medium"] == "Memory"
-        if directory["sizeLimit"] is not None and not in_memory:
-            reason = "podman's volumes on disk have no size"
-            self.refusals.refuse(f"{path}.emptyDir.sizeLimit", reason, "set medium: Memory")
-        return EmptyDir(name=name, in_memory=in_memory)
+        if directory["medium"] == "Memory":
+            return EmptyDir(name=name, in_memory=True)
+        return EmptyDir(name=name, limit_bytes=_size_limit(directory["sizeLimit"]))
 
     def _host_path(self, name: str, fields: Fields, path: str) -> HostPath | None:
         """Read a path of the host.
@@ -343,41 +339,45 @@ class _VolumeReader(NamedTuple):
         Source: Kubernetes, pkg/apis/core/validation/validation.go, validateLocalNonReservedPath,
         which lets the kubelet find names that no file can have.
         """
-        parts = target.split("/")
+        parts, shown, hint = target.split("/"), quote(target), "choose another name"
         if not target or target.startswith("/") or ".." in parts:
-            message = f"{quote(target)} must be a relative path without '..'"
-            self.refusals.error(path, message, _EXAMPLE)
+            message, hint = f"{shown} must be a relative path without '..'", _EXAMPLE
         elif {"", "."}.intersection(parts):
-            message = f"{quote(target)} must be the path of a file, without '.' and empty parts"
-            self.refusals.error(path, message, _EXAMPLE)
+            message = f"{shown} must be the path of a file, without '.' and empty parts"
+            hint = _EXAMPLE
         elif any(each.startswith("..") for each in parts):
-            message = f"{quote(target)}: no part of the path may begin with '..'"
-            self.refusals.error(path, message, "choose another name")
+            message = f"{shown}: no part of the path may begin with '..'"
         elif not target.isprintable():
-            if not self.refusals.has_error(path):
-                message = f"{quote(target)} must have printable characters only"
-                self.refusals.error(path, message, "choose another name")
+            message = f"{shown} must have printable characters only"
+            if self.refusals.has_error(path):
+                return False
         elif any(len(each.encode()) > _NAME_BYTES_MAX for each in parts):
-            message = f"{quote(target)}: a name may have at most {_NAME_BYTES_MAX} bytes"
-            self.refusals.error(path, message, "shorten it")
+            message = f"{shown}: a name may have at most {_NAME_BYTES_MAX} bytes"
+            hint = "shorten it"
         elif len(target.encode()) > _PATH_BYTES_MAX or len(parts) > _PARTS_MAX:
-            message = (
-                f"{quote(target)} may have at most {_PATH_BYTES_MAX:,} bytes and {_PARTS_MAX} parts"
-            )
-            self.refusals.error(path, message, "shorten it")
+            message = f"{shown} may have at most {_PATH_BYTES_MAX:,} bytes and {_PARTS_MAX} parts"
+            hint = "shorten it"
         else:
             return True
+        self.refusals.error(path, message, hint)
         return False
 
     def _check_directories(self, placed: Sequence[tuple[DataFile, str]]) -> None:
         """Check that no file of a volume is the directory of another."""
         files = {file.path for file, _ in placed}
         for file, where in placed:
-            above = file.path
-            while above := posixpath.dirname(above):
+            for above in map(str, PurePosixPath(file.path).parents):
                 if above in files:
                     message = f"{quote(file.path)} would be below {quote(above)}, which is a file"
                     self.refusals.error(where, message, "choose another path for one of the two")
+
+
+def _size_limit(stated: Amount | None) -> int | None:
+    """Return the size of a volume on disk in bytes, rounded up; zero means unlimited.
+
+    Source: Kubernetes, pkg/kubelet/eviction/eviction_manager.go, emptyDirLimitEviction.
+    """
+    return -(-stated.milli // 1000) or None if stated and stated.milli else None
 
 
 def _sources(entry: Fields, path: str) -> Iterator[_Source]:

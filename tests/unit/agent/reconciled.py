@@ -100,12 +100,12 @@ class Node:
     def texts(self, *kinds):
         return self.context.events.journal.texts(*kinds)
 
-    async def evict(self, name, unit):
+    async def evict(self, name, unit, signal="memory.available"):
         """Stop and mark a pod, as the evictor does."""
         await self.memory.stop(unit)
-        self.mark(name)
+        self.mark(name, signal)
 
-    def mark(self, name):
+    def mark(self, name, signal="memory.available"):
         """Mark a pod as evicted."""
         pod = next(pod for pod in self.context.world.store.load().pods if pod.name == name)
         self.context.marks.write(
@@ -113,8 +113,8 @@ class Node:
                 pod=pod.key,
                 uid=pod.uid,
                 digest=self.context.world.store.digest(pod),
-                signal="memory.available",
-                message="memory.available is 1Mi",
+                signal=signal,
+                message=f"{signal} is 1Mi",
                 at_usec=1,
             )
         )

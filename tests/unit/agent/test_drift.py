@@ -20,6 +20,7 @@ def test_a_contested_unit_is_reported_once_until_it_is_settled(tmp_path):
     assert repair(1, 0.1) == 1
     assert drift.repairs.is_pausing(WEB)
     assert repair(10, CONTESTED_PAUSE_SEC) == 1
+    assert drift.repairs.is_pausing(WEB)
     assert repair(CONTESTED_TIMES, CONTESTED_SEC) == 1
     assert not drift.repairs.is_pausing(WEB)
     assert repair(CONTESTED_TIMES, 0.1) == 2

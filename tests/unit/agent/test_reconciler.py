@@ -6,10 +6,11 @@ import pytest
 
 from podslice.agent import manifests
 from podslice.agent.drift import CONTESTED_TIMES
+from podslice.agent.reconciler import Reconciler
 from podslice.errors import BusUnavailable, HostError, JobFailed
 from podslice.model.config import Enforce, WeightMapping
 from podslice.model.event import Kind
-from podslice.model.node_state import Condition
+from podslice.model.node_state import SIZE_LIMIT, Condition
 from podslice.model.unit import INFINITY, TransientUnit, UnitName
 from podslice.reconcile import converge
 from podslice.reconcile.assess import OngoingTerminations, readmit
@@ -291,6 +292,19 @@ async def test_an_evicted_pod_causes_no_further_events(two):
     for _ in range(3):
         await two.run_round()
     assert not two.context.events.journal.all
+
+
+async def test_an_eviction_by_the_service_of_a_volume_is_counted_once(two):
+    """The evictor counts its own, and those before the first round belong to an earlier agent."""
+    counted = two.context.counters.evictions
+    await two.evict("web", WEB, SIZE_LIMIT)
+    await two.evict("batch", BATCH)
+    for _ in range(2):
+        await two.run_round()
+    assert counted == {SIZE_LIMIT: 1}
+    two.reconciler = Reconciler(two.context, two.manifests(), two.client, two.terminations)
+    await two.run_round()
+    assert counted == {SIZE_LIMIT: 1}
 
 
 async def test_a_readmitted_pod_is_started_and_is_not_drift(two):

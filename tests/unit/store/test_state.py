@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from podslice.features.quadlet.keeper import ContainerFailures
+from podslice.features.quadlet.status import ContainerFailures
 from podslice.model.desired import ReservedValues
 from podslice.model.node_state import AgentState, ContainerFailure
 from podslice.model.unit import UnitName

@@ -12,7 +12,6 @@ from tests.unit import builders
 from tests.unit.agent import sample_node
 from tests.unit.agent.summary_schema import decode
 
-AVERAGES = ("avg10", "avg60", "avg300")
 SUMMARY = Path(__file__).with_name("summary.json")
 
 

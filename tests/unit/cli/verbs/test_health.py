@@ -14,7 +14,7 @@ import pytest
 
 from podslice.cli.wanted import _is_denied
 from podslice.errors import Problem
-from podslice.features.quadlet.keeper import ContainerFailures
+from podslice.features.quadlet.status import ContainerFailures
 from podslice.model.node_state import (
     Condition,
     ContainerFailure,

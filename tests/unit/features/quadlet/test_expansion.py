@@ -1,8 +1,7 @@
 """`$(NAME)`: the kubelet's own examples."""
 
-from podslice.features.quadlet.container import expand_variables
+from podslice.features.quadlet.container import Expanded, expand, expand_variables
 from podslice.features.quadlet.workload import Variable
-from podslice.inputs.manifest.expansion import Expanded, expand
 from tests.cases.tables import cases
 
 # Source: Kubernetes, third_party/forked/golang/expansion/expand_test.go

@@ -1,5 +1,6 @@
 """Files of quadlets on disk."""
 
+import errno
 import os
 from contextlib import suppress
 
@@ -9,7 +10,6 @@ from podslice.errors import HostError, InputError
 from podslice.features.quadlet.files import (
     Directories,
     installed,
-    make_directories,
     place,
     read_installed,
     remove_file,
@@ -56,7 +56,7 @@ def test_files_have_their_places_and_modes(directories):
             quadlets(
                 unit_file("web-app.container", mode=0o600),
                 File(path=f"{DATA}/c/conf", content=b"\xff", mode=0o440),
-                unit_file("podslice-probe.service", is_unit=True),
+                unit_file("podslice-probe.service"),
                 directories=(OWN, Directory(path=f"{DATA}/c", mode=0o755)),
             )
         ],
@@ -81,6 +81,7 @@ def test_files_have_their_places_and_modes(directories):
 def test_data_has_its_group(directories):
     file = File(path=f"{DATA}/conf", content=b"", mode=0o440, gid=os.getgid())
     write_quadlets([quadlets(unit_file("web.pod"), file, directories=(OWN,))], directories)
+    assert (directories.own / file.path).stat().st_uid == os.getuid()
     present = read_installed(directories)["default/web"]
     assert present.access == {file.path: (0o440, os.getgid())}
     assert present.has(file)
@@ -98,7 +99,7 @@ def test_what_the_pod_no_longer_has_is_removed(directories):
     before = [
         unit_file("web-log.container"),
         unit_file("web-data.volume"),
-        unit_file("podslice-probe-web.service", is_unit=True),
+        unit_file("podslice-probe-web.service"),
         log,
     ]
     kept = [unit_file("web.pod"), unit_file("web-app.container")]
@@ -204,7 +205,7 @@ def test_a_link_that_is_put_there_meanwhile_is_not_followed(directories, tmp_pat
             change(File(path=f"{DATA}/c/kept", content=b"x"), directories)
         assert (target / "kept").read_text() == "kept"
     with pytest.raises(NotADirectoryError) as refused:
-        make_directories(with_conf(), directories)
+        directories.data.make(with_conf().directories[1])
     assert refused.value.filename == str(volume)
 
 
@@ -247,6 +248,17 @@ def test_data_without_units_is_found(directories):
     assert (present.has_data, list(present.files)) == (True, [f"{DATA}/c/conf"])
     remove_file(DATA, directories)
     assert read_installed(directories) == {}
+
+
+def test_a_disk_that_fails_is_not_taken_for_absent_data(directories, monkeypatch):
+    write_quadlets([with_conf()], directories)
+
+    def scandir(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(OSError, match="Input/output error"):
+        directories.data.pods()
 
 
 def test_an_empty_volume_remains(directories):

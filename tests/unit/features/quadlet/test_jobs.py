@@ -10,23 +10,17 @@ import pytest
 
 from podslice.cli.views import status_view
 from podslice.cli.views.style import Display
-from podslice.features.quadlet import job_states
+from podslice.features.quadlet import status
 from podslice.features.quadlet.files import Directories, read_installed, remove_file, write_quadlets
-from podslice.features.quadlet.generate import generate
-from podslice.features.quadlet.job_states import find_jobs
 from podslice.features.quadlet.jobs import _END, _RUN
-from podslice.features.quadlet.result import Options
+from podslice.features.quadlet.status import find_jobs
 from podslice.features.quadlet.transition import steps_to_keep, steps_to_remove
-from podslice.features.quadlet.workloads import read_workloads
-from podslice.inputs.manifest.load import Extent, load_pods
 from podslice.kernel.programs import NoAnswerError
-from podslice.model.config import Config
 from podslice.model.naming import is_reserved
 from podslice.model.node_state import JobState
 from podslice.model.unit import SYSTEM
 from podslice.plan import Action
-from podslice.policy.decide import decide
-from tests.cases.quadlets import NODE
+from tests.cases.quadlets import made_of_text as made
 
 # each start takes the next line of `tries`: its exit code, whether a container has failed and how often
 # one has restarted, and the state of the pod; `busy` counts the looks at containers that restart
@@ -165,14 +159,6 @@ ONCE, POD, APP = (
     "podslice-podonce_0.default-app.service",
 )
 TICK, TIMER = "podslice-job-tick.service", "podslice-job-tick.timer"
-
-
-def made(text, **options):
-    loaded = load_pods(["-"], stdin=text.encode, extent=Extent.WORKLOADS)
-    workloads = read_workloads(loaded)
-    assert not [*loaded.all_problems, *workloads.problems]
-    (pod,) = loaded.pods
-    return generate(decide(pod, NODE, Config()), workloads.workloads[pod.key], Options(**options))
 
 
 @pytest.fixture
@@ -328,7 +314,7 @@ STARTED, ENDED, NEXT = 1764374000 * 10**6, 1764374400 * 10**6, 1764460800 * 10**
 @pytest.fixture
 def states(present, directories, monkeypatch):
     """A function that returns the jobs by pod, where `systemctl show` prints this."""
-    monkeypatch.setattr(job_states, "installed", lambda _: directories)
+    monkeypatch.setattr(status, "installed", lambda _: directories)
     notes = []
 
     def read(*shown, error=None):
@@ -339,7 +325,7 @@ def states(present, directories, monkeypatch):
                 raise NoAnswerError(error)
             return "\n".join(shown)
 
-        monkeypatch.setattr(job_states, "run", show)
+        monkeypatch.setattr(status, "run", show)
         pods = [
             SimpleNamespace(key=each) for each in ("default/once-0", "default/tick", "default/a")
         ]

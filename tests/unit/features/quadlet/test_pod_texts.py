@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-from contextlib import nullcontext
 from functools import cache
 
 import pytest
@@ -38,17 +37,19 @@ OLD = Options(podman_version=(5, 4))
 NEW = Options(podman_version=(5, 6))
 
 
-def lines(files):
-    """The section, the key and the value of each line of the units."""
-    for file in files:
-        if "/" in file.path:
-            continue  # the data of a container
-        section = ""
-        for line in file.text.split("\n"):
-            if line.startswith("["):
-                section = line
-            elif line and not line.startswith("#"):
-                yield file.path, section, *line.partition("=")[::2]
+def unit_texts(files):
+    """The texts of the units; other files are the data of a container."""
+    return [file.text for file in files if "/" not in file.path]
+
+
+def lines(text):
+    """The section, the key and the value of each line of a unit."""
+    section = ""
+    for line in text.split("\n"):
+        if line.startswith("["):
+            section = line
+        elif line and not line.startswith("#"):
+            yield section, *line.partition("=")[::2]
 
 
 @cache  # nearly all lines of two documents are equal
@@ -113,9 +114,14 @@ def leaves(value):
 
 def shape(files):
     """What a text must not change: the lines, and the number of words in each."""
+    return [each for text in unit_texts(files) for each in shape_of(text)]
+
+
+@cache  # nearly all units of two documents are equal
+def shape_of(text):
     return [
         (section, key, len(words_of(section, key, value)))
-        for _, section, key, value in lines(files)
+        for section, key, value in lines(text)
         if value != f"{EMPTY_VARIABLE}="
     ]
 
@@ -149,9 +155,14 @@ def test_a_text_is_an_error_or_one_value(field):
 
 def found(files):
     """The texts in units, split as podman splits them."""
+    return set().union(*map(found_in, unit_texts(files)))
+
+
+@cache
+def found_in(unit):
     return {
         text
-        for _, section, key, value in lines(files)
+        for section, key, value in lines(unit)
         for word in words_of(section, key, value)
         for text in texts_of(key, word)
     }
@@ -185,12 +196,11 @@ WRITTEN = [
 
 @pytest.mark.parametrize("field", WRITTEN)
 def test_a_text_that_no_reader_has_checked_is_not_written(field):
-    valid = {options: shape(units(document(field), options)) for options in (OLD, NEW)}
-    for name, text in HOSTILE.items():
+    # units with texts that match are compared above
+    for text in (each for each in HOSTILE.values() if not GRAMMARS[field].matches(each)):
         loaded, workloads, errors = load(document(field, text), validate=None)
         if errors or not text or (".." in text and field.endswith("hostPath.path")):
             continue  # the reader resolves it
         for options in (OLD, NEW):
-            valid_text = GRAMMARS[field].matches(text)
-            with nullcontext() if valid_text else pytest.raises(InputError, match=" is not "):
-                assert shape(quadlets(loaded, workloads, options).files) == valid[options], name
+            with pytest.raises(InputError, match=" is not "):
+                quadlets(loaded, workloads, options)

@@ -11,13 +11,12 @@ import pytest
 
 from podslice.features.quadlet.prober import (
     ProbedTarget,
-    ProbeKind,
     attempt,
     attempt_command,
     in_child,
     requester,
 )
-from podslice.features.quadlet.workload import Exec, HttpGet, Probe, TcpSocket
+from podslice.features.quadlet.workload import Exec, HttpGet, Probe, ProbeKind, TcpSocket
 from tests.cases.tables import cases
 
 pytestmark = pytest.mark.usefixtures("allow_effects")

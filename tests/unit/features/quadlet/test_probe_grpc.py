@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from podslice.features.quadlet import prober
-from podslice.features.quadlet.prober import ProbeKind, attempt
-from podslice.features.quadlet.workload import Grpc, Probe
+from podslice.features.quadlet.prober import attempt
+from podslice.features.quadlet.workload import Grpc, Probe, ProbeKind
 from tests.grpc_server import HEADERS, NOT_SERVING, SERVING, reply, serve
 
 pytestmark = pytest.mark.usefixtures("allow_effects")

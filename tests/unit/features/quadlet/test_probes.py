@@ -9,6 +9,7 @@ from podslice.features.quadlet.workload import (
     Exec,
     PodWorkload,
     Probe,
+    ProbeKind,
     TcpSocket,
 )
 from podslice.model.pod import ContainerKind
@@ -19,9 +20,8 @@ REQUEST, COMMAND = TcpSocket(port=80), Exec(command=("check",))
 
 
 def problem(action, **options):
-    app = ContainerWorkload(
-        name="app", kind=ContainerKind.APP, image="app", startup=Probe(action=action)
-    )
+    probes = {ProbeKind.STARTUP: Probe(action=action)}
+    app = ContainerWorkload(name="app", kind=ContainerKind.APP, image="app", probes=probes)
     return program_problem("default/web", PodWorkload(containers=(app,)), Options(**options))
 
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from podslice.errors import InputError
-from podslice.features.quadlet.prober import ProbeKind, begin, parse_probes
-from podslice.features.quadlet.workload import Exec, HttpGet, Probe, TcpSocket
+from podslice.features.quadlet.prober import begin, parse_probes
+from podslice.features.quadlet.workload import Exec, HttpGet, Probe, ProbeKind, TcpSocket
 
 ACTION = TcpSocket(port=80)
 

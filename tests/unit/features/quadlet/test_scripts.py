@@ -9,7 +9,7 @@ import pytest
 
 from podslice.features.quadlet.container import _CHECK_USER, _WRITE_VALUES
 from podslice.features.quadlet.result import PODMAN
-from podslice.features.quadlet.volume_units import _SET_GROUP
+from podslice.features.quadlet.volume_units import _SET_GROUP, _WATCH
 
 pytestmark = pytest.mark.usefixtures("allow_effects")
 
@@ -155,3 +155,38 @@ def test_the_image_that_is_checked_has_been_pulled(tmp_path):
         (tmp_path / each).unlink()
     for policy in ("always", "missing", "never"):
         assert "No such file" in check_user(tmp_path, policy)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        pytest.param((4096, 4096), "", id="not-larger"),
+        pytest.param((8192, 8192), "evict web\nevict web\n", id="again-until-the-pod-stops"),
+        pytest.param((0, 8192), "evict web\n", id="measured-again"),
+    ],
+)
+def test_a_volume_larger_than_its_limit_has_its_pod_evicted(tmp_path, sizes, expected):
+    file = tmp_path / "volume/file"
+    file.parent.mkdir()
+    # each sleep is followed by one measurement
+    sleeps = "".join(f"{n}) head -c {size} /dev/zero >{file};;" for n, size in enumerate(sizes))
+    count = tmp_path / "count"
+    count.write_text("0")
+    stub(
+        tmp_path / "sleep",
+        f"n=$(cat {count}); echo $((n+1)) >{count}; case $n in {sleeps} *) exit 1; esac",
+    )
+    stub(
+        tmp_path / "podman",
+        f'[ "$*" = "volume inspect --format {{{{.Mountpoint}}}} name" ] && echo {file.parent}',
+    )
+    own = file.parent.stat().st_blocks * 512
+    script = _WATCH.replace(PODMAN, str(tmp_path / "podman"))
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    arguments = ["sh", "-c", script, "sh", "name", str(own + 4096), "echo", "evict", "web"]
+    assert subprocess.check_output(arguments, env=environment, text=True) == expected
+
+
+def stub(path, script):
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)

@@ -3,8 +3,6 @@
 import pytest
 
 from podslice.errors import InputError
-from podslice.features.quadlet.generate import generate
-from podslice.features.quadlet.result import Options
 from podslice.features.quadlet.transition import (
     CHANGED,
     LEFT_OUT,
@@ -15,13 +13,9 @@ from podslice.features.quadlet.transition import (
     steps_to_keep,
     steps_to_remove,
 )
-from podslice.features.quadlet.workloads import read_workloads
-from podslice.inputs.manifest.load import Extent, load_pods
-from podslice.model.config import Config
 from podslice.model.event import Kind
 from podslice.model.unit import GENERATED, user_manager
-from podslice.policy.decide import decide
-from tests.cases.quadlets import NODE
+from tests.cases.quadlets import made_of_text
 from tests.cases.tables import cases
 
 MANIFEST = """
@@ -63,11 +57,7 @@ UP = dict.fromkeys((POD, PREPARE, APP, LOG, PROBER, *VOLUMES), "active")
 
 
 def made(text=MANIFEST, **options):
-    loaded = load_pods(["-"], stdin=text.encode, extent=Extent.WORKLOADS)
-    workloads = read_workloads(loaded, ignored=frozenset())
-    assert not [*loaded.problems, *workloads.problems]
-    (pod,) = loaded.pods
-    return generate(decide(pod, NODE, Config()), workloads.workloads[pod.key], Options(**options))
+    return made_of_text(text, **options)
 
 
 def present(text=MANIFEST, states=UP, **changes):

@@ -11,8 +11,6 @@ from podslice.features.quadlet.unit_text import (
     EMPTY_VARIABLE,
     arguments,
     needs_empty_variable,
-    section,
-    unit,
     words,
 )
 from tests.cases.unit_words import generate, resolved, split, start
@@ -48,9 +46,3 @@ def test_words_arrive_through_systemd(texts):
     lone = [";" if text == '";"' else text for text in line.split()]
     assert lone.count(";") == texts.count(";")
     assert [resolved(text, {}) for text in split(line)] == texts
-
-
-def test_sections_without_lines_are_left_out():
-    filled = section("Unit")
-    filled.add("Description", "x")
-    assert unit("# head", (section("Pod"), filled)) == "# head\n\n[Unit]\nDescription=x\n"

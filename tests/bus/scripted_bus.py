@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 from podslice.systemd.dbus.library._private.marshaller import Marshaller
 from podslice.systemd.dbus.library.signature import Variant
@@ -12,8 +10,6 @@ from podslice.model.unit import Manager, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.dbus import wire
 from podslice.systemd.manager import path_of
-
-T = TypeVar("T")
 
 METHOD_RETURN = 2
 BUS = "org.freedesktop.DBus"
@@ -93,9 +89,6 @@ class Caller:
         header = {"path": "/org/freedesktop/DBus", "member": "NameOwnerChanged", "sender": BUS}
         body = ("org.freedesktop.systemd1", before, after)
         self.writer.write(encode(wire.SIGNAL, "sss", body, interface=BUS, **header))
-
-
-Script = Callable[[Caller, wire.Received], Awaitable[None]]
 
 
 def serial_of(call):

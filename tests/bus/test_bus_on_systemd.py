@@ -10,6 +10,7 @@ from podslice.systemd.dbus.library._private.unmarshaller import Unmarshaller
 from podslice.systemd.dbus.library.signature import Variant
 
 from podslice.errors import BadProperty, BusUnavailable
+from podslice.kernel.host import read_possible
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import Manager, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
@@ -134,6 +135,20 @@ async def test_descriptor_of_a_process_that_exited(client, machine):
     with pytest.raises(BadProperty, match=r"^a\.scope: a process has exited"):
         await client.start(unit)
     os.close(descriptor)
+
+
+async def test_an_empty_list_of_cpus_is_written_as_all_of_them_first(client, monkeypatch):
+    """The kernel refuses an empty one for a control group with processes."""
+    sent, write = [], Bus._write_properties
+
+    async def record(self, name, values):
+        sent.append(values)
+        await write(self, name, values)
+
+    monkeypatch.setattr(Bus, "_write_properties", record)
+    await client.start_transient(TransientUnit(name=NAME, properties={"AllowedCPUs": "0"}))
+    await client.set_properties(NAME, {"AllowedCPUs": ""})
+    assert sent == [{"AllowedCPUs": read_possible("AllowedCPUs")}, {"AllowedCPUs": ""}]
 
 
 async def test_five_hundred_at_once(client):

@@ -212,11 +212,15 @@ def _changes_of_call(call: ast.Call) -> Iterator[_Change]:
 
 
 def _changes_of_body(node: ast.AST) -> Iterator[_Change]:
-    """Remove statements that do something: calls, `yield`, `break`, `continue`, `raise`."""
+    """Remove statements that do something: calls, `yield`, `break`, `continue`, `raise`.
+
+    Without the only use of `super`, code has no cell of its class, and cannot replace the former code.
+    """
     for field in ("body", "orelse", "finalbody"):
         statements = getattr(node, field, None)
         for index, each in enumerate(statements if isinstance(statements, list) else []):
             is_effect = isinstance(each, ast.Expr) and isinstance(each.value, _EFFECTS)
+            is_effect = is_effect and "super()" not in ast.unparse(each)
             if is_effect or isinstance(each, ast.Break | ast.Continue | ast.Raise | ast.AugAssign):
                 kept = ast.copy_location(ast.Pass(), each)
                 yield node, field, index, kept, ("statement", f"{type(each).__name__} removed")

@@ -1,14 +1,15 @@
 """Run the tests against mutants, in a process of its own for each.
 
-The tests are imported and collected once. A first pass, in which each function records its call, shows
-which tests enter which function. Each mutant then gets a fork of that process, in which the code of one function is replaced, and the tests
-that enter it run until one fails. This takes a fraction of a second where a tool that starts pytest
-for each mutant takes several.
+The tests are imported and collected once. A first pass, in which each function records its call,
+shows which tests enter which function. Each mutant then gets a fork of that process, in which the
+code of one function is replaced, and the tests that enter it run until one fails. This takes a
+fraction of a second where a tool that starts pytest for each mutant takes several.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import gc
 import importlib
@@ -16,8 +17,10 @@ import itertools
 import os
 import pickle
 import resource
+import signal
 import sys
 import time
+import traceback
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +33,10 @@ from _pytest.runner import runtestprotocol
 from tests.mutation.operators import Mutant, mutate, probed
 
 MEMORY_BYTES = 4 * 2**30
+LEAST_SEC, FACTOR = 20, 4
+"""A mutant gets this time, and that of its tests without a mutation this often."""
+WALL_FACTOR = 3
+"""Beside the other workers, tests take up to this many times as long as alone."""
 _PROBE = "entered in "
 """The beginning of the name of the builtin that functions of a file call in the first pass."""
 
@@ -69,13 +76,15 @@ class Session:
 
     paths: Sequence[Path]
     workers: int
-    cpu_sec: int
-    """Processor time of all tests of one mutant; an endless loop exceeds it."""
     chosen: Mapping[Path, frozenset[int]] | None = None
     """The numbers of the mutants of each module that are tested; without it, all are."""
     results: list[Result] = field(default_factory=list)
     _items: dict[Key, list[pytest.Item]] = field(default_factory=dict)
     """The tests that enter a function, the fastest first."""
+    _cpu_sec: dict[Key, int] = field(default_factory=dict)
+    """How long they may use a processor with a mutant of it; an endless loop exceeds this."""
+    _wall_sec: dict[Key, int] = field(default_factory=dict)
+    """How long they may take with a mutant of it; waiting for what never comes exceeds this."""
     _functions: dict[Key, list[types.FunctionType]] = field(default_factory=dict)
 
     @pytest.hookimpl(tryfirst=True)
@@ -105,6 +114,8 @@ class Session:
             with os.fdopen(writing, "wb") as stream:
                 pickle.dump([*self._work(number)], stream)
             code = 0
+        except Exception:  # noqa: BLE001 - the process ends here: nothing else would print it
+            traceback.print_exc(file=sys.__stderr__)
         finally:
             os._exit(code)
 
@@ -136,23 +147,26 @@ class Session:
         seen: set[Key] = set()
         for path in self.paths:
             self._probe(path, seen)
-        entered: dict[Key, list[tuple[float, int]]] = {}
+        entered: dict[Key, list[tuple[float, float, int]]] = {}
         for number, item in enumerate(items):
             _clear_caches()
             seen.clear()
             following = items[number + 1] if number + 1 < len(items) else None
-            started = time.process_time()
+            cpu, wall = time.process_time(), time.monotonic()
             if not _passes(item, following):
                 message = f"{item.nodeid} fails without any mutation"
                 sys.__stderr__.write(f"{message}\n")  # with `-p no:terminal`, pytest prints nothing
                 pytest.exit(message, returncode=2)
+            took = time.process_time() - cpu, time.monotonic() - wall
             for key in seen:
-                entered.setdefault(key, []).append((time.process_time() - started, number))
+                entered.setdefault(key, []).append((*took, number))
         for function, code in originals.items():
             function.__code__ = code
-        self._items = {
-            key: [items[number] for _, number in sorted(tests)] for key, tests in entered.items()
-        }
+        for key, tests in entered.items():
+            self._items[key] = [items[number] for *_, number in sorted(tests)]
+            self._cpu_sec[key] = LEAST_SEC + FACTOR * int(sum(cpu for cpu, *_ in tests))
+            wall = LEAST_SEC + FACTOR * int(sum(wall for _, wall, _ in tests))
+            self._wall_sec[key] = WALL_FACTOR * wall
 
     def _probe(self, path: Path, seen: set[Key]) -> None:
         """Let each function of a module record its call."""
@@ -171,7 +185,9 @@ class Session:
         if child == 0:
             code = _NOT_INSTALLED
             try:
-                resource.setrlimit(resource.RLIMIT_CPU, (self.cpu_sec, self.cpu_sec))
+                os.setpgid(0, 0)
+                signal.alarm(self._wall_sec[key])  # it ends the process
+                resource.setrlimit(resource.RLIMIT_CPU, (self._cpu_sec[key],) * 2)
                 resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
                 silent = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(silent, 1)
@@ -183,6 +199,8 @@ class Session:
             finally:
                 os._exit(code)
         _, status = os.waitpid(child, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what its tests have started
         if os.waitstatus_to_exitcode(status) == _NOT_INSTALLED:
             raise RuntimeError(f"{key[0]}:{mutant.line}: {mutant.change}: it cannot be compiled")
         return Outcome.SURVIVED if status == _SURVIVED else Outcome.KILLED
@@ -229,12 +247,13 @@ def _clear_caches() -> None:
 @functools.cache
 def _caches() -> tuple[functools._lru_cache_wrapper[object], ...]:
     own = _caches
+    # those of tests too: some keep what a function returned before it was mutated
     return tuple(
         each
         for each in gc.get_objects()
         if isinstance(each, functools._lru_cache_wrapper)
         and each is not own
-        and each.__module__.startswith("podslice")
+        and each.__module__.startswith(("podslice", "tests"))
     )
 
 
@@ -245,4 +264,7 @@ def _passes(item: pytest.Item, following: pytest.Item | None) -> bool:
 
 def _all_pass(items: Sequence[pytest.Item]) -> bool:
     following = [*items[1:], None]
-    return all(_passes(item, after) for item, after in zip(items, following, strict=True))
+    if all(_passes(item, after) for item, after in zip(items, following, strict=True)):
+        return True
+    items[0].session._setupstate.teardown_exact(None)  # as pytest does after `-x`
+    return False

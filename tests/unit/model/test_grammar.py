@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.model.grammar import ADDRESS, ARGUMENT, ARGUMENT_BYTES_MAX, LINE
+from podslice.model.grammar import ADDRESS, ARGUMENT, ARGUMENT_BYTES_MAX, LINE, full_image
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udcffb"])
@@ -22,3 +22,8 @@ def test_a_text_without_encoding_is_not_an_argument(text):
 def test_the_longest_text(grammar, longest):
     assert grammar.matches(longest)
     assert not grammar.matches(f"{longest}a")
+
+
+def test_a_text_that_is_not_a_reference_has_no_full_form():
+    """The generator refuses it by its grammar, after the service of the container."""
+    assert full_image("a b") == "a b"

@@ -28,6 +28,7 @@ BAD = "<img src=x onerror=document.title='hit'>\u202egnp."
 ROWS = "[...document.querySelectorAll('.tree tbody tr')]"
 DIALOG = "document.querySelector('dialog')"
 CPU_USE = """Number(document.querySelector("[aria-label='CPU of %s']")?.ariaValueNow)"""
+RUN = ("run", "-c", "app", "--detach")
 BUSY_SERVICE = "podslice-podweb.default-app.service"
 SUM_OF_NAMES = """(() => {
   const rows = [...document.querySelectorAll('.tree tbody tr')];
@@ -61,6 +62,12 @@ def limited_page(unified_browser):
 def limited(limited_page):
     """The overview, for a user."""
     return overview(limited_page)
+
+
+@pytest.fixture(scope="module")
+def asleep(unified):
+    """A process that sleeps in the idle pod of the other machine."""
+    unified.podslice(*RUN, "idle", "--", "sleep", "1000")
 
 
 def blocked_or_thrown(browser):
@@ -238,10 +245,9 @@ store.mark_evicted(Eviction(**mark, at_usec=1))
     page.wait("document.querySelector('.row-pod')?.innerText.includes('running 0/2')")
 
 
+@pytest.mark.usefixtures("asleep")
 def test_the_use_of_the_cpu_is_that_of_top(limited, unified):
-    words = ("run", "-c", "app", "--detach")
-    unified.podslice(*words, "web", "--", "sh", "-c", "while :; do :; done")
-    unified.podslice(*words, "idle", "--", "sleep", "1000")
+    unified.podslice(*RUN, "web", "--", "sh", "-c", "while :; do :; done")
     limited.wait(f"{CPU_USE % 'default/web'} > 0")
     # both measure two seconds, but not the same: they agree once the other load is steady
     deadline = time.monotonic() + TIMEOUT_SEC
@@ -272,6 +278,7 @@ def test_a_user_sees_and_may_not_change(limited):
     assert page.run(f"return !{DIALOG}")
 
 
+@pytest.mark.usefixtures("asleep")
 def test_a_user_becomes_administrator_and_deletes_a_pod(limited, unified):
     page = limited
     unified.put(f"/etc/sudoers.d/{USER}", f"{USER} ALL=(ALL) ALL\n", mode=0o440)

@@ -5,6 +5,7 @@ import pytest
 from tests.host import podman
 from tests.lab import fixtures
 from tests.lab.machine import Machine
+from tests.lab.qemu import Hardware
 from tests.lab.remote import RemoteMachine
 from tests.lab.vm import Vm
 
@@ -48,10 +49,15 @@ def vm() -> Iterator[Vm]:
 
 @pytest.fixture(scope="session")
 def new_vm() -> Iterator[Vm]:
-    """The same with the newest systemd in Debian and its kernel."""
+    """A virtual machine with the newest systemd in Debian and its kernel, 8 CPUs and 2 NUMA nodes.
+
+    It has the CPUs 0-3 on node 0, and 4-7 on node 1; each core has two threads. Few tests use it, so
+    that no template has the source tree in it.
+    """
     fixtures.need_lab()
-    with Vm("forky", has_source=True) as restored:
-        yield restored
+    with Vm("forky", hardware=Hardware(cpu_count=8, numa_count=2, threads_per_core=2)) as machine:
+        machine.unpack_source()
+        yield machine
 
 
 @pytest.fixture(scope="session")

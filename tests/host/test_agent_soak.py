@@ -1,8 +1,8 @@
 """The agent over many rounds: its use of memory, descriptors and tasks does not grow.
 
-An idle node has 1440 rounds a day. PODSLICE_ROUNDS=10000 executes those of a week in two minutes;
-the default ends within one. PODSLICE_ORDINARY_SEC=600 starts, stops and moves containers for ten
-minutes; the default is to do everything once.
+An idle node has 1440 rounds a day: half of them are executed, and with PODSLICE_ROUNDS=10000 those
+of a week. PODSLICE_ORDINARY_SEC=600 starts, stops and moves containers for ten minutes; the default
+is to do everything once.
 """
 
 import json
@@ -20,7 +20,7 @@ from tests.lab import fixtures
 from tests.lab.vm import Vm
 
 ORDINARY_SEC = int(os.environ.get("PODSLICE_ORDINARY_SEC", "0"))
-ROUNDS = int(os.environ.get("PODSLICE_ROUNDS", "1400"))
+ROUNDS = int(os.environ.get("PODSLICE_ROUNDS", "700"))
 STAGES, WARM = 7, 4
 """Memory is taken from the system in steps of a MiB: the last one is in the fourth stage."""
 PODS = 10
@@ -34,8 +34,8 @@ HASTY = (
     " from podslice.__main__ import main; main()"
 )
 
-# Wake the agent until it has executed a number of rounds: most are idle; in others a pod
-# has another limit, is created or removed, or the configuration is reloaded.
+# Wake the agent until it has executed a number of rounds: in many a pod has another limit, is
+# created or removed, or the configuration is reloaded.
 DRIVE = r"""
 import http.client, json, os, pathlib, random, re, signal, socket, subprocess, sys, time
 
@@ -158,7 +158,7 @@ def held(machine):
     return json.loads(machine.run("python3", "-c", HELD, str(agent.pid(machine))).stdout)
 
 
-def test_no_resource_grows_in_thousands_of_rounds(node):
+def test_no_resource_grows_in_hundreds_of_rounds(node):
     manifests = {f"pod-{number}": agent.manifest(f"pod-{number}") for number in range(PODS)}
     for name, text in manifests.items():
         agent.put(node, name, text)
@@ -173,7 +173,7 @@ def test_no_resource_grows_in_thousands_of_rounds(node):
     assert agent.pid(node) == first
     # the first stages are for caches that are filled once
     warm, last = stages[WARM - 1], stages[-1]
-    assert last.pop("anon_kib") <= warm.pop("anon_kib") * 1.02
+    assert last.pop("anon_kib") <= warm.pop("anon_kib") * 1.01
     assert last == warm
 
 

@@ -1,6 +1,7 @@
 """The pod of "Pod-Level Resource Limits", Story 1, as four real processes in one budget."""
 
 import re
+import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import pytest
@@ -14,7 +15,7 @@ CPU = {"4": "1", "2": "500m", "1": "250m", "0.5": "125m"}
 MB = 10**6
 POD_LIMIT, IDE_LIMIT = 128 * MB, 32 * MB
 POD_CPUS, IDE_CPUS = 1, 0.25
-WINDOW_SEC = 10
+WINDOW_SEC, WINDOWS = 10, 6
 
 # executes one line after the other, and reports when it is done
 WORKER = 'exec 0<>"/tmp/ide-$0"; while read -r line; do eval "$line"; : >"/tmp/ide-$0.out"; done'
@@ -68,18 +69,22 @@ class Pods:
         """Wait until a worker has allocated its memory."""
         self.machine.run("head", "-c", "1", f"/tmp/ide-{name}.out")
 
-    def spent(self, *groups):
-        """Return the CPUs that these groups used on average, over a while."""
+    def seconds(self, *groups):
+        """Return the uptime and the CPU time of these groups, read by one process."""
         files = [f"/sys/fs/cgroup{group}/cpu.stat" for group in groups]
-        look = 'date +%s%6N; for file; do head -n 1 "$file"; done'
-        script = f"{look}; sleep {WINDOW_SEC}; {look}"
-        lines = self.machine.run("sh", "-c", script, "spent", *files).stdout.splitlines()
-        numbers = [int(line.removeprefix("usage_usec ")) for line in lines]
-        half = len(numbers) // 2
-        elapsed, *spent = (
-            after - before for before, after in zip(numbers[:half], numbers[half:], strict=True)
-        )
-        return [usec / elapsed for usec in spent]
+        text = self.machine.run("cat", "/proc/uptime", *files).stdout
+        usage = re.findall(r"^usage_usec (\d+)$", text, re.MULTILINE)
+        return [float(text.split()[0]), *(int(usec) / 1e6 for usec in usage)]
+
+    def averages(self, *groups):
+        """Yield the CPUs that these groups used on average, over longer and longer windows."""
+        first = self.seconds(*groups)
+        for _ in range(WINDOWS):
+            time.sleep(WINDOW_SEC)
+            elapsed, *spent = (
+                after - before for before, after in zip(first, self.seconds(*groups), strict=True)
+            )
+            yield [seconds / elapsed for seconds in spent]
 
     def events(self, group, file="memory.events"):
         lines = kernel(self.machine, group, file).splitlines()
@@ -95,6 +100,21 @@ def test_four_processes_share_the_budget_of_the_ide(clean_vm):
         finally:
             clean_vm.run("systemctl", "kill", "--signal=KILL", "kubepods.slice")
             clean_vm.run("sh", "-c", "rm /tmp/ide*")
+
+
+def share_the_cpus(pods, pod, *, ide, **others):
+    """All four compute."""
+    # The kernel takes what a group used beyond its quota, because a tick was late, from the next
+    # periods: the average of a short window can exceed the limit, that of a long one cannot.
+    for average in pods.averages(pod, ide, *others.values()):
+        whole, one, *rest = average
+        if whole <= POD_CPUS * 1.03 and one <= IDE_CPUS * 1.03:
+            break
+    else:
+        pytest.fail(f"the pod used {whole} CPUs, the IDE {one}")
+    assert whole > POD_CPUS * 0.5
+    assert sum(rest) > whole / 2
+    assert min(rest) > 0.05
 
 
 def share_the_budget(pods):
@@ -115,12 +135,7 @@ def share_the_budget(pods):
             assert kernel(pods.machine, group, "cpu.max").startswith("max")
             assert kernel(pods.machine, group, "memory.max") == "max"
 
-    whole, *parts = pods.spent(pod, *scopes.values())
-    assert POD_CPUS * 0.5 < whole <= POD_CPUS * 1.03
-    *others, one = parts
-    assert one <= IDE_CPUS * 1.03
-    assert sum(others) > whole / 2
-    assert min(others) > 0.05
+    share_the_cpus(pods, pod, **scopes)
     pods.send(REST, *four)
 
     # the one with a limit is limited, with room left in the pod

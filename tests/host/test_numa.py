@@ -1,12 +1,7 @@
 """CPUs and memory of pods on a machine with 8 CPUs and 2 NUMA nodes, as their processes have them."""
 
-import pytest
-
 from tests.host import agent
 from tests.host.scenario import apply, kernel, show
-from tests.lab import fixtures
-from tests.lab.qemu import Hardware
-from tests.lab.vm import Vm
 
 ISOLATED = """
 cpu-manager-policy-options = "strict-cpu-reservation=true"
@@ -45,25 +40,13 @@ done
 """
 
 
-@pytest.fixture(scope="module")
-def numa_vm():
-    """A machine with the CPUs 0-3 on NUMA node 0, and 4-7 on node 1, and with the newest systemd.
-
-    Each core has two threads. No other test needs a template with the source tree in it.
-    """
-    fixtures.need_lab()
-    with Vm("forky", hardware=Hardware(cpu_count=8, numa_count=2, threads_per_core=2)) as machine:
-        machine.unpack_source()
-        yield machine
-
-
 def allowed(machine, pod):
     """The CPUs and the NUMA nodes of the pod's only process."""
     return machine.run("sh", "-c", READ, "read", SLICES[pod]).stdout.split()
 
 
-def test_processes_have_the_cpus_and_the_memory_of_their_pod(numa_vm):
-    machine = numa_vm
+def test_processes_have_the_cpus_and_the_memory_of_their_pod(new_vm):
+    machine = new_vm
     machine.put("/etc/podslice/podslice.toml", ALIGNED)
     machine.put("/root/wide.yaml", WIDE)
     refused = apply(machine, "-f", "/root/wide.yaml", check=False)
@@ -93,8 +76,8 @@ def test_processes_have_the_cpus_and_the_memory_of_their_pod(numa_vm):
     assert allowed(machine, "shared") == ["0-7", "0-1"]
 
 
-def test_a_pod_keeps_its_cpus_while_others_change_and_the_agent_restarts(numa_vm):
-    machine = numa_vm
+def test_a_pod_keeps_its_cpus_while_others_change_and_the_agent_restarts(new_vm):
+    machine = new_vm
     machine.put("/etc/podslice/podslice.toml", STATIC)
     own, late = (f"{agent.MANIFESTS}/{name}.yaml" for name in ("own", "late"))
     machine.put(own, OWN)
@@ -117,8 +100,8 @@ PARTITIONS = {
 }
 
 
-def test_the_kernel_isolates_the_cpus_of_a_pod(numa_vm):
-    machine = numa_vm
+def test_the_kernel_isolates_the_cpus_of_a_pod(new_vm):
+    machine = new_vm
     machine.put("/etc/podslice/podslice.toml", f"{STATIC}{ISOLATED}")
     machine.put("/root/pods.yaml", f"{OWN}---\n{SHARED}")
     apply(machine, "-f", "/root/pods.yaml")
@@ -139,8 +122,8 @@ def test_the_kernel_isolates_the_cpus_of_a_pod(numa_vm):
     machine.podslice("delete", "--all")
 
 
-def test_the_kernel_has_the_cpus_that_each_option_chooses(numa_vm):
-    machine = numa_vm
+def test_the_kernel_has_the_cpus_that_each_option_chooses(new_vm):
+    machine = new_vm
     machine.put("/root/late.yaml", LATE)
     machine.put("/root/six.yaml", SIX)
     for option, cpus in BY_OPTION.items():

@@ -30,7 +30,8 @@ def main() -> int:
     with Namespace(bind={"/src": source_dir()}) as machine:
         machine.put("/etc/podslice/podslice.toml", CAPACITY)
         machine.put("/usr/bin/podslice", PROGRAM, mode=0o755)
-        print_line(f"systemd {machine.systemd_version}, private to this demo\n")
+        print_line(f"systemd {machine.systemd_version}, private to this demo")
+        print_line(f"/etc/podslice/podslice.toml, not the size of this host: {CAPACITY}")
         session.prepare(machine)
         done = [show(machine, step) for step in steps]  # also those after one that fails
         return int(not all(done))

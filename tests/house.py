@@ -53,7 +53,8 @@ class Source(NamedTuple):
 
     path: Path
     text: str
-    tree: ast.Module
+    nodes: tuple[ast.AST, ...]
+    """The nodes of its syntax tree, in the order of `ast.walk`, which takes long."""
 
     @property
     def module(self) -> str:
@@ -71,7 +72,10 @@ class Source(NamedTuple):
 def read_sources() -> tuple[Source, ...]:
     """Read the package, once in a process."""
     texts = {path: path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
-    return tuple(Source(path=path, text=text, tree=ast.parse(text)) for path, text in texts.items())
+    return tuple(
+        Source(path=path, text=text, nodes=tuple(ast.walk(ast.parse(text))))
+        for path, text in texts.items()
+    )
 
 
 def package_of(module: str) -> str:
@@ -93,7 +97,7 @@ def is_core(package: str) -> bool:
 def read_imports(source: Source, known: Iterable[str]) -> set[str]:
     """Return the modules of the package that one of them imports, anywhere in it."""
     found: set[str] = set()
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -170,14 +174,12 @@ def _comment_lines(source: Source) -> int:
 
 
 def _import_lines(source: Source) -> int:
-    nodes = (
-        each for each in ast.walk(source.tree) if isinstance(each, ast.Import | ast.ImportFrom)
-    )
+    nodes = (each for each in source.nodes if isinstance(each, ast.Import | ast.ImportFrom))
     return sum((each.end_lineno or each.lineno) - each.lineno + 1 for each in nodes)
 
 
 def _dataclasses(source: Source) -> Iterator[str]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ClassDef) and any(
             "dataclass" in ast.dump(each) for each in node.decorator_list
         ):
@@ -185,7 +187,7 @@ def _dataclasses(source: Source) -> Iterator[str]:
 
 
 def _calls(source: Source) -> Iterator[str]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call):
             yield ast.unparse(node.func).rpartition(".")[2]
 

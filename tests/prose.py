@@ -1,8 +1,7 @@
 """The prose of a file: the text itself, or comments, strings and names of a Python module."""
 
 import ast
-import io
-import tokenize
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,18 +52,20 @@ def _python(text: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.name.replace("_", " ")
 
 
+_COMMENT = re.compile(r"(?:^|  ) *#(.*)$")
+"""The formatter puts two spaces before a comment that follows code."""
+
+
 def _comments(text: str) -> Iterator[tuple[int, str]]:
-    """Yield comments; those of adjacent lines are one."""
+    """Yield comments; those of adjacent lines are one.
+
+    A line of a string may look like one. Its text is read twice then, which does no harm, and a
+    search for lines is much faster than `tokenize`.
+    """
     block: list[str] = []
-    last = 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type != tokenize.COMMENT:
-            continue
-        line = token.start[0]
-        if block and line != last + 1:
-            yield last - len(block) + 1, "\n".join(block)
+    for number, line in enumerate([*text.split("\n"), ""], start=1):
+        if comment := _COMMENT.search(line):
+            block.append(comment[1].lstrip("# "))
+        elif block:
+            yield number - len(block), "\n".join(block)
             block = []
-        block.append(token.string.lstrip("# "))
-        last = line
-    if block:
-        yield last - len(block) + 1, "\n".join(block)

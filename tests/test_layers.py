@@ -30,7 +30,6 @@ MAY_IMPORT = {
     | {"__version__"},
     "features": set(),
 }
-CORE = MAY_IMPORT.keys() - {"features"} | {"cli"}
 NEEDS = {
     ("compose", "doctor"),
     ("history", "importing"),
@@ -74,15 +73,15 @@ def feature_of(name):
 
 
 @cache
-def trees():
-    """The syntax trees of the modules by their paths."""
-    return {source.path: source.tree for source in house.read_sources()}
+def nodes_by_path():
+    """The nodes of the syntax trees of the modules."""
+    return {source.path: source.nodes for source in house.read_sources()}
 
 
 @cache
 def imports_of(path):
     names = []
-    for node in ast.walk(trees()[path]):
+    for node in nodes_by_path()[path]:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -91,7 +90,7 @@ def imports_of(path):
 
 
 def modules():
-    return list(trees())
+    return list(nodes_by_path())
 
 
 def test_imports_go_one_way():
@@ -192,15 +191,15 @@ def test_a_feature_imports_few_packages_of_the_core():
 
 def strings_of(path):
     """The string constants of a module without its docstrings."""
-    tree = trees()[path]
+    nodes = nodes_by_path()[path]
     documentation = {
         id(node.value)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
     return [
         node.value
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and id(node) not in documentation
@@ -252,7 +251,7 @@ def test_every_connection_that_changes_something_is_guarded():
     """Only verbs that read have a client without the guard."""
 
     def calls(path):
-        called = (each.func for each in ast.walk(trees()[path]) if isinstance(each, ast.Call))
+        called = (each.func for each in nodes_by_path()[path] if isinstance(each, ast.Call))
         return {ast.unparse(each).rpartition(".")[2] for each in called}
 
     made = {str(path.relative_to(PACKAGE)): calls(path) for path in modules()}

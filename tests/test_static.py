@@ -47,7 +47,7 @@ KERNEL_FILES = re.compile(r"(^|/)(proc|sys)/")
 
 def calls_of_methods(source):
     """Yield the calls of a module that are of the form `x.name(…)`, with the name."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             yield node.func.attr, node
 
@@ -63,7 +63,7 @@ def reads_the_kernel(source):
     return any(
         (isinstance(node, ast.ImportFrom) and node.module == "podslice.kernel.text")
         or (isinstance(node, ast.Constant) and KERNEL_FILES.search(str(node.value)))
-        for node in ast.walk(source.tree)
+        for node in source.nodes
     )
 
 

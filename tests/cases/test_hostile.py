@@ -111,49 +111,51 @@ def test_no_mutation_of_a_manifest_is_more_than_a_problem(seed):
                 assert parse_manifest(format_manifest(pod), "record").key == pod.key
 
 
-# Generated, because they are large or no files at all.
+# Generated when they are used, because they are large or no files at all.
 
 LARGE = {
-    "brackets": b"[" * (3 * MIB),
-    "brackets-in-a-mapping": b"a: " + b"[" * (3 * MIB),
-    "braces": b"a: " + b"{" * (3 * MIB),
-    "dashes-in-one-line": b"- " * (3 * MIB),
-    "complex-keys": b"? " * (3 * MIB),
-    "numbers": b"a: [" + b"1," * (3 * MIB) + b"]",
-    "numbers-in-containers": POD.replace(b"{name: app}", b"1," * 900_000),
-    "keys": b"".join(b"k%d: 1\n" % n for n in range(600_000)),
-    "one-key-again-and-again": b"a: 1\n" * MIB,
-    "anchors": b"".join(b"- &a%d x\n" % n for n in range(600_000)),
-    "documents": b"---\n" * (MIB),
-    "scalar-documents": b"---\na\n" * MIB,
-    "lines-of-one-scalar": b"a\n" * (3 * MIB),
-    "open-quote": b'a: "' + b"x" * (13 * MIB),
-    "long-key": b"x" * (13 * MIB) + b": 1",
-    "comment": b"#" * (13 * MIB),
-    "tags": b"- !!x y\n" * 700_000,
-    "exclamation-marks": b"!" * (3 * MIB),
-    "workloads-of-a-thousand": b"".join(
+    "brackets": lambda: b"[" * (3 * MIB),
+    "brackets-in-a-mapping": lambda: b"a: " + b"[" * (3 * MIB),
+    "braces": lambda: b"a: " + b"{" * (3 * MIB),
+    "dashes-in-one-line": lambda: b"- " * (3 * MIB),
+    "complex-keys": lambda: b"? " * (3 * MIB),
+    "numbers": lambda: b"a: [" + b"1," * (3 * MIB) + b"]",
+    "numbers-in-containers": lambda: POD.replace(b"{name: app}", b"1," * 900_000),
+    "keys": lambda: b"".join(b"k%d: 1\n" % n for n in range(600_000)),
+    "one-key-again-and-again": lambda: b"a: 1\n" * MIB,
+    "anchors": lambda: b"".join(b"- &a%d x\n" % n for n in range(600_000)),
+    "documents": lambda: b"---\n" * (MIB),
+    "scalar-documents": lambda: b"---\na\n" * MIB,
+    "lines-of-one-scalar": lambda: b"a\n" * (3 * MIB),
+    "open-quote": lambda: b'a: "' + b"x" * (13 * MIB),
+    "long-key": lambda: b"x" * (13 * MIB) + b": 1",
+    "comment": lambda: b"#" * (13 * MIB),
+    "tags": lambda: b"- !!x y\n" * 700_000,
+    "exclamation-marks": lambda: b"!" * (3 * MIB),
+    "workloads-of-a-thousand": lambda: b"".join(
         b"---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d%d}\n"
         b"spec: {replicas: 1000, template: {spec: {containers: [{name: a}]}}}\n" % n
         for n in range(5000)
     ),
-    "lists-by-aliases": b"a: &a {apiVersion: v1, kind: Pod, metadata: {name: x}}\nb: &b {apiVersion: v1, kind: List, items: ["
-    + b"*a," * 100
-    + b"]}\nkind: List\nitems: ["
-    + b"*b," * 1000
-    + b"]",
-    "mistakes": POD.replace(
+    "lists-by-aliases": lambda: (
+        b"a: &a {apiVersion: v1, kind: Pod, metadata: {name: x}}\nb: &b {apiVersion: v1, kind: List, items: ["
+        + b"*a," * 100
+        + b"]}\nkind: List\nitems: ["
+        + b"*b," * 1000
+        + b"]"
+    ),
+    "mistakes": lambda: POD.replace(
         b"{name: app}",
         b"{resources: {limits: {" + b",".join(b"k%d: x" % n for n in range(60)) + b"}}}," * 200,
     ),
-    "50-megabytes": b"# 50 MB\n" + b"a: b\n" * (3 * MIB),
+    "50-megabytes": lambda: b"# 50 MB\n" + b"a: b\n" * (3 * MIB),
 }
 LARGE_JSON = {
-    "brackets": b"[" * (3 * MIB),
-    "objects": b'{"a":' * MIB,
-    "numbers": b'{"a": [' + b"1," * (3 * MIB) + b"1]}",
-    "a-long-number": b'{"a": ' + b"9" * (13 * MIB) + b"}",
-    "a-long-text": b'{"a": "' + b"\\u0041" * MIB + b"}",
+    "brackets": lambda: b"[" * (3 * MIB),
+    "objects": lambda: b'{"a":' * MIB,
+    "numbers": lambda: b'{"a": [' + b"1," * (3 * MIB) + b"1]}",
+    "a-long-number": lambda: b'{"a": ' + b"9" * (13 * MIB) + b"}",
+    "a-long-text": lambda: b'{"a": "' + b"\\u0041" * MIB + b"}",
 }
 
 # Each in a process of its own, so that its memory can be limited and measured. The server of these
@@ -233,7 +235,7 @@ def assert_rejected(path, result):
 )
 def test_a_large_file_is_rejected_in_time_and_memory(name, data, tmp_path, load_apart):
     path = tmp_path / name
-    path.write_bytes(data)
+    path.write_bytes(data())
     assert_rejected(path, load_apart(path))
 
 

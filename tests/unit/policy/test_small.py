@@ -3,6 +3,7 @@
 import itertools
 import random
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -40,10 +41,17 @@ def worlds():
     return itertools.product(itertools.product((0, 1, 3), (0, 2), (0, 1)), repeat=3)
 
 
+@cache
+def admissions():
+    """The candidates of each world, and which of them are accepted and refused."""
+    return [
+        (candidates, *admit(candidates, (), NODE.capacity))
+        for candidates in map(decisions, worlds())
+    ]
+
+
 def test_admitted_pods_fit_and_no_pod_is_lost():
-    for amounts in worlds():
-        candidates = decisions(amounts)
-        accepted, refused = admit(candidates, (), NODE.capacity)
+    for candidates, accepted, refused in admissions():
         sums = total(each.requests for each in accepted)
         assert all(sums.get(name, 0) <= NODE.capacity[name] for name in NODE.capacity)
         names = [each.pod.key for each in accepted] + [each.pod for each in refused]
@@ -51,9 +59,7 @@ def test_admitted_pods_fit_and_no_pod_is_lost():
 
 
 def test_who_is_refused_would_not_have_fitted():
-    for amounts in worlds():
-        candidates = decisions(amounts)
-        accepted, refused = admit(candidates, (), NODE.capacity)
+    for candidates, accepted, refused in admissions():
         used = total(each.requests for each in accepted)
         by_key = {each.pod.key: each for each in candidates}
         for each in refused:
@@ -63,11 +69,9 @@ def test_who_is_refused_would_not_have_fitted():
 
 
 def test_admission_does_not_depend_on_the_order():
-    for amounts in itertools.islice(worlds(), 0, None, 11):
-        candidates = decisions(amounts)
-        expected = admit(candidates, (), NODE.capacity)
+    for candidates, accepted, refused in admissions()[::11]:
         for order in itertools.permutations(candidates):
-            assert admit(order, (), NODE.capacity) == expected
+            assert admit(order, (), NODE.capacity) == (accepted, refused)
 
 
 @pytest.mark.parametrize(("memory", "is_refused"), [(1_000_000, False), (1_000_001, True)])
@@ -85,9 +89,7 @@ def test_a_pod_gives_back_only_what_it_had(memory, is_refused):
 
 
 def test_a_higher_priority_is_never_refused_for_a_lower_one():
-    for amounts in worlds():
-        candidates = decisions(amounts)
-        _, refused = admit(candidates, (), NODE.capacity)
+    for candidates, _, refused in admissions():
         keys = {each.pod for each in refused}
         above = [each for each in candidates if each.pod.priority]
         alone, alone_refused = admit(above, (), NODE.capacity)

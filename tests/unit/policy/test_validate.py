@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -34,13 +35,20 @@ def validate(stated, config, **more):
     return module.validate(default_pod(stated), stated, config, **more)
 
 
+@cache
+def judged():
+    """The small pods, each with its problems by the proposal and by Kubernetes."""
+    kubernetes = Config(rules=Rules.KUBERNETES)
+    return [(each, validate(each, Config()), validate(each, kubernetes)) for each in small_pods()]
+
+
 def errors(problems):
     return {each.where for each in problems if each.severity is Severity.ERROR}
 
 
 def test_a_request_above_its_limit_is_an_error_at_its_address():
-    for each in small_pods():
-        found = errors(validate(each, Config()))
+    for each, problems, _ in judged():
+        found = errors(problems)
         for level, where in [
             *((one.resources, f"{one.where}.resources") for one in each.containers),
             (each.resources, "spec.resources"),
@@ -81,25 +89,22 @@ def test_many_cpus_are_valid_if_the_node_has_them_or_is_unknown():
 
 
 def test_a_pod_s_limit_below_its_containers_requests_is_an_error():
-    for each in small_pods():
+    for each, problems, _ in judged():
         containers = default_pod(each).containers
         asked = sum(one.resources.requests.get("cpu", 0) for one in containers)
         limit = each.resources.limits.get("cpu")
         wrong = limit is not None and limit < asked
-        assert ("spec.resources.limits[cpu]" in errors(validate(each, Config()))) == wrong
+        assert ("spec.resources.limits[cpu]" in errors(problems)) == wrong
 
 
 def test_what_the_proposal_refuses_kubernetes_refuses_too():
-    for each in small_pods():
-        assert errors(validate(each, Config())) <= errors(
-            validate(each, Config(rules=Rules.KUBERNETES))
-        )
+    for _, ours, theirs in judged():
+        assert errors(ours) <= errors(theirs)
 
 
 def test_what_only_kubernetes_refuses_is_a_warning():
-    for each in small_pods():
-        ours = validate(each, Config())
-        more = errors(validate(each, Config(rules=Rules.KUBERNETES))) - errors(ours)
+    for _, ours, theirs in judged():
+        more = errors(theirs) - errors(ours)
         warned = {
             problem.where
             for problem in ours

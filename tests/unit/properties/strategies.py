@@ -1,6 +1,7 @@
 """Worlds to try: pods, nodes and configurations, small enough to be read when one fails."""
 
 from dataclasses import replace
+from functools import cache
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -44,19 +45,37 @@ COMPUTE = ("cpu", "memory")
 ANY = tuple(STEPS)
 
 
+# Strategies are made once, since hypothesis examines each new one when it draws from it: that took
+# longer than to draw.
+FORMS = st.sampled_from(("request", "limit", "both", "equal"))
+FIRST_KINDS = st.sampled_from((ContainerKind.INIT, ContainerKind.SIDECAR))
+NAMESPACES = st.sampled_from(("default", "team"))
+OVERHEADS = st.sampled_from(({}, {}, {"cpu": 10, "memory": 5 * MI}))
+PRIORITIES = st.sampled_from((0, 0, 0, 5, -1, 2_000_000_000, 2_000_001_000))
+GRACE_PERIODS = st.sampled_from((30, 30, 0, 5))
+POD_VOLUMES = st.sampled_from(((), (), VOLUMES[:1], VOLUMES))
+
+
+@cache
 def amount(name):
     return st.sampled_from(STEPS[name])
 
 
+@cache
+def some_of(names):
+    return st.lists(st.sampled_from(names), unique=True, max_size=3)
+
+
+@cache
 @st.composite
 def resources(draw, names=ANY):
     """What may be stated on one level: no request above its limit, huge pages equal."""
     requests, limits = {}, {}
-    for name in draw(st.lists(st.sampled_from(names), unique=True, max_size=3)):
+    for name in draw(some_of(names)):
         low, high = sorted((draw(amount(name)), draw(amount(name))))
         if name.startswith("hugepages-") or name == "example.com/gpu":
             low = high
-        form = draw(st.sampled_from(("request", "limit", "both", "equal")))
+        form = draw(FORMS)
         if form != "limit":
             requests[name] = high if form == "equal" else low
         is_fixed = name.startswith("hugepages-") or name == "example.com/gpu"
@@ -73,17 +92,21 @@ def _container(kind, index, stated):
     return Container(name=name, kind=kind, resources=stated, where=f"spec.{group}[{index}]")
 
 
+@cache
+def app_containers(names, max_containers):
+    return st.lists(resources(names), min_size=1, max_size=max_containers)
+
+
+@cache
+def first_containers(names):
+    return st.lists(st.tuples(FIRST_KINDS, resources(names)), max_size=2)
+
+
+@cache
 @st.composite
 def _containers(draw, names, max_containers):
-    apps = draw(st.lists(resources(names), min_size=1, max_size=max_containers))
-    before = draw(
-        st.lists(
-            st.tuples(
-                st.sampled_from((ContainerKind.INIT, ContainerKind.SIDECAR)), resources(names)
-            ),
-            max_size=2,
-        )
-    )
+    apps = draw(app_containers(names, max_containers))
+    before = draw(first_containers(names))
     return (
         *(_container(ContainerKind.APP, n, stated) for n, stated in enumerate(apps)),
         *(_container(kind, n, stated) for n, (kind, stated) in enumerate(before)),
@@ -101,10 +124,10 @@ def _above(draw, containers, names):
         for name in each.resources.limits
     }
     requests, limits = {}, {}
-    for name in draw(st.lists(st.sampled_from(names), unique=True, max_size=3)):
+    for name in draw(some_of(names)):
         request = least.get(name, 0) + draw(amount(name))
         limit = max(request, largest.get(name, 0)) + draw(amount(name))
-        form = draw(st.sampled_from(("request", "limit", "both", "equal")))
+        form = draw(FORMS)
         if name.startswith("hugepages-"):
             form, request = "equal", limit
         if form in ("both", "equal"):
@@ -116,22 +139,23 @@ def _above(draw, containers, names):
     return Resources(requests=requests, limits=limits)
 
 
+@cache
 @st.composite
 def pods(draw, name="pod", *, names=ANY, pod_level=True, max_containers=3):
     """A pod that both rule sets take."""
     containers = draw(_containers(names, max_containers))
-    namespace = draw(st.sampled_from(("default", "team")))
-    level = [name for name in names if is_pod_level_resource(name)]
+    namespace = draw(NAMESPACES)
+    level = tuple(name for name in names if is_pod_level_resource(name))
     return Pod(
         name=name,
         uid=f"{namespace}-{name}",
         namespace=namespace,
         containers=containers,
         resources=draw(_above(containers, level)) if pod_level else Resources(),
-        overhead=draw(st.sampled_from(({}, {}, {"cpu": 10, "memory": 5 * MI}))),
-        priority=draw(st.sampled_from((0, 0, 0, 5, -1, 2_000_000_000, 2_000_001_000))),
-        grace_period_sec=draw(st.sampled_from((30, 30, 0, 5))),
-        volumes=draw(st.sampled_from(((), (), VOLUMES[:1], VOLUMES))),
+        overhead=draw(OVERHEADS),
+        priority=draw(PRIORITIES),
+        grace_period_sec=draw(GRACE_PERIODS),
+        volumes=draw(POD_VOLUMES),
         where=f"{name}.yaml",
     )
 

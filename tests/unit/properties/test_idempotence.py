@@ -12,12 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice.inputs.manifest.load import format_manifest, load_pods, parse_manifest
-from podslice.model.quantity import Quantity, format_quantity, parse_quantity
 from podslice.policy.aggregate import default_pod
 from podslice.policy.decide import decide
 from tests.unit.properties.strategies import configs, nodes, pods, some
-
-SUFFIXES = ("", "n", "u", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3", "E-2", "e+6")
 
 
 @some
@@ -54,23 +51,3 @@ def test_a_manifest_survives_as_text(pod, dump):
     loaded = load_pods(("-",), stdin=lambda: text)
     assert not loaded.problems
     assert loaded.pods == (replace(pod, where="stdin", problems=loaded.pods[0].problems),)
-
-
-@some
-@given(st.from_regex(r"\A-?[0-9]{1,9}(\.[0-9]{1,9})?\Z"), st.sampled_from(SUFFIXES))
-def test_the_canonical_form_of_a_quantity_is_a_fixed_point(number, suffix):
-    quantity = parse_quantity(number + suffix)
-    canonical = format_quantity(quantity)
-    assert parse_quantity(canonical).nano == quantity.nano
-    assert format_quantity(parse_quantity(canonical)) == canonical
-
-
-@some
-@given(
-    st.integers(-(10**12), 10**12), st.integers(0, 18), st.sampled_from(("DecimalSI", "BinarySI"))
-)
-def test_a_quantity_reads_back_whatever_it_is_printed_as(number, zeros, format_):
-    quantity = Quantity(number * 10**zeros, format_)
-    printed = str(quantity)
-    if abs(quantity.nano) <= (2**63 - 1) * 10**9:
-        assert parse_quantity(printed).nano == quantity.nano

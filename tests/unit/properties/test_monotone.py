@@ -13,7 +13,6 @@ from podslice.model.config import Threshold
 from podslice.model.pod import Qos
 from podslice.model.resources import MEMORY, Resources, total
 from podslice.policy.allocatable import allocate
-from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_from_shares
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from podslice.policy.unit_properties import oom_score_adj
@@ -133,21 +132,6 @@ def test_more_kept_back_never_leaves_more(node, config, more):
             after.allocatable[name] <= after.enforced[name] <= after.capacity[name]
             for name in node.capacity
         )
-
-
-@some
-@given(st.integers(0, 10**7), st.integers(0, 10**6), configs)
-def test_conversions_keep_the_order(cpu_milli, more, config):
-    mapping, period = config.cpu_weight_mapping, config.cpu_cfs_quota_period_usec
-    shares = [shares_from_milli(each) for each in (cpu_milli, cpu_milli + more)]
-    weights = [weight_from_shares(each, mapping) for each in shares]
-    quotas = [
-        quota_from_milli(each, period_usec=period).per_sec_usec
-        for each in (cpu_milli, cpu_milli + more)
-    ]
-    assert sorted(shares) == shares
-    assert sorted(weights) == weights
-    assert sorted(quotas) == quotas
 
 
 @some

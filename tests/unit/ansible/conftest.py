@@ -11,6 +11,7 @@ from podslice import __version__
 
 # the simulated machine of the command line's own tests
 from tests.unit.cli.conftest import (  # noqa: F401
+    command_line,
     files,
     here,
     journal,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from podslice import __main__
-from podslice.cli import host, manual_log, options, wanted
+from podslice.cli import app, host, manual_log, options, wanted
 from podslice.cli.app import run
 from podslice.cli.verb_table import VERBS
 from podslice.errors import BusUnavailable
@@ -198,6 +198,15 @@ def _validate(arguments, out):
 def _is_json(arguments):
     words = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "-ojson" in words or "--output=json" in words or ("json" in words and "-o" in words)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def command_line():
+    """Build the command line once: it is the same in each of some thousand calls."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("make_app", "command_of"):
+            patched.setattr(app, name, cache(getattr(app, name)))
+        yield
 
 
 @pytest.fixture

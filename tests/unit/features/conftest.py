@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.conftest import (  # noqa: F401 - fixtures
+    command_line,
     commands,
     files,
     here,

@@ -6,7 +6,7 @@ Tests plant faults in it: `units` and `pods` are plain values that may be change
 import copy
 import json
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
@@ -25,6 +25,8 @@ has their requests, too."""
 DEFAULT_TASKS_MAX = 4694
 """What systemd gave to the scopes of the node."""
 UNSET = {row.name: row.unset for row in PROPERTIES.values() if row.managed}
+WRITTEN = {}
+"""The files of the node that was written last, by the directory."""
 _TIME_UNITS = {"ms": 1000, "us": 1}
 
 
@@ -85,16 +87,29 @@ class RecordedNode:
         return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": self.pods}
 
     def write(self, root):
-        """Write the control groups below a directory."""
-        root.mkdir(parents=True, exist_ok=True)
-        (root / "cgroup.controllers").write_text("cpuset cpu io memory hugetlb pids\n")
+        """Write the control groups below a directory, or what differs from those written before."""
+        files, written = self._files(), WRITTEN.get(root, {})
+        for path in sorted(written.keys() - files.keys(), reverse=True):
+            file = root / path
+            file.rmdir() if file.is_dir() else file.unlink()
+        for path, text in files.items():
+            if text is None:
+                (root / path).mkdir(parents=True, exist_ok=True)
+            elif written.get(path) != text:
+                (root / path).write_text(text)
+        WRITTEN[root] = files
+
+    def _files(self):
+        """Return the files of the control groups: path → text, None for a directory."""
+        files = {".": None, "cgroup.controllers": "cpuset cpu io memory hugetlb pids\n"}
         for path, unit in self.units.items():
-            directory = root / path.lstrip("/")
-            directory.mkdir(parents=True, exist_ok=True)
+            group = PurePosixPath(path.lstrip("/"))
+            files |= {str(each): None for each in (group, *group.parents)}
+            texts = {f"{group}/{name}": f"{text}\n" for name, text in unit["files"].items()}
             if "process" in unit:  # of the host
-                (directory / "cgroup.procs").write_text(f"{unit['process']}\n")
-            for name, text in unit["files"].items():
-                (directory / name).write_text(f"{text}\n")
+                texts = {f"{group}/cgroup.procs": f"{unit['process']}\n", **texts}
+            files |= texts
+        return files
 
     def observed(self):
         """Return the units as systemd shows them."""

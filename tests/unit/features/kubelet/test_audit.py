@@ -13,6 +13,7 @@ from podslice.cli import host as host_module
 from podslice.errors import InputError
 from podslice.features.kubelet import source as kubelet_source
 from podslice.features.kubelet.pods import parse_pod_list
+from podslice.kernel.cgroup import CgroupFs
 from podslice.systemd import bus
 from tests.cases.tables import cases
 from tests.unit.builders import node as host
@@ -35,12 +36,25 @@ def node(here, monkeypatch):
     return node
 
 
+@pytest.fixture(scope="module")
+def mount(tmp_path_factory):
+    """The control groups of one node after the other, of which most files are the same."""
+    return tmp_path_factory.mktemp("cgroup")
+
+
 @pytest.fixture
-def audit(here, node, podslice, files):
+def cgroups(mount, here, monkeypatch):
+    """The directory of the control groups, in which a test writes its node."""
+    monkeypatch.setattr(CgroupFs.__new__, "__defaults__", (mount,))
+    return mount
+
+
+@pytest.fixture
+def audit(cgroups, node, podslice, files):
     """Run the verb with the documents of the node."""
 
     def call(*arguments):
-        node.write(here / "cgroup")
+        node.write(cgroups)
         files({"pods.json": json.dumps(node.document()), "config.json": json.dumps(node.config)})
         os.utime("config.json", (0, 0))
         return podslice("audit", "-f", "pods.json", CONFIG, *arguments)
@@ -248,9 +262,10 @@ def certificates():
 
 
 @pytest.fixture
-def serving(allow_effects, here, node, monkeypatch):
+def serving(allow_effects, here, cgroups, node, monkeypatch):
     """Give a server on the loopback interface the documents of the node."""
-    node.write(here / "cgroup")
+    node.write(cgroups)
+    here.mkdir()
     monkeypatch.setattr(kubelet_source, "CONFIG_FILE", here / "config.yaml")
 
     def serve(server):

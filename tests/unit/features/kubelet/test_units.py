@@ -47,6 +47,12 @@ def node():
     return RecordedNode()
 
 
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    """A directory for one node after the other, whose six hundred files are nearly the same."""
+    return tmp_path_factory.mktemp("machine")
+
+
 def plant(node, fault):
     """Change the recorded node as a fault states it."""
     node.config |= fault.get("config", {})
@@ -129,8 +135,8 @@ def found_in(audit):
     return {(each.kind.value, each.object, each.property or "") for each in audit.findings}
 
 
-def test_the_recorded_node_has_only_known_behaviour(node, tmp_path):
-    audit = run_audit(node, tmp_path)
+def test_the_recorded_node_has_only_known_behaviour(node, machine):
+    audit = run_audit(node, machine)
     assert found_in(audit) == KNOWN
     assert not audit.problems
     names = {unit.expected.name for unit in audit.units if unit.exists}
@@ -142,12 +148,12 @@ def test_the_recorded_node_has_only_known_behaviour(node, tmp_path):
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault["name"])
-def test_every_planted_fault_is_found(fault, node, tmp_path):
+def test_every_planted_fault_is_found(fault, node, machine):
     recorded = RecordedNode()
     plant(node, fault)
     options = {k: fault[k] for k in ("changed",) if k in fault}
     own = {node.path(fault["unit"]).rpartition("/")[2]: fault["own"]} if "own" in fault else {}
-    audit = run_audit(node, tmp_path, own=own, **options)
+    audit = run_audit(node, machine, own=own, **options)
 
     def object_of(name):
         if name.endswith((".slice", ".service", ".scope", "mine")) or name.startswith("default/"):
@@ -184,13 +190,13 @@ def test_every_kind_has_a_fault_and_is_in_the_manual():
         ((1, 36), {"PodLevelResources": False}, "pod-level-rejected"),
     ],
 )
-def test_a_kubelet_that_does_not_apply_pod_levels(node, tmp_path, version, gates, kind):
+def test_a_kubelet_that_does_not_apply_pod_levels(node, machine, version, gates, kind):
     """The slices have the values of the pod level, which podslice has not set."""
     node.config["featureGates"] = gates
     for name in LEVELS:  # none of the values is left
         unit = node.units[node.path(name)]
         unit["properties"]["CPUWeight"] = unit["files"]["cpu.weight"] = "7"
-    audit = run_audit(node, tmp_path, version=version)
+    audit = run_audit(node, machine, version=version)
     kinds = {each.kind.value: set() for each in audit.findings}
     for each in audit.findings:
         kinds[each.kind.value].add(each.pod)
@@ -199,14 +205,14 @@ def test_a_kubelet_that_does_not_apply_pod_levels(node, tmp_path, version, gates
     is_known = kind == "pod-level-rejected"
     assert ("default/p-limits" in kinds.get("pod-level-by-kubelet", ())) is is_known
     node.config["featureGates"] = {"PodLevelResources": True}
-    kinds = {each.kind.value for each in run_audit(node, tmp_path, version=version).findings}
+    kinds = {each.kind.value for each in run_audit(node, machine, version=version).findings}
     assert not kinds & {"pod-level-ignored", "pod-level-rejected", "pod-level-by-kubelet"}
 
 
-def test_a_kubelet_that_applies_pod_levels_by_a_flag(node, tmp_path):
+def test_a_kubelet_that_applies_pod_levels_by_a_flag(node, machine):
     """The gate is in no document, and the slices have the values."""
     kinds = {}
-    for each in run_audit(node, tmp_path, version=(1, 33)).findings:
+    for each in run_audit(node, machine, version=(1, 33)).findings:
         kinds.setdefault(each.kind.value, set()).add(each.pod)
     assert kinds["pod-level-by-kubelet"] >= {"default/p-limits", "default/h-level"}
     assert not kinds.get("pod-level-rejected", set()) & kinds["pod-level-by-kubelet"]
@@ -215,9 +221,9 @@ def test_a_kubelet_that_applies_pod_levels_by_a_flag(node, tmp_path):
 LEVELS = ("p-burstable", "p-guaranteed", "p-limits", "h-level")
 
 
-def test_an_older_kubelet_keeps_pods_in_the_class_of_their_status(node, tmp_path):
+def test_an_older_kubelet_keeps_pods_in_the_class_of_their_status(node, machine):
     """The API server is newer than the kubelet: it has classified the pods by their pod level."""
-    audit = run_audit(node, tmp_path, version=(1, 33))
+    audit = run_audit(node, machine, version=(1, 33))
     assert not {"unit-missing", "unit-orphaned"} & {each.kind.value for each in audit.findings}
     messages = {each.object: each.message for each in audit.findings if each.kind == "status-class"}
     assert messages == {
@@ -226,35 +232,35 @@ def test_an_older_kubelet_keeps_pods_in_the_class_of_their_status(node, tmp_path
     }
     for pod in node.pods:
         pod["status"].pop("qosClass", None)
-    audit = run_audit(node, tmp_path, version=(1, 33))
+    audit = run_audit(node, machine, version=(1, 33))
     besteffort = "kubepods-besteffort-pod5e081cae_3880_5afd_aa22_0cc2db370ebd.slice"
     assert ("unit-missing", besteffort, "") in found_in(audit)
 
 
 @pytest.mark.parametrize("stated", [None, "", "guaranteed", 7, ["BestEffort"]])
-def test_without_a_valid_class_in_the_status_the_resources_decide(stated, node, tmp_path):
+def test_without_a_valid_class_in_the_status_the_resources_decide(stated, node, machine):
     for pod in node.pods:
         pod["status"]["qosClass"] = stated
-    assert found_in(run_audit(node, tmp_path)) == KNOWN
+    assert found_in(run_audit(node, machine)) == KNOWN
 
 
 @pytest.mark.parametrize("version", [(1, 33), (1, 36)])
-def test_a_pod_level_in_an_annotation_is_not_the_kubelets(node, tmp_path, version):
-    before = found_in(run_audit(node, tmp_path, version=version))
+def test_a_pod_level_in_an_annotation_is_not_the_kubelets(node, machine, version):
+    before = found_in(run_audit(node, machine, version=version))
     for pod in node.pods:
         if "resources" not in pod["spec"]:
             text = '{"limits": {"cpu": "7", "memory": "7Gi"}}'
             pod["metadata"]["annotations"] = {"podslice.io/resources": text}
-    assert found_in(run_audit(node, tmp_path, version=version)) == before
+    assert found_in(run_audit(node, machine, version=version)) == before
 
 
-def test_a_pod_level_that_the_agent_applies_is_not_ignored(node, tmp_path):
+def test_a_pod_level_that_the_agent_applies_is_not_ignored(node, machine):
     # the slices have the values of kubelet 1.36, without the protection that the agent adds
     unit = node.units[node.path("p-limits")]
     unit["properties"]["MemoryLow"] = unit["files"]["memory.low"] = "16777216"
     levels = {"CPUWeight": 4, "MemoryMax": 100663296, "MemoryLow": 16777216}
     own = {node.path("p-limits").rpartition("/")[2]: levels}
-    audit = run_audit(node, tmp_path, version=(1, 31), own=own)
+    audit = run_audit(node, machine, version=(1, 31), own=own)
     of_kind = {each.kind.value: set() for each in audit.findings}
     for each in audit.findings:
         of_kind[each.kind.value].add(each.pod)
@@ -277,12 +283,12 @@ def test_what_passes_while_the_audit_waits_is_not_found(node, tmp_path):
 
 
 @cases
-def test_the_remedy_states_what_sets_the_value_again(unit, systemd, files, hint, node, tmp_path):
+def test_the_remedy_states_what_sets_the_value_again(unit, systemd, files, hint, node, machine):
     path = node.path(unit)
     node.units[path]["properties"] |= systemd
     node.units[path]["files"] |= files
-    (found,) = run_audit(node, tmp_path).problems
-    directory = f"{tmp_path}/cgroup{path}"
+    (found,) = run_audit(node, machine).problems
+    directory = f"{machine}/cgroup{path}"
     assert found.hint == hint.replace("CGROUP", directory).replace("UNIT", found.object)
 
 
@@ -290,7 +296,7 @@ def test_the_remedy_states_what_sets_the_value_again(unit, systemd, files, hint,
     ("systemd", "kernel", "text"),
     [("2", "2", None), ("", "", "unset"), ("0-1", "0-1", "0-1"), ("2", "2-3", "2-3")],
 )
-def test_a_container_with_cpus_of_its_own_has_their_number(systemd, kernel, text, node, tmp_path):
+def test_a_container_with_cpus_of_its_own_has_their_number(systemd, kernel, text, node, machine):
     node.config["cpuManagerPolicy"] = "static"
     (pod,) = (each for each in node.pods if each["metadata"]["name"] == "g-one")
     resources = {"cpu": "1", "memory": "64Mi"}
@@ -302,16 +308,16 @@ def test_a_container_with_cpus_of_its_own_has_their_number(systemd, kernel, text
         unit["files"] |= {"cpu.weight": weight, "cpu.max": "max 100000"}
     scope = node.units[node.path("g-one/a")]
     scope["properties"]["AllowedCPUs"], scope["files"]["cpuset.cpus"] = systemd, kernel
-    found = run_audit(node, tmp_path).problems
+    found = run_audit(node, machine).problems
     message = f"AllowedCPUs is {text}, and the container has 1 CPU for itself"
     assert [each.message for each in found] == [message] * (text is not None)
 
 
-def test_a_quota_from_before_the_kubelet_enforced_none(node, tmp_path):
+def test_a_quota_from_before_the_kubelet_enforced_none(node, machine):
     node.config["cpuCFSQuota"] = False
-    kinds = {each.kind.value for each in run_audit(node, tmp_path).findings}
+    kinds = {each.kind.value for each in run_audit(node, machine).findings}
     assert "older-configuration" not in kinds
-    audit = run_audit(node, tmp_path, changed="2026-01-03T00:00:00Z")
+    audit = run_audit(node, machine, changed="2026-01-03T00:00:00Z")
     assert found_in(audit) >= {
         ("older-configuration", node.path(name).rpartition("/")[2], "CPUQuotaPerSecUSec")
         for name in ("g-one", "g-one/a")
@@ -319,26 +325,26 @@ def test_a_quota_from_before_the_kubelet_enforced_none(node, tmp_path):
     assert not audit.problems
 
 
-def test_without_a_root_that_is_the_only_finding(node, tmp_path):
+def test_without_a_root_that_is_the_only_finding(node, machine):
     node.config["cgroupRoot"] = "/other"
-    audit = run_audit(node, tmp_path)
+    audit = run_audit(node, machine)
     assert found_in(audit) == {("unit-missing", "other-kubepods.slice", "")}
     assert audit.units == ()
 
 
-def test_an_older_kubelet_limits_neither_swap_nor_oom_groups(node, tmp_path):
+def test_an_older_kubelet_limits_neither_swap_nor_oom_groups(node, machine):
     for unit in node.units.values():
         unit["files"] |= {"memory.oom.group": "0", "memory.swap.max": "max"}
     node.config["featureGates"] = {"PodLevelResources": True}
-    assert found_in(run_audit(node, tmp_path, version=(1, 27))) == KNOWN
+    assert found_in(run_audit(node, machine, version=(1, 27))) == KNOWN
 
 
-def test_a_mirror_pod_has_the_uid_of_its_static_pod(node, tmp_path):
+def test_a_mirror_pod_has_the_uid_of_its_static_pod(node, machine):
     for pod in node.pods:
         metadata = pod["metadata"]
         metadata["annotations"] = {"kubernetes.io/config.mirror": metadata["uid"]}
         metadata["uid"] = f"{metadata['uid'][:-4]}ffff"
-    assert found_in(run_audit(node, tmp_path)) == KNOWN
+    assert found_in(run_audit(node, machine)) == KNOWN
 
 
 def test_cgroup_v1_has_no_values_to_compare(node, tmp_path):

@@ -49,6 +49,33 @@ for (;;) {{
 }}
 """
 TIMED_OUT = "-- timed out --"
+# the center of an element; until the page is asked whether it was hit, it gets no click on something else
+AIM = """await (async () => {
+  const all = [...document.querySelectorAll(%s)];
+  const one = all.find(each => each.textContent.includes(%s) && each.getClientRects().length && !each.disabled);
+  if (!one) return null;
+  one.scrollIntoView({block: "center"});
+  const box = one.getBoundingClientRect();
+  await new Promise(window.requestAnimationFrame);
+  if (one.getBoundingClientRect().y !== box.y) return null;  // it moves
+  let isHit = false;
+  const guard = event => {
+    if (isHit) return;
+    const isThere = one.contains(event.target);
+    isHit = isThere && event.type === "click";
+    if (isThere) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  };
+  const kinds = ["mousedown", "mouseup", "click"];
+  kinds.forEach(kind => window.addEventListener(kind, guard, true));
+  window.hasHit = () => {
+    kinds.forEach(kind => window.removeEventListener(kind, guard, true));
+    return isHit;
+  };
+  const frame = window.frameElement?.getBoundingClientRect() ?? {x: 0, y: 0};
+  return {x: frame.x + box.x + box.width / 2, y: frame.y + box.y + box.height / 2};
+})()"""
 
 
 class BrowserError(AssertionError):
@@ -58,11 +85,10 @@ class BrowserError(AssertionError):
 class Browser:
     """One browser with one tab; `prefix` is a command that starts it, for instance in another network."""
 
-    def __init__(self, prefix: tuple[str, ...] = (), timeout_sec: float = TIMEOUT_SEC) -> None:
+    def __init__(self, prefix: tuple[str, ...] = ()) -> None:
         self._directory = tempfile.TemporaryDirectory(
             prefix="podslice-browser.", ignore_cleanup_errors=True
         )
-        self.timeout_sec = timeout_sec
         self.messages: deque[str] = deque(maxlen=200)
         """Messages of the console and the content security policy."""
         to_browser, from_us = os.pipe()
@@ -172,9 +198,9 @@ class Browser:
                 raise BrowserError(f"{script}: {made['exceptionDetails']}")
             time.sleep(0.05)
 
-    def wait(self, expression: str, timeout_sec: float | None = None) -> object:
+    def wait(self, expression: str) -> object:
         """Wait until an expression is true in the page, whichever that is then; return its value."""
-        deadline = time.monotonic() + (self.timeout_sec if timeout_sec is None else timeout_sec)
+        deadline = time.monotonic() + TIMEOUT_SEC
         while True:
             left = max(deadline - time.monotonic(), 0.1)
             try:
@@ -193,29 +219,26 @@ class Browser:
                     f"never: {expression}\n{last}\n--- page\n{text}\n--- messages\n{messages}"
                 )
 
-    def wait_text(self, text: str, timeout_sec: float | None = None) -> None:
+    def wait_text(self, text: str) -> None:
         """Wait until the page shows a text."""
-        self.wait(f"document.body.innerText.includes({json.dumps(text)})", timeout_sec)
+        self.wait(f"document.body.innerText.includes({json.dumps(text)})")
 
     def click(self, selector: str, text: str = "") -> None:
-        """Click with the mouse on the first visible element, of those with this text."""
-        found = self.wait(
-            f"""await (async () => {{
-              const all = [...document.querySelectorAll({json.dumps(selector)})];
-              const one = all.find(each => each.textContent.includes({json.dumps(text)})
-                && each.getClientRects().length && !each.disabled);
-              if (!one) return null;
-              one.scrollIntoView({{block: "center"}});
-              const box = one.getBoundingClientRect();
-              await new Promise(window.requestAnimationFrame);
-              if (one.getBoundingClientRect().y !== box.y) return null;  // it moves
-              const frame = window.frameElement?.getBoundingClientRect() ?? {{x: 0, y: 0}};
-              return {{x: frame.x + box.x + box.width / 2, y: frame.y + box.y + box.height / 2}};
-            }})()"""
-        )
-        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            buttons = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
-            self.call("Input.dispatchMouseEvent", type=kind, **found, **buttons)
+        """Click with the mouse on the first visible element, of those with this text.
+
+        The page may move it meanwhile: a click on something else has no effect, and is repeated.
+        """
+        deadline = time.monotonic() + TIMEOUT_SEC
+        while True:
+            found = self.wait(AIM % (json.dumps(selector), json.dumps(text)))
+            for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+                buttons = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+                self.call("Input.dispatchMouseEvent", type=kind, **found, **buttons)
+            # a page that the click has replaced has no such function
+            if self.run("return window.hasHit?.() ?? true"):
+                return
+            if time.monotonic() > deadline:
+                raise BrowserError(f"always moves: {selector} {text}")
 
     def type(self, selector: str, text: str) -> None:
         """Replace the text of a field, as a user types it."""

@@ -71,7 +71,7 @@ def api(machine, path, **query):
     result = machine.module("tests.host.fetch", url, check=False)
     if result.exit_code:
         return None
-    (answer,) = json.loads(result.stdout)
+    ((_, answer),) = json.loads(result.stdout)
     return json.loads(answer)["data"]
 
 

@@ -85,10 +85,10 @@ def pressure(answers):
 def ask_all(machine):
     """Return an agent's answers at its TCP address."""
     urls = (f"http://{HERE}/{path}" for path in ("metrics", "stats/summary", "pods"))
-    texts = json.loads(machine.module("tests.host.fetch", *urls).stdout)
-    metrics, summary, pods = texts
+    answers = json.loads(machine.module("tests.host.fetch", *urls).stdout)
+    (time_sec, metrics), (_, summary), (_, pods) = answers
     return Answers(
-        time_sec=time.time(),
+        time_sec=time_sec,
         metrics=metrics,
         summary=json.loads(summary),
         pods=json.loads(pods),
@@ -211,10 +211,11 @@ def test_a_query_returns_the_use_of_cpu(box, answers):
     at = answers[1].time_sec + 1
     of_pod = f"pod_cpu_usage_seconds_total{{{busy_pod(RECORDED)}}}"
     assert 0.1 < figure(box, f"irate({of_pod}[5m])", time=at) < 0.5
-    # the pod has only this container; its figures are read a moment later
+    # the pod has only this container; its figures are read a moment later, in which a busy host may halt
+    # the reader
     of_container = f'container_cpu_usage_seconds_total{{container="main", {busy_pod(RECORDED)}}}'
     share = figure(box, f"{of_container} / ignoring (container) {of_pod}", time=at)
-    assert share == pytest.approx(1, abs=0.1)
+    assert share == pytest.approx(1, abs=0.3)
     (rule,) = (rule for rule in records() if "used_cpu" in rule["record"])
     assert 0 < figure(box, f"({rule['expr']}) and on (instance) {of_pod}", time=at) < 0.5
     waiting = "podslice_pod_pressure_waiting_seconds_total"

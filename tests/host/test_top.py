@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.host import test_run, users
+from tests.host import agent, test_run, users
 from tests.host.scenario import BIG, apply
 from tests.host.test_run import exits_with
 from tests.lab import fixtures
@@ -77,11 +77,21 @@ def test_a_snapshot_has_the_use_between_two_measurements(busy):
     groups = {group["unit"]: group for group in seen["groups"]}
     assert groups["kubepods.slice"]["tasks"] == 1
     if busy.kind == "vm":  # elsewhere not everything is counted
-        # 100 by its quota; the kernel charges a stall of the emulated machine to the process, too
-        assert 0 < one["cpu_milli"] <= 1000
-        assert other["cpu_milli"] == 0
-        assert container["cpu_milli"] == pytest.approx(one["cpu_milli"], rel=0.5, abs=40)
-        assert one["cpu_pressure_percent"] > 1
+        agent.until(lambda: has_the_use(as_json(busy, "--interval=1s")), what="the use of the pods")
+
+
+def has_the_use(seen):
+    """Return whether a snapshot has the use of the CPU.
+
+    The kernel charges a halt of the emulated machine to the process, between two reads or before
+    both, and throttles it for longer afterwards: not each snapshot has it.
+    """
+    one, other = seen["pods"]
+    (container,) = one["containers"]
+    assert other["cpu_milli"] == 0
+    is_equal = container["cpu_milli"] == pytest.approx(one["cpu_milli"], rel=0.5, abs=40)
+    # 100 by its quota
+    return 0 < one["cpu_milli"] <= 300 and is_equal and one["cpu_pressure_percent"] > 1
 
 
 def test_without_a_terminal_it_prints_once(fast_busy):

@@ -29,9 +29,6 @@ PIP := $(VENV)/bin/pip install -q --disable-pip-version-check
 # otherwise each process that runs tests, or that tests start, compiles all of them again: 20 seconds
 unexport PYTHONDONTWRITEBYTECODE
 
-# unit tests write tens of thousands of small files, 10 MiB at a time at most: memory is faster
-check coverage: export PYTEST_DEBUG_TEMPROOT = $(wildcard /dev/shm)
-
 .PHONY: check coverage bench deb debs rpm ansible cockpit lock man mutation test demo pictures clean lab-clean
 
 check: $(VENV)/ready

@@ -13,10 +13,8 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from pathlib import Path
 
 PARALLEL = ("-n", "auto")
-MEMORY = Path("/dev/shm")
 AGENT, MONITORING, PODMAN = (
     tuple(f"tests/host/test_{name}.py" for name in names)
     for names in (
@@ -50,8 +48,6 @@ PARTS = {
     "fleet": ["tests/fleet"],
     "cockpit": ["tests/cockpit"],
 }
-SMALL_FILES = {"cases", "unit"}
-"""Parts that write many small files, which takes less time in memory."""
 IN_PARALLEL = (
     *("host", "packaging", "install", "agent", "podman", "fleet", "pressure", "bench"),
     *("monitoring", "upgrade", "bus", "cockpit"),
@@ -67,6 +63,8 @@ class PartResult:
     part: str
     seconds: float
     code: int
+    output: str = ""
+    """What has been printed long before the end, if it has failed in parallel with others."""
 
 
 def main() -> int:
@@ -74,6 +72,8 @@ def main() -> int:
     chosen = sys.argv[1:] or list(PARTS)
     results = [_run(part) for part in chosen if part not in IN_PARALLEL]
     results += _run_in_parallel([part for part in IN_PARALLEL if part in chosen])
+    for each in results:
+        sys.stdout.write(each.output)
     for each in results:
         outcome = "failed" if each.code else "passed"
         sys.stdout.write(f"{each.part:10} {each.seconds:7.1f} s  {outcome}\n")
@@ -84,7 +84,7 @@ def _run(part: str) -> PartResult:
     sys.stdout.write(f"== {part}\n")
     sys.stdout.flush()
     start = time.monotonic()
-    code = subprocess.run(_command(part), env=_environment(part), check=False).returncode
+    code = subprocess.run(_command(part), env=_environment(), check=False).returncode
     return PartResult(part=part, seconds=time.monotonic() - start, code=code)
 
 
@@ -102,25 +102,28 @@ def _run_and_print(part: str) -> PartResult:
     start = time.monotonic()
     done = subprocess.run(
         _command(part),
-        env=_environment(part),
+        env=_environment(),
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    sys.stdout.write(f"== {part}\n{done.stdout.decode(errors='replace')}")
+    output = f"== {part}\n{done.stdout.decode(errors='replace')}"
+    sys.stdout.write(output)
     sys.stdout.flush()
-    return PartResult(part=part, seconds=time.monotonic() - start, code=done.returncode)
+    return PartResult(
+        part=part,
+        seconds=time.monotonic() - start,
+        code=done.returncode,
+        output=output if done.returncode else "",
+    )
 
 
 def _command(part: str) -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", "--durations=8", *PARTS[part]]
 
 
-def _environment(part: str) -> dict[str, str]:
-    found = {**os.environ, "PODSLICE_REQUIRE_LAB": "1"}
-    if part in SMALL_FILES and MEMORY.is_dir():
-        found["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
-    return found
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PODSLICE_REQUIRE_LAB": "1"}
 
 
 if __name__ == "__main__":

@@ -99,6 +99,7 @@ class Browser:
                 *("bash", "-c", script, "sh", *prefix, PROGRAM, *OPTIONS),
                 *(f"--user-data-dir={self._directory.name}", "about:blank"),
             ],
+            env={**os.environ, "TMPDIR": self._directory.name},
             pass_fds=(to_browser, from_browser),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

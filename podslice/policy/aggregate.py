@@ -277,26 +277,32 @@ def most_bytes(pod: Pod, limits: HugePages) -> int:
     return sum({**_by_size(pod.resources.limits), **limits}.values())
 
 
+def own_pages_bytes(container: Container) -> int:
+    """Return the huge pages that a container requests itself."""
+    return sum(_by_size(container.resources.requests).values())
+
+
 def with_hugepages(
-    properties: tuple[PropertyValue, ...], hugepages_bytes: int
+    properties: tuple[PropertyValue, ...], usable_bytes: int, own_bytes: int
 ) -> tuple[PropertyValue, ...]:
     """Return the properties, with huge pages added to those of memory.
 
     Where the kernel counts huge pages as memory, a process whose huge pages do not fit its limit
-    is not killed: it repeats the page fault for ever. The protection includes them as well, since they
-    are part of the usage that it is compared with.
+    is not killed: it repeats the page fault for ever. The limit includes all that may be used. The
+    protection includes what is requested, since that is part of the usage that it is compared with.
+    Pages that containers share are in the protection of their pod only: if its containers had them,
+    too, those that use none would take from the protection of the others.
 
     Source: Linux, mm/hugetlb.c, alloc_hugetlb_folio (mem_cgroup_charge_hugetlb), which fails with
-    ENOSPC; mm/memcontrol.c, mem_cgroup_calculate_protection.
+    ENOSPC; mm/memcontrol.c, mem_cgroup_calculate_protection and effective_protection.
     """
-    if not hugepages_bytes:
-        return properties
-    plus = f"{human_bytes(hugepages_bytes)} of huge pages, which count as memory here"
+    added = {MEMORY_MAX: usable_bytes, **dict.fromkeys(PROTECTIONS, own_bytes)}
 
     def raised(each: PropertyValue) -> PropertyValue:
-        if each.name not in (MEMORY_MAX, *PROTECTIONS):
+        if not (more_bytes := added.get(each.name, 0)):
             return each
-        value = int(each.value) + hugepages_bytes
+        plus = f"{human_bytes(more_bytes)} of huge pages, which count as memory here"
+        value = int(each.value) + more_bytes
         return replace(each, value=value, why=f"{each.why} + {plus} = {human_bytes(value)}")
 
     return tuple(map(raised, properties))

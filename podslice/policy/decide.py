@@ -47,6 +47,7 @@ from podslice.policy.aggregate import (
     defaults_limits,
     effective,
     most_bytes,
+    own_pages_bytes,
     pod_hugepages,
     why_qos,
     with_hugepages,
@@ -96,7 +97,7 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
 
     def complete(of_slice: tuple[PropertyValue, ...]) -> tuple[PropertyValue, ...]:
         # Annotations last: a stated value is the complete one, to which no huge pages are added.
-        return with_stated(with_hugepages(of_slice, in_memory), pod.properties)
+        return with_stated(with_hugepages(of_slice, in_memory, in_memory), pod.properties)
 
     decision = PodDecision(
         pod=pod,
@@ -192,7 +193,6 @@ def _decide_container(
     pod: Pod, container: Container, qos: Qos, node: Node, config: Config, claim: CpuClaim
 ) -> ContainerDecision:
     hugepages = container_hugepages(pod, container, config.rules, node.hugepage_sizes)
-    in_memory = most_bytes(pod, hugepages) if counts_as_memory(node, config) else 0
     stated = container.properties
     if CPU_QUOTA_PERIOD in pod.properties:
         # with another period than its pod it would be throttled as without one of the pod's
@@ -205,12 +205,16 @@ def _decide_container(
             *swap_limit(pod, container, qos, node, config),
         )
     )
+    if counts_as_memory(node, config):
+        properties = with_hugepages(
+            properties, most_bytes(pod, hugepages), own_pages_bytes(container)
+        )
     return ContainerDecision(
         name=container.name,
         kind=container.kind,
         scope=scope_name(pod.uid, container.name),
         oom_score_adj=oom_score_adj(pod, container, qos, node_memory(node, config)),
-        properties=with_stated(with_hugepages(properties, in_memory), stated),
+        properties=with_stated(properties, stated),
         oom_group=kills_whole_container(config),
         hugepages=hugepages,
     )

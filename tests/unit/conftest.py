@@ -9,11 +9,13 @@ import sys
 
 import pytest
 
-# the same examples in every run, however slow the machine; without hypothesis its tests are skipped
+# However slow the machine; without hypothesis its tests are skipped. Examples are nearly the same in every
+# run: hypothesis takes some of the constants of the modules that happen to be imported.
 with contextlib.suppress(ImportError):
     from hypothesis import settings
 
     settings.register_profile("podslice", derandomize=True, deadline=None, database=None)
+    settings.register_profile("thorough", max_examples=4000, deadline=None, database=None)
     settings.load_profile("podslice")
 
 FORBIDDEN = {

@@ -24,8 +24,7 @@ from podslice.policy.decide import decide
 
 MI, GI = 2**20 * 1000, 2**30 * 1000
 
-few = settings(max_examples=12)
-some = settings(max_examples=25)
+few, some = (settings(max_examples=settings().max_examples // part) for part in (8, 4))
 
 STEPS = {
     "cpu": (0, 1, 2, 100, 125, 250, 500, 1000, 2500, 9000),

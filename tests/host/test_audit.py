@@ -222,6 +222,11 @@ def follower(clean_machine):
         machine.run("sh", "-c", "echo -hugetlb > /sys/fs/cgroup/cgroup.subtree_control")
 
 
+def applied(machine):
+    """Return the pods whose level the agent has applied."""
+    return {each["PODSLICE_POD"] for each in agent.events(machine, "pod-level-applied")}
+
+
 @pytest.mark.namespace
 def test_pod_levels_are_applied_kept_and_removed(follower):
     machine = follower
@@ -239,8 +244,8 @@ def test_pod_levels_are_applied_kept_and_removed(follower):
     agent.until(lambda: level_values(machine, OW) == own, WAIT_SEC)
     (left,) = agent.until(lambda: agent.events(machine, "pod-level-left"))
     assert (left["PODSLICE_UNIT"], left["PODSLICE_REASON"]) == (OW, "other-value")
-    applied = agent.events(machine, "pod-level-applied")
-    assert {each["PODSLICE_POD"] for each in applied} == {"default/lv", "default/an", "default/ow"}
+    # the values are set before the events
+    agent.until(lambda: applied(machine) == {"default/lv", "default/an", "default/ow"})
     document = json.loads(agent.ask(machine, "/pod-levels", LEVEL_SOCKET))
     assert {each["unit"] for each in document["applied"]} == {LV, AN, OW}
     assert "podslice_pod_levels_applied 3.0" in agent.ask(machine, "/metrics", LEVEL_SOCKET)

@@ -433,7 +433,7 @@ def test_a_pod_that_fills_its_volume_is_evicted(node):
     evicted = 'evicted: Usage of EmptyDir volume "data" exceeds the limit "1Mi"'
     agent.until(lambda: evicted in node.podslice("status", check=False).stdout)
     agent.until(lambda: not exists(node, FILE))
-    (event,) = agent.all_events(node, "pod-evicted")
+    (event,) = agent.until(lambda: agent.all_events(node, "pod-evicted"))
     assert event["PODSLICE_SIGNAL"] == "emptydirfs.limit"
     agent.until(lambda: node.run("podman", "ps", "--all", "--quiet").stdout == "")
     # a manifest with other containers is the same for the policy

@@ -128,7 +128,8 @@ def test_confirmed_values_stay(runtime):
 
 
 def test_restored_values_stay_until_the_next_apply(runtime):
-    applied(runtime, seconds=2)
+    applied(runtime, seconds=LATER_SEC)
+    elapse(runtime)
     wait_for(runtime, SLICE, UNSET)
     late = runtime.podslice("confirm", check=False)
     assert (late.exit_code, late.stdout) == (1, "")

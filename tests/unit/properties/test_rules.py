@@ -10,6 +10,7 @@ from hypothesis import assume, given
 
 from podslice.model.config import Rules
 from podslice.model.pod import ContainerKind, Qos
+from podslice.model.properties import PROTECTIONS
 from podslice.model.resources import CPU, MEMORY, Resources, is_hugepages
 from podslice.policy.aggregate import classify, default_pod, lacking_limit
 from podslice.policy.decide import compare_rules, decide
@@ -94,6 +95,8 @@ def test_only_limits_wait_for_init_containers(pod, node, config):
         always = {each.name: each.value for each in decision.properties}
         meanwhile = {each.name: each.value for each in decision.init_properties}
         bound = {"CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec", "MemoryMax"}
+        # no more is protected than may be used
+        bound |= {name for name in PROTECTIONS if meanwhile.get(name) == meanwhile.get("MemoryMax")}
         assert {name for name in always if always[name] != meanwhile.get(name)} <= bound
         assert meanwhile.keys() <= always.keys()
 

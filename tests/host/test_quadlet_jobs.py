@@ -160,6 +160,9 @@ def test_jobs_end_and_cron_jobs_run_again_and_again(box):
     agent.until(lambda: runs(box, "tick_app") >= 2)
     assert jobs(box)["tick"]["ended_usec"] > 0
     box.put(f"{WORK}/slow", "")
+    # one that started before may be about to end
+    before = runs(box, "tick_app")
+    agent.until(lambda: runs(box, "tick_app") > before)
     agent.until(lambda: states(box)["tick"] == "running")
     box.run("systemctl", "stop", NEXT)
     running = agent.until(

@@ -130,7 +130,7 @@ def test_all_services_share_the_budget(box):
     assert db["memory"]["limit"] == cache["memory"]["limit"] == 128 * MI
     assert web["cpu"]["quota"] / web["cpu"]["period"] == 0.25
     assert db["cpu"]["shares"] > cache["cpu"]["shares"] == web["cpu"]["shares"]
-    assert status_of(box).exit_code == 0
+    assert status_of(box.podslice).exit_code == 0
 
     box.podslice("delete", "shop", "--grace-period", "3")
     shown = box.run("podman", "ps", "--all", "--format={{.Names}} {{.State}}").stdout

@@ -91,19 +91,20 @@ def group_of(box, pid):
     return found
 
 
-def status_of(box):
-    """Return the result of `status` once the container runtimes have answered it in time."""
-    while True:
-        result = box.podslice("status", "-o", "json", check=False)
-        # a runtime of a busy host does not answer in time, which is reported, but not tested here
-        if "no answer in" not in result.stderr:
-            assert result.stderr == ""
-            return result
+def status_of(podslice):
+    """Return the result of `status` once the container runtimes have answered it in time.
+
+    A runtime of a busy host does not, which is reported, but not tested here.
+    """
+    while "no answer in" in (result := podslice("status", "-o", "json", check=False)).stderr:
+        pass
+    return result
 
 
 def strays(box):
     """Return the exit code of `status`, and the names of the containers that it finds elsewhere."""
-    result = status_of(box)
+    result = status_of(box.podslice)
+    assert result.stderr == ""
     return result.exit_code, {
         each["what"].split()[-1]: each for each in json.loads(result.stdout)["strays"]
     }
@@ -276,7 +277,7 @@ def test_containers_of_a_user_are_inside_the_pods_of_the_user(box):
         start_as_user("elsewhere", "--label=io.podslice.pod=default/web")
         manager = f"/user.slice/user-{users.UID}.slice/{users.MANAGER}"
         assert group_of(box, pid).startswith(f"{manager}{WEB_GROUP}/libpod-")
-        result = podslice("status", "-o", "json", check=False)
+        result = status_of(podslice)
         assert result.exit_code == 3
         (stray,) = json.loads(result.stdout)["strays"]
         assert stray["what"] == "podman container elsewhere"

@@ -127,6 +127,14 @@ def states(box):
     return {name: each["state"] for name, each in jobs(box).items()}
 
 
+def until_slow(box):
+    """Let the CronJob take long; wait for such a run, since one that began before may be about to end."""
+    box.put(f"{WORK}/slow", "")
+    before = runs(box, "tick_app")
+    agent.until(lambda: runs(box, "tick_app") > before)
+    agent.until(lambda: states(box)["tick"] == "running")
+
+
 def test_jobs_end_and_cron_jobs_run_again_and_again(box):
     apply(box)
     ended = {
@@ -159,11 +167,7 @@ def test_jobs_end_and_cron_jobs_run_again_and_again(box):
     box.run("systemctl", "restart", NEXT)
     agent.until(lambda: runs(box, "tick_app") >= 2)
     assert jobs(box)["tick"]["ended_usec"] > 0
-    box.put(f"{WORK}/slow", "")
-    # one that started before may be about to end
-    before = runs(box, "tick_app")
-    agent.until(lambda: runs(box, "tick_app") > before)
-    agent.until(lambda: states(box)["tick"] == "running")
+    until_slow(box)
     box.run("systemctl", "stop", NEXT)
     running = agent.until(
         lambda: (

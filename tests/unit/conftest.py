@@ -9,8 +9,7 @@ import sys
 
 import pytest
 
-# However slow the machine; without hypothesis its tests are skipped. Examples are nearly the same in every
-# run: hypothesis takes some of the constants of the modules that happen to be imported.
+# the same examples in every run, however slow the machine; without hypothesis its tests are skipped
 with contextlib.suppress(ImportError):
     from hypothesis import settings
 

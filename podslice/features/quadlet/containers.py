@@ -216,16 +216,19 @@ def _read_private(source: str, manager: Manager) -> bytes:
 def _checked(pods: Iterable[Quadlets], manager: Manager, log: ContainerLog) -> tuple[Quadlets, ...]:
     """Return the pods whose files can be written, and report the others."""
     valid: list[Quadlets] = []
+    taken: set[str] = set()
+    directories = installed(manager)
     for pod in pods:
         problems: Iterable[Problem]
         try:
-            problems = find_obstacles((*valid, pod), installed(manager)).get(pod.pod, ())
+            problems = find_obstacles([pod], directories, taken).get(pod.pod, ())
         except InputError as error:
             problems = error.problems
         for problem in problems:
             log.add_problem(problem, pod=pod.pod)
         if not problems:
             valid.append(pod)
+            taken.update(each.path for each in pod.files)
     return tuple(valid)
 
 
@@ -242,7 +245,7 @@ class ContainerLog:
         self._record = ContainerFailures(store.root)
         self._manager = manager
         self._found: dict[ContainerFailure, None] = {}
-        """In their order, each once: that of a manifest is found for each replica."""
+        """The failures in the order of their discovery, each once: replicas share those of their manifest."""
         self._recorded: tuple[ContainerFailure, ...] | None = None
         self._known = set(self._record.load())
         self.has_broken_file = False

@@ -312,17 +312,17 @@ def place(name: str, directories: Directories) -> Path:
 
 
 def find_obstacles(
-    pods: Sequence[Quadlets], directories: Directories
+    pods: Sequence[Quadlets], directories: Directories, taken: Collection[str] = ()
 ) -> dict[str, Sequence[Problem]]:
     """Check that the files of all pods can be written; return why some pods' files cannot.
 
-    Pods without such an obstacle have no entry.
+    Pods without such an obstacle have no entry. `taken` are the files of other pods.
 
     Raises:
         InputError: a unit exists that podslice did not write, or two pods have the same file.
         HostError: a directory cannot be read.
     """
-    if problems := [*_doubles(pods), *_foreign(pods, directories)]:
+    if problems := [*_doubles(pods, taken), *_foreign(pods, directories)]:
         raise InputError(problems)
     found: dict[str, Sequence[Problem]] = {}
     for pod in pods:
@@ -432,8 +432,8 @@ def _list_units(directories: Directories) -> list[Path]:
     return [each for each in sorted(chain.from_iterable(places)) if each.suffix in _SUFFIXES]
 
 
-def _doubles(pods: Iterable[Quadlets]) -> Iterator[Problem]:
-    seen: set[str] = set()
+def _doubles(pods: Iterable[Quadlets], taken: Collection[str]) -> Iterator[Problem]:
+    seen = set(taken)
     for each in chain.from_iterable(pod.files for pod in pods):
         if each.path in seen:
             message = "two pods would write this file"

@@ -8,12 +8,12 @@ import pytest
 
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 256 << 20
-"""Far more than tests without a machine have at one time."""
+"""Far more than the files of tests without a machine need at one time."""
 WITHOUT_MACHINES = ("tests/unit", "tests/cases", "tests/test_")
 
 
 def pytest_configure(config):
-    """Have tens of thousands of small files in memory, which is faster; those of machines are large."""
+    """Keep tens of thousands of small files in memory, which is faster; files of machines are large."""
     state = os.statvfs(MEMORY) if os.access(MEMORY, os.W_OK) else None
     is_fit = (
         state is not None

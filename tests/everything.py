@@ -64,7 +64,7 @@ class PartResult:
     seconds: float
     code: int
     output: str = ""
-    """What has been printed long before the end, if it has failed in parallel with others."""
+    """The output of a part that has failed beside others, which was printed long before the end."""
 
 
 def main() -> int:

@@ -54,7 +54,7 @@ class Source(NamedTuple):
     path: Path
     text: str
     nodes: tuple[ast.AST, ...]
-    """The nodes of its syntax tree, in the order of `ast.walk`, which takes long."""
+    """The nodes of the syntax tree, in the order of `ast.walk`, which takes long."""
 
     @property
     def module(self) -> str:

@@ -173,7 +173,7 @@ async def observe_for(output: OutputFormat, world: LiveWorld) -> Overview:
 async def _with_starts(
     world: LiveWorld, state: Assessment, pods: Iterable[PodDecision]
 ) -> Assessment:
-    """Add the starts of the pods' slices, which their files do not have."""
+    """Add the starts of the pods' slices, which the files of the slices do not have."""
     units = state.observed.units
     lacking = [
         each.slice for each in pods if each.slice in units and not units[each.slice].started_usec

@@ -278,7 +278,7 @@ def most_bytes(pod: Pod, limits: HugePages) -> int:
 
 
 def own_pages_bytes(container: Container) -> int:
-    """Return the huge pages that a container requests itself."""
+    """Return the huge pages that a container requests itself, in bytes."""
     return sum(_by_size(container.resources.requests).values())
 
 
@@ -289,9 +289,10 @@ def with_hugepages(
 
     Where the kernel counts huge pages as memory, a process whose huge pages do not fit its limit
     is not killed: it repeats the page fault for ever. The limit includes all that may be used. The
-    protection includes what is requested, since that is part of the usage that it is compared with.
-    Pages that containers share are in the protection of their pod only: if its containers had them,
-    too, those that use none would take from the protection of the others.
+    protection includes what is requested, since the kernel compares the protection with a usage that
+    includes huge pages. Pages that containers share are in the protection of the pod only: if the
+    protection of each container included the shared pages, containers without huge pages would take
+    protection from the others.
 
     Source: Linux, mm/hugetlb.c, alloc_hugetlb_folio (mem_cgroup_charge_hugetlb), which fails with
     ENOSPC; mm/memcontrol.c, mem_cgroup_calculate_protection and effective_protection.

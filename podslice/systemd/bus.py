@@ -421,7 +421,7 @@ class Bus(Client):
         }
         waiter = TransientUnit(name=name, properties=properties)
         await self.start_transient(waiter, *units, about=about)
-        # systemd may have unloaded it already, in particular before a stop that is repeated
+        # systemd may have unloaded the slice already, in particular before a stop that is repeated
         with suppress(NoSuchUnit):
             await self._run("StopUnit", name)
 

@@ -135,7 +135,7 @@ class Client(ABC):
 
     @abstractmethod
     async def read_start(self, name: UnitName) -> int:
-        """Return when a unit became active last, in µs since the epoch; 0 if it is not loaded."""
+        """Return when a unit became active last, in µs since the epoch; 0 if the unit is not loaded."""
 
     @abstractmethod
     async def read_definition(self, name: UnitName) -> UnitDefinition:

@@ -92,7 +92,7 @@ def group_of(box, pid):
 
 
 def status_of(podslice):
-    """Return the result of `status` once the container runtimes have answered it in time.
+    """Return the result of `status` once the container runtimes have answered in time.
 
     A runtime of a busy host does not, which is reported, but not tested here.
     """

@@ -128,7 +128,7 @@ def states(box):
 
 
 def until_slow(box):
-    """Let the CronJob take long; wait for such a run, since one that began before may be about to end."""
+    """Let the CronJob take long; wait for a slow run, since a run that began before may be about to end."""
     box.put(f"{WORK}/slow", "")
     before = runs(box, "tick_app")
     agent.until(lambda: runs(box, "tick_app") > before)

@@ -34,7 +34,7 @@ from tests.mutation.operators import Mutant, mutate, probed
 
 MEMORY_BYTES = 4 * 2**30
 LEAST_SEC, FACTOR = 20, 4
-"""A mutant gets this time, and that of its tests without a mutation this often."""
+"""The time limit of a mutant: these seconds, and this many times the time of its tests without a mutation."""
 WALL_FACTOR = 3
 """Beside the other workers, tests take up to this many times as long as alone."""
 _PROBE = "entered in "
@@ -82,9 +82,9 @@ class Session:
     _items: dict[Key, list[pytest.Item]] = field(default_factory=dict)
     """The tests that enter a function, the fastest first."""
     _cpu_sec: dict[Key, int] = field(default_factory=dict)
-    """How long they may use a processor with a mutant of it; an endless loop exceeds this."""
+    """The limit of processor time for the tests of a mutant; an endless loop exceeds it."""
     _wall_sec: dict[Key, int] = field(default_factory=dict)
-    """How long they may take with a mutant of it; waiting for what never comes exceeds this."""
+    """The time limit for the tests of a mutant; waiting for what never comes exceeds it."""
     _functions: dict[Key, list[types.FunctionType]] = field(default_factory=dict)
 
     @pytest.hookimpl(tryfirst=True)

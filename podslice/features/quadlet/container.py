@@ -439,7 +439,7 @@ class Expanded(NamedTuple):
 
     text: str
     is_secret: bool = False
-    """Whether a Secret's value is in it."""
+    """Whether a Secret's value is in the text."""
 
 
 def expand(text: str, known: Mapping[str, Expanded]) -> Expanded:

@@ -105,7 +105,7 @@ class File:
 
     @property
     def is_unit(self) -> bool:
-        """Return whether it is a unit of systemd itself, which belongs into systemd's directory."""
+        """Return whether the file is a unit of systemd itself, and belongs in systemd's directory."""
         return not is_data(self.path) and self.path.endswith(OWN_SUFFIXES)
 
     @property

@@ -87,7 +87,7 @@ def _read_time(text: str) -> int | None:
 
 
 class ContainerFailures:
-    """The record of why containers that the agent keeps do not run; it exists while there is a reason."""
+    """The record of why containers that the agent keeps do not run; without a reason, no file exists."""
 
     def __init__(self, root: Path) -> None:
         """`root` is the directory of the store."""

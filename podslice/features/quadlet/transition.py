@@ -161,7 +161,7 @@ def steps_to_keep(pod: Quadlets, present: PresentPod) -> tuple[QuadletStep, ...]
 
 
 def stale_files(pod: Quadlets, present: PresentPod) -> list[str]:
-    """Return the files that a pod no longer has; the directory of all its data if it has none."""
+    """Return the files that a pod no longer has; of a pod without data, the directory of all data."""
     stale = sorted(present.files.keys() - {pod.mark, *(each.path for each in pod.files)})
     if present.has_data and not pod.directories and pod.mark not in present.files:
         stale = [*(path for path in stale if not is_data(path)), pod.data]
@@ -255,7 +255,7 @@ def _touched(pod: Quadlets, present: PresentPod, texts: Mapping[str, str]) -> Co
 def _starts(
     path: str, text: str, pod: Quadlets, present: PresentPod, touched: Collection[str]
 ) -> bool:
-    """Return whether a service is started; probers are, with their containers, by systemd."""
+    """Return whether podslice starts a service; systemd starts probers with their containers."""
     service = service_of(path, text)
     if pod.mark:
         # the job starts the pod; what has ended does not run again

@@ -116,9 +116,9 @@ def volume_file(volume: Volume, pod: PodSource) -> Iterator[File]:
 
 
 def size_files(pod: PodSource) -> Iterator[File]:
-    """Yield a service for each empty directory on disk with a limit, which evicts the pod beyond it.
+    """Yield a service for each empty directory on disk with a limit; the service evicts the pod.
 
-    The eviction stops that service with the pod, and therefore runs in a transient service.
+    The eviction stops the service with the pod, and therefore runs in a transient service.
     """
     key, manager, slices = pod.key, pod.options.manager, pod.options.service_slices
     for volume in pod.limited_volumes:

@@ -377,7 +377,7 @@ def _size_limit(stated: Amount | None) -> int | None:
 
     Source: Kubernetes, pkg/kubelet/eviction/eviction_manager.go, emptyDirLimitEviction.
     """
-    return -(-stated.milli // 1000) or None if stated and stated.milli else None
+    return -(-stated.milli // 1000) if stated and stated.milli else None
 
 
 def _sources(entry: Fields, path: str) -> Iterator[_Source]:

@@ -1,4 +1,4 @@
-"""Import every module: hypothesis takes some of the constants of those that are imported.
+"""Import every module: hypothesis takes some of the constants of imported modules.
 
 So a run of all unit tests has the same examples each time, whichever test runs first.
 """

@@ -32,7 +32,7 @@ def has_limit_of_sidecars(pod, resource):
 @some
 @given(pods(pod_level=False), nodes, configs)
 def test_without_a_pod_level_only_lonely_huge_pages_are_judged_differently(pod, node, config):
-    """Where the slice of the pod has the same limits; see the next test."""
+    """Pods whose slice has other limits with Kubernetes are left out; the next test has them."""
     assume(not any(has_limit_of_sidecars(default_pod(pod), name) for name in COMPUTE))
     lonely = {f"{each.where}.resources" for each in pod.containers if has_lonely_pages(each)}
     differences = compare_rules(pod, node, config)

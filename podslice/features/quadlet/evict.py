@@ -17,15 +17,13 @@ from podslice.model.event import Kind
 from podslice.model.node_state import SIZE_LIMIT, Eviction
 from podslice.model.pod import Pod
 from podslice.model.resources import MEMORY, format_amount
+from podslice.policy.eviction import HARD_GRACE_SEC
 from podslice.reconcile.assess import Request
 from podslice.reconcile.converge import apply
 from podslice.reconcile.extension import PodRequest
 from podslice.reconcile.report import Report
 from podslice.reconcile.world import LiveWorld
 from podslice.store.store import Store
-
-_GRACE_SEC = 1
-"""Source: Kubernetes, pkg/kubelet/eviction/eviction_manager.go, immediateEvictionGracePeriodSeconds."""
 
 
 @configured
@@ -49,13 +47,17 @@ def evict(
             store.mark_evicted(mark)
             log.report(
                 Kind.POD_EVICTED,
-                f"pod {pod} is evicted: {mark.message}; grace period {_GRACE_SEC} s",
+                f"pod {pod} is evicted: {mark.message}; grace period {HARD_GRACE_SEC} s",
                 pod=pod,
-                fields={"SIGNAL": SIZE_LIMIT, "POD_UID": found.uid, "GRACE_SEC": str(_GRACE_SEC)},
+                fields={
+                    "SIGNAL": SIZE_LIMIT,
+                    "POD_UID": found.uid,
+                    "GRACE_SEC": str(HARD_GRACE_SEC),
+                },
             )
-            request = PodRequest(grace_sec=_GRACE_SEC)
+            request = PodRequest(grace_sec=HARD_GRACE_SEC)
             applying = apply(
-                world, Request(grace_sec=_GRACE_SEC), extensions=extensions(world, request)
+                world, Request(grace_sec=HARD_GRACE_SEC), extensions=extensions(world, request)
             )
             return await follow(applying, log, pods=(pod,))
 
